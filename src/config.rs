@@ -114,6 +114,15 @@ pub struct Runtime {
 
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
+        let config = Self::without_store(flags, environment)?;
+        if let (Some(_), Location::File(path)) = (&flags.store, &config.store) {
+            Store::check(path).with_context(|| format!("--store {}", path.display()))?;
+        }
+        Ok(config)
+    }
+
+    /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
+    fn without_store(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(script).transpose()?.flatten();
@@ -132,9 +141,6 @@ impl Config {
         let shell = commands::shell(&environment, &commands)?;
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let store = location(flags.store.as_deref(), &environment)?;
-        if let (Some(_), Location::File(path)) = (&flags.store, &store) {
-            Store::check(path).with_context(|| format!("--store {}", path.display()))?;
-        }
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
@@ -352,6 +358,12 @@ pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> 
 pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current directory")?;
     Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
+}
+
+/// Returns the working folder without links and `..`.
+pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
+    let cwd = working_folder(flags)?;
+    std::fs::canonicalize(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
 }
 
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {

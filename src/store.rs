@@ -104,6 +104,12 @@ impl Store {
         schema::open_file(path, Sync::Normal).map(drop).map_err(|error| StoreError(error.to_string()))
     }
 
+    /// Returns an error if an existing file is no store, cannot be written, or needs a newer Modegate. Unlike
+    /// [`Self::check`], changes nothing.
+    pub fn inspect(path: &std::path::Path) -> Result<(), StoreError> {
+        schema::inspect(path).map_err(|error| StoreError(error.to_string()))
+    }
+
     /// Posts a row, which is durable after the next [`Self::flush`].
     pub fn post(&self, row: Row) {
         self.post_all(vec![row]);

@@ -39,7 +39,7 @@ pub(super) fn run(
     mut output: impl Write,
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let cwd = config::real_working_folder(flags)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
     if let Action::Check = action {
         return check(&loaded, environment, &cwd, output);

@@ -17,8 +17,8 @@ pub(super) async fn run(
     for finding in findings {
         let (mark, text) = match finding.state {
             State::Fine(text) => ("ok    ", text),
-            State::Absent(text) => ("-     ", text),
-            State::Wrong(reason, advice) => {
+            State::Note(text) => ("-     ", text),
+            State::Wrong { reason, advice } => {
                 has_passed = false;
                 ("WRONG ", format!("{reason}\n{:28}{advice}", ""))
             }

@@ -45,7 +45,7 @@ pub(super) async fn run(
     match action {
         Action::List { all, json } => {
             let store = open_to_read(flags, environment)?;
-            let here = std::fs::canonicalize(config::working_folder(flags)?)?;
+            let here = config::real_working_folder(flags)?;
             let here = (!all).then(|| here.to_string_lossy().into_owned());
             let memories = store.memories(here).await?;
             if memories.is_empty() && !json {

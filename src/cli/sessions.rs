@@ -108,7 +108,7 @@ pub(super) async fn run(
     match action {
         Action::List { all, limit, json } => {
             let store = open_to_read(flags, &environment)?;
-            let here = std::fs::canonicalize(config::working_folder(flags)?)?;
+            let here = config::real_working_folder(flags)?;
             let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
             let mut sessions = store.sessions(listing).await?;
             read_modes(&mut sessions, flags, &environment);

@@ -32,7 +32,7 @@ pub(super) fn run(
     mut output: impl Write,
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let cwd = config::real_working_folder(flags)?;
     let (skills, problems) = Policies::new(environment, None, false).skills(&cwd);
     match action {
         Action::List => {

@@ -1,14 +1,13 @@
-//! Checks for `modegate doctor`. Changes nothing permanently.
+//! Checks for `modegate doctor`. Creates only temporary files, and neither creates nor changes a store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
 use super::policies::Policies;
-use super::{Config, Flags, commands, location, providers, scratch_folder, user_file, working_folder};
-use crate::model::ModelId;
+use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
 use crate::model::catalog::PROVIDERS;
 use crate::process::shell::Shell;
-use crate::process::trial;
+use crate::process::trial::{self, Tried};
 use crate::sandbox;
 use crate::store::{Location, Store};
 
@@ -21,13 +20,28 @@ pub struct Finding {
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
     Fine(String),
-    Absent(String),
-    Wrong(String, &'static str),
+    /// A remark about something that is absent or off, which is no fault.
+    Note(String),
+    Wrong {
+        reason: String,
+        advice: &'static str,
+    },
+}
+
+impl State {
+    fn wrong(reason: impl Into<String>, advice: &'static str) -> Self {
+        Self::Wrong { reason: reason.into(), advice }
+    }
 }
 
 pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |what, state| findings.push(Finding { what, state });
+    let cwd = real_working_folder(flags);
+    if let Err(error) = &cwd {
+        add("working folder", State::wrong(format!("{error:#}"), "name an existing folder with --cwd"));
+    }
+    let cwd = cwd.ok();
     let read = user_file::read(environment.config_folder.as_deref());
     let is_readable = read.is_ok();
     add("settings", settings(environment, read.as_ref().err()));
@@ -36,33 +50,36 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     if is_readable {
         add("command line, model", model(flags, environment));
     }
-    add("modes", modes(flags, environment));
+    if let Some(cwd) = &cwd {
+        add("modes", modes(cwd, environment));
+    }
     add("store", store(flags, environment));
     let support = sandbox::support();
     match support.missing() {
-        None => add("kernel", State::Fine(format!("Landlock rights of ABI {}, seccomp", support.landlock))),
+        None => add("kernel", State::Fine(format!("Landlock ABI {}, seccomp", support.landlock))),
         Some(reason) => {
-            let advice = "shell_read_only is absent without it, and other commands are not sandboxed; use Linux 6.2 or newer with Landlock";
-            add("kernel", State::Wrong(reason, advice));
+            let advice = "without this support, shell_read_only is unavailable and other commands are not sandboxed; \
+                          use Linux 6.2 or newer with Landlock enabled";
+            add("kernel", State::wrong(reason, advice));
         }
     }
     let settings = file.shell.unwrap_or_default();
     if let Some(obsolete) = settings.obsolete() {
-        add("settings", State::Absent(obsolete.to_owned()));
+        add("obsolete settings", State::Note(obsolete.to_owned()));
     }
     match commands::shell(environment, &settings) {
         Ok(shell) => {
             add("shell", State::Fine(shell.program().to_owned()));
-            add("read-only commands", read_only(&shell, environment, flags).await);
+            add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
             for place in
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))
             {
-                let reason = format!("{} in the settings of the shell does not exist", place.display());
-                add("shell", State::Wrong(reason, "fix `shell` in config.yaml"));
+                let reason = format!("{} in shell.read or shell.write does not exist", place.display());
+                add("shell folders", State::wrong(reason, "fix `shell` in config.yaml"));
             }
         }
-        Err(error) => add("shell", State::Wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
+        Err(error) => add("shell", State::wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
     }
     findings
 }
@@ -74,62 +91,64 @@ fn is_missing(environment: &Environment, place: &Path) -> bool {
 
 fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
     let Some(folder) = &environment.config_folder else {
-        return State::Absent("there is no home directory".into());
+        return State::Note("there is no home directory".into());
     };
     if let Some(error) = error {
-        return State::Wrong(
+        return State::wrong(
             format!("{error:#}"),
-            "fix the file; docs/reference/config.md and docs/reference/modes-file.md have every key",
+            "fix the file; the page on config.yaml in Modegate's documentation lists every key",
         );
     }
-    let there = [user_file::CONFIG, user_file::SETUP].map(|name| folder.join(name));
-    let there: Vec<String> =
-        there.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
-    if there.is_empty() {
-        return State::Absent(format!("none in {}", folder.display()));
+    let candidates = [user_file::CONFIG, user_file::SETUP].map(|name| folder.join(name));
+    let existing: Vec<String> =
+        candidates.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
+    if existing.is_empty() {
+        return State::Note(format!("none in {}", folder.display()));
     }
-    State::Fine(there.join(", "))
+    State::Fine(existing.join(", "))
 }
 
 /// Security: lists the variables, never the keys.
 fn keys(environment: &Environment) -> State {
-    let all = PROVIDERS.iter().flat_map(|provider| provider.key_variables);
-    let mut names: Vec<&str> = all.filter(|name| environment.key(&[name]).is_some()).copied().collect();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for name in PROVIDERS.iter().flat_map(|provider| provider.key_variables) {
+        if environment.key(&[name]).is_some() && !names.contains(name) {
+            names.push(name);
+        }
+    }
     if names.is_empty() {
-        return State::Absent("none in the environment".into());
+        return State::Note("none in the environment".into());
     }
     State::Fine(names.join(", "))
 }
 
 fn model(flags: &Flags, environment: &Environment) -> State {
-    let named = flags.model.as_deref().or(environment.model.as_deref());
-    if let Err(error) = Config::new(flags, environment.clone()) {
-        return State::Wrong(format!("{error:#}"), "see `modegate --help`");
-    }
-    if named.is_some_and(|name| name.starts_with("scripted:")) {
+    let config = match Config::without_store(flags, environment.clone()) {
+        Ok(config) => config,
+        Err(error) => return State::wrong(format!("{error:#}"), "see `modegate --help`"),
+    };
+    if config.script.is_some() {
         return State::Fine("a script; the settings are not read for it".into());
     }
-    let requested = named.map(ModelId::new);
-    let models = match providers::load(environment, requested.as_ref()) {
-        Ok((_, remote)) => remote.catalog,
-        Err(error) => return State::Wrong(format!("{error:#}"), "see `modegate --help`, --model"),
-    };
+    let models = &config.remote.catalog;
     let model = models.default_model().clone();
     let name = model.as_str().to_owned();
     match models.check_key(model) {
         Ok(_) => State::Fine(name),
-        Err(error) => State::Wrong(error.to_string(), "set the variable, or run `modegate setup`"),
+        Err(error) => State::wrong(error.to_string(), "set the variable, or run `modegate setup`"),
     }
 }
 
-fn modes(flags: &Flags, environment: &Environment) -> State {
-    let cwd = working_folder(flags).unwrap_or_default();
-    let loaded = Policies::new(environment, None, false).load(&cwd);
+fn modes(cwd: &Path, environment: &Environment) -> State {
+    let loaded = Policies::new(environment, None, false).load(cwd);
     if let Some(diagnostic) = loaded.problems.first() {
-        return State::Wrong(
-            diagnostic.to_string(),
-            "sessions can do no more than plan until it is fixed; see `modegate modes check`",
+        let reason = match loaded.problems.len() {
+            1 => diagnostic.to_string(),
+            all => format!("{diagnostic} (and {} more)", all - 1),
+        };
+        return State::wrong(
+            reason,
+            "until it is fixed, no session can do more than in plan mode; see `modegate modes check`",
         );
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
@@ -138,77 +157,147 @@ fn modes(flags: &Flags, environment: &Environment) -> State {
 
 fn store(flags: &Flags, environment: &Environment) -> State {
     match location(flags.store.as_deref(), environment) {
-        Ok(Location::Memory) if flags.store.is_none() => State::Wrong(
-            "there is no home directory, so sessions are kept in memory only".into(),
+        Ok(Location::Memory) if flags.store.is_none() => State::wrong(
+            "there is no home directory, so sessions are kept in memory only",
             "set HOME or XDG_DATA_HOME, or name a file with --store",
         ),
-        Ok(Location::Memory | Location::Reading(_)) => State::Absent("in memory only".into()),
-        // An inaccessible store is not an absent one.
-        Ok(Location::File(path)) if matches!(path.try_exists(), Ok(false)) => match check_creatable(&path) {
-            Ok(()) => State::Absent(format!("{}: made with the first session", path.display())),
-            Err(error) => {
-                let reason = format!("{} cannot be made: {error}", path.display());
-                State::Wrong(
-                    reason,
-                    "name another file with --store; until then sessions are kept in memory only",
-                )
-            }
-        },
-        Ok(Location::File(path)) => match Store::check(&path) {
-            Ok(()) => State::Fine(path.display().to_string()),
-            Err(error) => {
-                State::Wrong(format!("{}: {error}", path.display()), "free it, or name another with --store")
-            }
-        },
-        Err(error) => State::Wrong(format!("{error:#}"), "name a file with --store"),
+        Ok(Location::Memory | Location::Reading(_)) => State::Note("in memory only".into()),
+        Ok(Location::File(path)) => store_file(&path),
+        Err(error) => State::wrong(format!("{error:#}"), "name a file with --store"),
     }
 }
 
+fn store_file(path: &Path) -> State {
+    let is_creatable = check_creatable(path);
+    // Only if the file is certainly absent: the inspection names the reason why another cannot be used.
+    if matches!(path.try_exists(), Ok(false)) {
+        return match is_creatable {
+            Ok(()) => State::Note(format!("{}: will be created by the first session", path.display())),
+            Err(error) => State::wrong(
+                format!("{} cannot be created: {error}", path.display()),
+                "name another file with --store; until then sessions are kept in memory only",
+            ),
+        };
+    }
+    let inspected = Store::inspect(path).map_err(|error| error.to_string());
+    let writable = |()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}"));
+    match inspected.and_then(writable) {
+        Ok(()) => State::Fine(path.display().to_string()),
+        Err(reason) => State::wrong(
+            format!("{}: {reason}", path.display()),
+            "correct the file or its rights, or name another file with --store",
+        ),
+    }
+}
+
+/// Tries to create a file in the nearest existing folder.
 fn check_creatable(path: &Path) -> std::io::Result<()> {
-    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-    let probe = folder.join(format!(".modegate-doctor-{}", std::process::id()));
+    let path = std::path::absolute(path)?;
+    let exists = |folder: &&Path| !matches!(folder.try_exists(), Ok(false));
+    let folder = path.ancestors().skip(1).find(exists).unwrap_or(Path::new("/"));
+    let probe: PathBuf = folder.join(format!(".modegate-doctor-{}", std::process::id()));
     std::fs::File::create_new(&probe)?;
     std::fs::remove_file(probe)
 }
 
-async fn read_only(shell: &Shell, environment: &Environment, flags: &Flags) -> State {
+async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>) -> State {
     if let Some(reason) = shell.support().missing() {
-        return State::Absent(reason);
+        return State::Note(reason);
     }
     let scratch = match scratch_folder(environment) {
         Ok(scratch) => scratch,
         Err(error) => {
-            return State::Wrong(format!("{error:#}"), "set TMPDIR to a folder that can be written");
+            return State::wrong(format!("{error:#}"), "set TMPDIR to a folder that can be written");
         }
     };
     let tried = trial::try_read_only(shell, &scratch).await;
-    if let Err(error) = std::fs::remove_dir_all(&scratch) {
-        return State::Wrong(format!("{}: {error}", scratch.display()), "remove it");
-    }
-    let network = match tried {
+    let removed =
+        std::fs::remove_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()));
+    let works_here = |cwd: &Path| shell.read_only(&[cwd.to_owned()]).is_some();
+    read_only_state(tried, removed, cwd.filter(|cwd| !works_here(cwd)))
+}
+
+/// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.
+fn read_only_state(
+    tried: Result<Tried, String>,
+    removed: Result<(), String>,
+    unsuitable_cwd: Option<&Path>,
+) -> State {
+    let denied = match tried {
         Ok(tried) if tried.network => "writing, chmod and the network",
         Ok(_) => "writing and chmod",
         Err(reason) => {
-            return State::Wrong(reason, "do not rely on plan mode's commands here; please report it");
+            return State::wrong(reason, "do not rely on shell_read_only here, and please report this");
         }
     };
-    let here = working_folder(flags).and_then(|cwd| Ok(std::fs::canonicalize(cwd)?));
-    match here {
-        Ok(here) if shell.read_only(std::slice::from_ref(&here)).is_none() => State::Wrong(
-            format!(
-                "they work, but not in {}: it is the home folder, the root, or a folder around them",
-                here.display()
-            ),
+    if let Err(reason) = removed {
+        return State::wrong(reason, "remove this temporary folder");
+    }
+    match unsuitable_cwd {
+        Some(cwd) => State::wrong(
+            format!("no read-only commands in {}: it is the home folder or contains it", cwd.display()),
             "begin sessions in a project's folder",
         ),
-        _ => State::Fine(format!("tested: reading works; {network} are denied")),
+        None => State::Fine(format!("tested: reading works; {denied} are denied")),
     }
 }
 
 fn other(shell: &Shell) -> State {
     if shell.workspace(&[]).is_off() {
-        return State::Absent("not sandboxed: they can write any file that you can write".into());
+        return State::Note("not sandboxed: they can write any file that you can write".into());
     }
-    let text = "they write in the session's folders, temporary folders, existing caches, and what `shell: {write}` names";
+    let text = "they write in the session's folders, temporary folders, existing caches, and the folders in `shell.write`";
     State::Fine(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_wrong(state: &State, text: &str) -> bool {
+        matches!(state, State::Wrong { reason, .. } if reason.contains(text))
+    }
+
+    #[test]
+    fn failed_trial_is_reported_even_if_its_folder_remains() {
+        let remains = || Err("/tmp/x: Permission denied".to_owned());
+        let failed = || Err("a command could do this: chmod".to_owned());
+        assert!(is_wrong(&read_only_state(failed(), remains(), None), "chmod"));
+        assert!(is_wrong(&read_only_state(failed(), Ok(()), None), "chmod"));
+        assert!(is_wrong(&read_only_state(Ok(Tried { network: true }), remains(), None), "/tmp/x"));
+        let fine = read_only_state(Ok(Tried { network: true }), Ok(()), None);
+        assert!(matches!(fine, State::Fine(_)), "{fine:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn checks_neither_create_nor_change_a_store() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/a.db");
+        let flags = Flags { store: Some(path.display().to_string()), ..Flags::default() };
+        let checked = || {
+            let environment = Environment::default();
+            let _ = model(&flags, &environment);
+            store(&flags, &environment)
+        };
+        assert!(matches!(checked(), State::Note(text) if text.contains("will be created")));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+
+        Store::check(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(checked(), State::Fine(path.display().to_string()));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+
+        std::fs::write(&path, "no database, but long enough to have a header".repeat(9)).unwrap();
+        assert!(is_wrong(&checked(), "not a database"));
+    }
+
+    #[test]
+    fn relative_store_is_tried_in_the_working_folder() {
+        check_creatable(Path::new("modegate-doctor-test.db")).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        check_creatable(&file.path().join("a/b.db")).unwrap_err();
+    }
 }

@@ -213,14 +213,9 @@ pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
         PathBuf::from(name)
     };
     let is_settled = std::fs::metadata(log).map_or(true, |metadata| metadata.len() == 0);
+    // With writers, the log must be read, too.
     let connection = if is_settled {
-        // Without writers, `immutable` keeps SQLite from creating files beside the database.
-        let mut name = String::from("file:");
-        for byte in path.as_os_str().as_encoded_bytes() {
-            write!(name, "%{byte:02X}").expect("writing to a string cannot fail");
-        }
-        name.push_str("?immutable=1");
-        Connection::open_with_flags(name, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)?
+        open_immutable(path)?
     } else {
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
     };
@@ -231,6 +226,27 @@ pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     } else {
         Err(OpenError::Other { found, known: MIGRATIONS.len() })
     }
+}
+
+/// Tries the rights to a file, and reads its version. Does not read the log, so that SQLite creates no files.
+pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
+    std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let found: i64 = open_immutable(path)?.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
+        Ok(())
+    } else {
+        Err(OpenError::Newer { found, known: MIGRATIONS.len() })
+    }
+}
+
+/// `immutable` keeps SQLite from creating files beside the database.
+fn open_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let mut name = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        write!(name, "%{byte:02X}").expect("writing to a string cannot fail");
+    }
+    name.push_str("?immutable=1");
+    Connection::open_with_flags(name, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

@@ -220,6 +220,20 @@ async fn read_only_store_is_unchanged_and_rejects_old_schemas() {
     assert!(old.substituted().unwrap().contains("it has schema 1"));
 }
 
+#[test]
+fn inspection_accepts_old_schemas_and_leaves_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    for (version, is_usable) in [(1, true), (version, true), (version + 1, false)] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let before = fs::read(&path).unwrap();
+        assert_eq!(Store::inspect(&path).is_ok(), is_usable, "{version}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
+
 #[tokio::test]
 async fn sync_setting_sets_the_synchronous_pragma() {
     let dir = tempfile::tempdir().unwrap();
