@@ -1,7 +1,8 @@
 //! Encodes session events as ACP updates. Pure.
 //!
-//! Each line stays below 60 KiB, because a common client reads no longer ones: long text is split, tool
-//! content is cut with a note, and a large diff becomes its hunks as text.
+//! Lines stay below 60 KiB, because a common client cannot read longer lines: long text is split, tool content
+//! is cut with a note, and a large diff becomes its hunks as text. Exceptions are images, sounds and resources,
+//! and the updates of an external agent, which are passed on whole.
 
 use std::path::Path;
 
@@ -22,19 +23,20 @@ use crate::tool::{Location, ToolContent, output_terminal};
 /// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";
 
-/// Names, in a permission request, the MCP server that claims that the call only reads.
+/// In a permission request: the MCP server that claims that the call only reads.
 pub const CLAIM_META: &str = "modegate/claim";
 
-/// Names, in a tool call update, the rule that denied the call.
+/// In a tool call update: the rule that denied the call.
 pub const DENIED_META: &str = "modegate/denied";
 
-/// Outcome of a switch that the model requested, in a session info update (G38, G48).
+/// In a session info update: the outcome of a switch that the model requested.
 pub const SWITCH_META: &str = "modegate/mode_switch";
 
-/// Token counts of the last request and its reply, in a usage update.
+/// In a usage update: token counts of the last request and its reply.
 pub const TOKENS_META: &str = "modegate/tokens";
 
-/// Limits are bytes of JSON, except [`LOCATIONS`] (entries) and [`TITLE`] (characters).
+// Limits, in bytes of JSON unless their comments say otherwise.
+
 const CHUNK: usize = 32 * 1024;
 
 const RAW_INPUT: usize = 12 * 1024;
@@ -43,14 +45,19 @@ const RAW_STRING: usize = 2 * 1024;
 
 const PLAN: usize = 32 * 1024;
 
+/// Entries.
 const LOCATIONS: usize = 20;
 
+/// Bytes of the paths of all locations.
+const PATHS: usize = 16 * 1024;
+
+/// Characters.
 const TITLE: usize = 200;
 
 /// Passes the updates for an event to `send`, in order. `options` returns the config options after the event.
 pub fn encode(
     event: &SessionEvent,
-    compactions: bool,
+    accepts_compactions: bool,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
@@ -68,7 +75,7 @@ pub fn encode(
             send(SessionUpdate::ToolCall(call).into());
         }
         SessionEvent::ToolCall(call) if call.is_announced => {
-            send(SessionUpdate::ToolCallUpdate(whole_call(call)).into());
+            send(SessionUpdate::ToolCallUpdate(call_details(call)).into());
         }
         SessionEvent::ToolCall(call) => send(SessionUpdate::ToolCall(tool_call(call)).into()),
         SessionEvent::ToolCallUpdate(update) => {
@@ -76,7 +83,12 @@ pub fn encode(
         }
         SessionEvent::Plan { entries } => send(SessionUpdate::Plan(plan(entries)).into()),
         SessionEvent::Title { title } => {
-            send(SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().title(title.clone())).into());
+            send(
+                SessionUpdate::SessionInfoUpdate(
+                    SessionInfoUpdate::new().title(clip(title, RAW_STRING).into_owned()),
+                )
+                .into(),
+            );
         }
         SessionEvent::ModeChange { to, .. } => {
             send(Update::CurrentMode(CurrentModeUpdate::new(to.clone())));
@@ -93,7 +105,7 @@ pub fn encode(
         SessionEvent::ModelChange { .. } | SessionEvent::AgentChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
-        SessionEvent::Compaction { id, stage } if compactions => {
+        SessionEvent::Compaction { id, stage } if accepts_compactions => {
             send(SessionUpdate::CompactionUpdate(compaction_update(id, stage)).into());
         }
         SessionEvent::Compaction { id, stage: Compaction::Done { .. } } => {
@@ -104,8 +116,8 @@ pub fn encode(
             );
         }
         SessionEvent::Usage(usage) => send(SessionUpdate::UsageUpdate(usage_update(usage)).into()),
-        // The client has the user's message and learns of the end from the response. Unfinished compactions
-        // matter only to clients that accept their updates.
+        // The client sent the user's message itself, and the response to its prompt tells it that the turn has
+        // ended. Unfinished compactions matter only to clients that accept their updates.
         SessionEvent::UserMessage { .. }
         | SessionEvent::Undone { .. }
         | SessionEvent::SystemNote { .. }
@@ -118,12 +130,12 @@ pub fn encode(
 /// Encodes an event for a replay, which includes the user's messages.
 pub fn encode_for_replay(
     event: &SessionEvent,
-    compactions: bool,
+    accepts_compactions: bool,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
     let SessionEvent::UserMessage { message_id, content, typed } = event else {
-        return encode(event, compactions, options, send);
+        return encode(event, accepts_compactions, options, send);
     };
     for block in typed.as_ref().unwrap_or(content) {
         match block {
@@ -152,7 +164,7 @@ fn compaction_update(id: &str, stage: &Compaction) -> CompactionUpdate {
         Compaction::Done { summary, .. } => CompactionUpdate::new(id, CompactionStatus::Completed)
             .summary(vec![clip(summary, CHUNK).into_owned().into()]),
         Compaction::Failed { reason } => {
-            CompactionUpdate::new(id, CompactionStatus::Failed).error(reason.clone())
+            CompactionUpdate::new(id, CompactionStatus::Failed).error(clip(reason, RAW_STRING).into_owned())
         }
         Compaction::Cancelled => CompactionUpdate::new(id, CompactionStatus::Cancelled),
     }
@@ -183,7 +195,7 @@ fn tool_call(call: &ToolCallEvent) -> ToolCall {
         .raw_input(Some(&call.arguments).filter(|arguments| !arguments.is_null()).map(raw_input))
 }
 
-fn whole_call(call: &ToolCallEvent) -> ToolCallUpdate {
+fn call_details(call: &ToolCallEvent) -> ToolCallUpdate {
     let whole = tool_call(call);
     let fields =
         ToolCallUpdateFields::new().title(whole.title).locations(whole.locations).raw_input(whole.raw_input);
@@ -193,14 +205,15 @@ fn whole_call(call: &ToolCallEvent) -> ToolCallUpdate {
 fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
     if let Some(content) = &update.content {
-        fields = fields.content(content.iter().map(content_block).collect::<Vec<_>>());
+        fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
     }
-    let denied =
-        update.denied.as_deref().map(|rule| Meta::from_iter([(DENIED_META.to_owned(), Value::from(rule))]));
-    ToolCallUpdate::new(update.id.clone(), fields).meta(denied)
+    let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
+    let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
+    ToolCallUpdate::new(update.id.clone(), fields).meta(meta)
 }
 
-/// Adds a display-only terminal to the announcement of a command, which must precede the output.
+/// Adds a display-only terminal to the announcement of a command. The client must know it before the first
+/// output. A call is announced once, by [`SessionUpdate::ToolCall`].
 pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
     let Update::Schema(schema) = update else { return };
     let SessionUpdate::ToolCall(call) = &mut **schema else { return };
@@ -212,15 +225,16 @@ pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
 }
 
 pub fn progress(id: ToolCallId, content: &ToolContent) -> Update {
-    let fields = ToolCallUpdateFields::new().content(vec![content_block(content)]);
+    let fields = ToolCallUpdateFields::new().content(vec![tool_call_content(content)]);
     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)).into()
 }
 
 pub fn text_content(text: &str) -> ToolCallContent {
-    content_block(&ToolContent::text(text))
+    tool_call_content(&ToolContent::text(text))
 }
 
-/// Encodes a call with a preview. Adds a warning if only an MCP server claims that the call reads.
+/// Encodes a call with a preview. Adds a warning if the call counts as read-only merely because its MCP server
+/// claims so.
 pub fn call_for_permission(
     call: &ToolCallEvent,
     preview: &[ToolContent],
@@ -228,7 +242,7 @@ pub fn call_for_permission(
 ) -> ToolCallUpdate {
     let name = &call.name;
     let mut call = tool_call(call);
-    call.content = preview.iter().map(content_block).collect();
+    call.content = preview.iter().map(tool_call_content).collect();
     if let Some(server) = claim {
         let text = format!(
             "The MCP server {server} claims that {name} is read-only. Modegate cannot check the claim: the call may \
@@ -241,7 +255,7 @@ pub fn call_for_permission(
 }
 
 /// Encodes tool content, whose size the tools have limited.
-fn content_block(content: &ToolContent) -> ToolCallContent {
+fn tool_call_content(content: &ToolContent) -> ToolCallContent {
     match content {
         ToolContent::Text(text) => text.clone().into(),
         ToolContent::Diff { path, old, new } => {
@@ -263,9 +277,16 @@ fn plan(entries: &[PlanEntry]) -> Plan {
 }
 
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
+    let mut budget = PATHS;
+    let mut fits = |place: &&Location| {
+        let left = budget.checked_sub(place.path.as_os_str().len());
+        budget = left.unwrap_or_default();
+        left.is_some()
+    };
     locations
         .iter()
         .take(LOCATIONS)
+        .take_while(|place| fits(place))
         .map(|place| ToolCallLocation::new(place.path.clone()).line(place.line))
         .collect()
 }
@@ -281,6 +302,7 @@ fn raw_input(arguments: &Value) -> Value {
     let mut shorter = arguments.clone();
     clip_strings(&mut shorter);
     let text = shorter.to_string();
+    // A client that looks for a member finds none in a text, but the whole object would exceed the line.
     if text.len() <= RAW_INPUT { shorter } else { Value::String(clip(&text, RAW_INPUT).into_owned()) }
 }
 
@@ -297,7 +319,7 @@ fn clip_strings(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acp::{SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
+    use crate::acp::{SessionModeId, ToolCallStatus};
 
     const LINE: usize = 60 * 1024;
 
@@ -334,7 +356,7 @@ mod tests {
             title: "t\n".repeat(5000),
             kind: ToolKind::Edit,
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
-            locations: vec![],
+            locations: vec![Location { path: format!("/{}", "p".repeat(4000)).into(), line: None }; 20],
             is_announced: false,
         });
         let half = "\"".repeat(10_000);
@@ -346,7 +368,14 @@ mod tests {
             result: None,
             denied: None,
         });
-        for (event, is_cut) in [(&call, true), (&result, false)] {
+        let denial = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
+            id: ToolCallId::new("c"),
+            status: ToolCallStatus::Failed,
+            content: None,
+            result: None,
+            denied: Some("r".repeat(100_000).into()),
+        });
+        for (event, is_cut) in [(&call, true), (&result, false), (&denial, true)] {
             let updates = updates(event);
             assert_eq!(updates.len(), 1);
             let update = updates[0].to_string();

@@ -1,7 +1,7 @@
 //! Builds the content that a call displays in the client. Pure; runs off the main thread.
 //!
-//! Outgoing lines stay below 60 KiB, because a common client reads no longer ones. A large diff becomes hunks
-//! as text; long text is cut with a note.
+//! Outgoing lines stay below 60 KiB, because a common client cannot read longer lines. A large diff becomes
+//! hunks as text; long text is cut with a note.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -106,6 +106,11 @@ pub fn fitting(text: &str, budget: usize) -> usize {
         }
     }
     text.len()
+}
+
+/// Bytes of text as JSON, without the quotes.
+pub fn encoded_len(text: &str) -> usize {
+    text.chars().map(encoded_char).sum()
 }
 
 fn fits(text: &str, budget: usize) -> bool {

@@ -6,52 +6,77 @@ use super::super::content;
 use super::super::{ToolContent, ToolError, ToolOutput};
 
 /// Maximum bytes of a result for the model.
-const FOR_MODEL: usize = 100 * 1024;
+const MAX_FOR_MODEL: usize = 100 * 1024;
 
-/// Maximum Base64 bytes of media for the client. Each medium is displayed whole or not at all.
+/// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
 
-/// Returns an error if the server reports a failure, so that the model can correct its call.
+/// Bytes of JSON around the content of one block, rounded up.
+const BLOCK: usize = 64;
+
+/// Returns an error if the server reports a failure, so that the model can correct its call. An error is text
+/// only.
 pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
     let is_error = result.is_error == Some(true);
     let mut texts = Vec::new();
-    let mut shown_all = Vec::new();
-    let (mut budget, mut media) = (content::TEXT, MAX_MEDIA);
+    let mut shown = Vec::new();
+    let (mut text_budget, mut media_budget) = (content::TEXT, if is_error { 0 } else { MAX_MEDIA });
+    let mut omitted = 0;
     for block in &result.content {
-        let (text, shown) = one(block, &mut media);
+        let (text, block) = one(block, is_error, &mut media_budget);
         texts.push(text);
-        match shown {
-            // Text beyond the limit of a client's line goes only to the model.
-            ToolContent::Text(shown) if budget > 0 => {
-                let fits = &shown[..content::fitting(&shown, budget)];
-                budget = budget.saturating_sub(fits.len().max(1) * 2);
-                shown_all.push(ToolContent::Text(fits.to_owned()));
+        match block {
+            // Text beyond content::TEXT is only for the model: the client cannot read a longer line.
+            ToolContent::Text(text) if text_budget > BLOCK => {
+                let fitting = content::clip(&text, text_budget - BLOCK);
+                text_budget = text_budget.saturating_sub(content::encoded_len(&fitting) + BLOCK);
+                shown.push(ToolContent::Text(fitting.into_owned()));
             }
-            ToolContent::Text(_) => {}
-            shown => shown_all.push(shown),
+            ToolContent::Text(_) => omitted += 1,
+            block => shown.push(block),
         }
     }
-    if let (true, Some(structured)) = (texts.is_empty(), &result.structured_content) {
-        let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
-        shown_all.push(ToolContent::middle(&text));
-        texts.push(text);
+    if omitted > 0 {
+        shown.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
     }
-    let text = if texts.is_empty() { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
+    if texts.iter().all(String::is_empty)
+        && let Some(structured) = result.structured_content.as_ref().filter(|value| !value.is_null())
+    {
+        let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
+        shown.push(ToolContent::middle(&text));
+        texts = vec![text];
+    }
+    let is_empty = texts.iter().all(String::is_empty);
+    let text = if is_empty { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
     let text = cut(text);
     if is_error {
         return Err(ToolError::Failed(text));
     }
-    Ok(ToolOutput { text, content: shown_all, ..ToolOutput::default() })
+    Ok(ToolOutput { text, content: shown, ..ToolOutput::default() })
 }
 
-fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
+fn one(block: &ContentBlock, is_error: bool, media_budget: &mut usize) -> (String, ToolContent) {
     match block {
         ContentBlock::Text(text) => (text.text.clone(), ToolContent::middle(&text.text)),
         ContentBlock::Image(image) => {
-            media("image", &image.mime_type, &image.data, block, "attached if you accept images", budget)
+            let about = format!("image, {}, {} bytes", image.mime_type, decoded_len(&image.data));
+            if is_error {
+                return omitted(&about, "not passed on, because the call failed");
+            }
+            match medium(block, &image.data, media_budget) {
+                Some(shown) => (format!("[{about}, attached if you accept images]"), shown),
+                None => omitted(&about, "too large, so neither you nor the user can see it"),
+            }
         }
         ContentBlock::Audio(audio) => {
-            media("audio", &audio.mime_type, &audio.data, block, "audible to the user only", budget)
+            let about = format!("audio, {}, {} bytes", audio.mime_type, decoded_len(&audio.data));
+            if is_error {
+                return omitted(&about, "not passed on, because the call failed");
+            }
+            match medium(block, &audio.data, media_budget) {
+                Some(shown) => (format!("[{about}, audible to the user only]"), shown),
+                None => omitted(&about, "too large to play"),
+            }
         }
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
@@ -60,8 +85,8 @@ fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
                 (text, shown)
             }
             ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
-                let kind = mime_type.as_deref().unwrap_or("of unknown type");
-                let text = format!("[{uri}: {} bytes, {kind}, binary]", decoded(blob));
+                let mime_type = mime_type.as_deref().unwrap_or("of unknown type");
+                let text = format!("[{uri}: {} bytes, {mime_type}, binary]", decoded_len(blob));
                 let shown = ToolContent::text(&text);
                 (text, shown)
             }
@@ -77,7 +102,7 @@ fn one(block: &ContentBlock, budget: &mut usize) -> (String, ToolContent) {
     }
 }
 
-fn decoded(base64: &str) -> usize {
+fn decoded_len(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
@@ -86,33 +111,85 @@ fn unknown() -> (String, ToolContent) {
     (text.to_owned(), ToolContent::text(text))
 }
 
-fn media(
-    what: &str,
-    kind: &str,
-    data: &str,
-    block: &ContentBlock,
-    how: &str,
-    budget: &mut usize,
-) -> (String, ToolContent) {
-    let size = decoded(data);
-    if data.len() > *budget {
-        let text = format!("[{what}, {kind}, {size} bytes, too large to display]");
-        let shown = ToolContent::text(&text);
-        return (text, shown);
-    }
-    let text = format!("[{what}, {kind}, {size} bytes, {how}]");
-    *budget -= data.len();
-    // MCP and ACP use the same content blocks.
-    let shown = serde_json::to_value(block).ok().and_then(|block| serde_json::from_value(block).ok());
-    let shown = shown.map_or_else(|| ToolContent::text(&text), |block| ToolContent::Block(Box::new(block)));
+fn omitted(about: &str, why: &str) -> (String, ToolContent) {
+    let text = format!("[{about}, {why}]");
+    let shown = ToolContent::text(&text);
     (text, shown)
 }
 
+/// Returns `None` if the block exceeds the budget.
+fn medium(block: &ContentBlock, data: &str, media_budget: &mut usize) -> Option<ToolContent> {
+    let left = media_budget.checked_sub(data.len() + BLOCK)?;
+    // MCP and ACP use the same content blocks.
+    let shown = serde_json::from_value(serde_json::to_value(block).ok()?).ok()?;
+    *media_budget = left;
+    Some(ToolContent::Block(Box::new(shown)))
+}
+
 fn cut(text: String) -> String {
-    if text.len() <= FOR_MODEL {
+    if text.len() <= MAX_FOR_MODEL {
         return text;
     }
-    let head = text.floor_char_boundary(FOR_MODEL * 2 / 3);
-    let tail = text.ceil_char_boundary(text.len() - FOR_MODEL / 3);
+    let head = text.floor_char_boundary(MAX_FOR_MODEL * 2 / 3);
+    let tail = text.ceil_char_boundary(text.len() - MAX_FOR_MODEL / 3);
     format!("{}\n[{} bytes in between are omitted]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        json!({ "type": "text", "text": text })
+    }
+
+    fn result(content: &[Value], is_error: bool, structured: &Value) -> Result<ToolOutput, ToolError> {
+        let result = json!({ "content": content, "isError": is_error, "structuredContent": structured });
+        read(&serde_json::from_value(result).unwrap())
+    }
+
+    #[test]
+    fn only_a_successful_result_claims_to_attach_an_image() {
+        let image = json!({ "type": "image", "mimeType": "image/png", "data": "AAAA" });
+        let output = result(&[image.clone()], false, &Value::Null).unwrap();
+        assert_eq!(output.text, "[image, image/png, 3 bytes, attached if you accept images]");
+        assert!(matches!(output.content[..], [ToolContent::Block(_)]));
+        let Err(ToolError::Failed(text)) = result(&[image], true, &Value::Null) else { panic!("no error") };
+        assert_eq!(text, "[image, image/png, 3 bytes, not passed on, because the call failed]");
+    }
+
+    #[test]
+    fn texts_that_do_not_fit_are_replaced_by_notes() {
+        let shown = |texts: &[Value]| -> Vec<String> {
+            let content = result(texts, false, &Value::Null).unwrap().content;
+            let text = |content| match content {
+                ToolContent::Text(text) => text,
+                other => panic!("{other:?}"),
+            };
+            content.into_iter().map(text).collect()
+        };
+        let half = "x".repeat(12 * 1024);
+        assert_eq!(shown(&[text(&half), text("second")]), [half.as_str(), "second"]);
+        let cut = shown(&[text(&half), text(&half), text("third"), text("fourth")]);
+        assert_eq!(cut[0], half);
+        assert!(cut[1].ends_with(" more bytes are not shown]"), "{}", cut[1].len());
+        assert_eq!(cut[2..], ["[2 more texts of this result are not shown]"]);
+        let controls = shown(&vec![text(&"\u{1}".repeat(3000)); 9]);
+        assert!(controls.iter().map(|text| json!(text).to_string().len()).sum::<usize>() < 25 * 1024);
+    }
+
+    #[test]
+    fn structured_content_stands_in_for_empty_text() {
+        let structured = json!({ "a": 1 });
+        let cases = [
+            ("", &structured, "{\n  \"a\": 1\n}"),
+            ("x", &structured, "x"),
+            ("", &Value::Null, "(The tool returned nothing.)"),
+        ];
+        for (given, structured, expected) in cases {
+            assert_eq!(result(&[text(given)], false, structured).unwrap().text, expected);
+        }
+    }
 }
