@@ -217,7 +217,7 @@ impl Peer {
             Ok(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
                 // The error may quote the answer, so secrets are removed.
                 ExternalAgentError::Malformed(
-                    self.secrets.take_out(&format!("the answer to {method}: {error}")),
+                    self.secrets.redact(&format!("the answer to {method}: {error}")),
                 )
             }),
             Ok(Err(error)) => Err(ExternalAgentError::from_error_object(&error, &self.secrets)),

@@ -69,7 +69,7 @@ impl ExternalAgentError {
             Some(details) => format!("{message}: {details}"),
             None => message,
         };
-        let message = shown(&secrets.take_out(&message));
+        let message = shown(&secrets.redact(&message));
         if code == AUTH_REQUIRED { Self::AuthRequired(message) } else { Self::Refused { code, message } }
     }
 }

@@ -8,8 +8,6 @@ use tokio::sync::{mpsc, watch};
 use super::secrets::Secrets;
 use super::{Event, Exit, Process};
 
-use crate::text::start;
-
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
 const LINE: usize = 1024;
@@ -145,7 +143,7 @@ impl ProgramTask {
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
                     Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was killed by signal {signal}"),
-                    Some(Event::Failed(reason)) => how = self.secrets.take_out(&reason),
+                    Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
                     Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
                     None => return self.report_end(how, false),
                 },
@@ -173,9 +171,7 @@ impl ProgramTask {
         if line.is_empty() {
             return;
         }
-        // Truncated after redaction, so that no part of a secret remains.
-        let line = self.secrets.take_out(&String::from_utf8_lossy(&line));
-        let line = start(&line, LINE);
+        let line = &self.secrets.redact_start(&String::from_utf8_lossy(&line), LINE);
         if self.logged < LOGGED {
             self.logged += line.len();
             tracing::debug!(program = self.name, "{line}");

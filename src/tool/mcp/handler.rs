@@ -103,8 +103,8 @@ impl rmcp::ClientHandler for Handler {
         entry: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let text = plain(&self.secrets.take_out(&entry.data.to_string()), ENTRY);
-        let logger = plain(&self.secrets.take_out(entry.logger.as_deref().unwrap_or_default()), 100);
+        let text = plain(&self.secrets.redact(&entry.data.to_string()), ENTRY);
+        let logger = plain(&self.secrets.redact(entry.logger.as_deref().unwrap_or_default()), 100);
         let server = &*self.server;
         match entry.level {
             LoggingLevel::Debug => tracing::trace!(server, logger, "{text}"),
