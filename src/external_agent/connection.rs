@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::command::{Command, OnSuccess, Reply};
 use super::lines::{End, Lines};
 use super::messages::{self, PeerMessage};
-use super::requests::{self, Refusal};
+use super::requests::{self, Refusal, SessionIds};
 use super::state::AgentState;
 use crate::acp::{
     CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionUpdate,
@@ -171,7 +171,7 @@ impl Connection {
                 }
                 self.output.as_ref()?;
                 self.pending.insert(id, reply);
-                self.send(requests::line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
+                self.send(requests::to_line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
             }
             Command::Cancel => self.cancel(),
             Command::CloseInput => {
@@ -185,7 +185,7 @@ impl Connection {
         let Phase::Open(agent_session) = &self.phase else { return None };
         let params = CancelNotification::new(agent_session.clone());
         let cancel = Message { jsonrpc: "2.0", id: None, method: "session/cancel", params };
-        let fault = self.send(requests::line(&cancel));
+        let fault = self.send(requests::to_line(&cancel));
         let open = self.requests.extract_if(|_, question| question.is_permission);
         let open: Vec<_> = open.collect();
         open.into_iter().fold(fault, |fault, (id, question)| {
@@ -297,7 +297,8 @@ impl Connection {
                 Err(Refusal::new(requests::INVALID_REQUEST, "a request with this id is already open"))
             }
             Phase::Open(agent_session) => {
-                requests::request(method, params, (agent_session, &self.session_id), self.capabilities)
+                let sessions = SessionIds { agent: agent_session, client: &self.session_id };
+                requests::request(method, params, sessions, self.capabilities)
             }
             Phase::Starting(_) | Phase::Loading => {
                 Err(Refusal::new(requests::INVALID_REQUEST, "there is no session yet"))
@@ -327,12 +328,12 @@ impl Connection {
     ) -> Option<&'static str> {
         self.requests.get(id).filter(|question| question.client_request == client_request)?;
         self.requests.remove(id);
-        self.answer(id, requests::outcome(answer))
+        self.answer(id, requests::to_result(answer))
     }
 
     fn answer(&mut self, id: &str, outcome: Result<Value, Refusal>) -> Option<&'static str> {
         let id: &RawValue = serde_json::from_str(id).ok()?;
-        self.send(requests::answer(id, outcome))
+        self.send(requests::response(id, outcome))
     }
 
     fn send(&mut self, line: Vec<u8>) -> Option<&'static str> {

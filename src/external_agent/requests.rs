@@ -1,4 +1,4 @@
-//! Translates an external agent's requests for Modegate's client, and the answers back. Pure.
+//! Passes requests of an external agent on to Modegate's client, and the answers back. Pure.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,6 +11,7 @@ use crate::acp::{
 };
 use crate::client::{ClientCapabilities, ClientError, ClientRequest};
 
+/// A JSON-RPC error for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Refusal {
     pub code: i64,
@@ -23,7 +24,7 @@ impl Refusal {
     }
 }
 
-/// JSON-RPC error codes from the ACP page on errors.
+// Error codes of ACP: https://agentclientprotocol.com/protocol/schema#errorcode
 pub(super) const INVALID_REQUEST: i64 = -32600;
 const NO_METHOD: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
@@ -31,35 +32,51 @@ const INTERNAL: i64 = -32603;
 const NOT_FOUND: i64 = -32002;
 pub(super) const CANCELLED: i64 = -32800;
 
-/// Replaces the agent's session id (first) by Modegate's (second). Requests beyond the announced capabilities
-/// are unknown methods (F1, E1).
+/// A session in the two connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SessionIds<'a> {
+    pub agent: &'a SessionId,
+    pub client: &'a SessionId,
+}
+
+/// Replaces the agent's session id with Modegate's. Methods beyond the announced capabilities are unknown; an
+/// unsupported kind of elicitation is invalid. Permission requests are always passed on: a client that cannot
+/// answer them refuses later.
 pub(super) fn request(
     method: &str,
     params: &str,
-    sessions: (&SessionId, &SessionId),
+    sessions: SessionIds<'_>,
     capabilities: ClientCapabilities,
 ) -> Result<ClientRequest, Refusal> {
     match method {
         "session/request_permission" => {
-            about(params, sessions, |it: &mut RequestPermissionRequest| &mut it.session_id)
+            parse_for_session(params, sessions, |it: &mut RequestPermissionRequest| &mut it.session_id)
         }
         "fs/read_text_file" if capabilities.reads => {
-            about(params, sessions, |it: &mut ReadTextFileRequest| &mut it.session_id)
+            parse_for_session(params, sessions, |it: &mut ReadTextFileRequest| &mut it.session_id)
         }
         "fs/write_text_file" if capabilities.writes => {
-            about(params, sessions, |it: &mut WriteTextFileRequest| &mut it.session_id)
+            parse_for_session(params, sessions, |it: &mut WriteTextFileRequest| &mut it.session_id)
         }
         "elicitation/create" if capabilities.forms || capabilities.urls => {
             let mut request: CreateElicitationRequest = parse(params)?;
-            let (scope, is_known) = match &mut request.mode {
+            let (scope, is_supported) = match &mut request.mode {
                 ElicitationMode::Form(form) => (&mut form.scope, capabilities.forms),
                 ElicitationMode::Url(url) => (&mut url.scope, capabilities.urls),
                 // The schema may grow.
                 _ => return Err(Refusal::new(INVALID_PARAMS, "unknown kind of elicitation")),
             };
+            if !is_supported {
+                return Err(Refusal::new(
+                    INVALID_PARAMS,
+                    "the client does not support this kind of elicitation",
+                ));
+            }
             match scope {
-                ElicitationScope::Session(scope) if is_known => moved(&mut scope.session_id, sessions)?,
-                _ => return Err(Refusal::new(INVALID_PARAMS, "the client does not support this request")),
+                ElicitationScope::Session(scope) => replace_session(&mut scope.session_id, sessions)?,
+                _ => {
+                    return Err(Refusal::new(INVALID_PARAMS, "only elicitations of a session are passed on"));
+                }
             }
             Ok(request.into())
         }
@@ -67,13 +84,13 @@ pub(super) fn request(
     }
 }
 
-fn about<R: DeserializeOwned + Into<ClientRequest>>(
+fn parse_for_session<R: DeserializeOwned + Into<ClientRequest>>(
     params: &str,
-    sessions: (&SessionId, &SessionId),
+    sessions: SessionIds<'_>,
     session: fn(&mut R) -> &mut SessionId,
 ) -> Result<ClientRequest, Refusal> {
     let mut request: R = parse(params)?;
-    moved(session(&mut request), sessions)?;
+    replace_session(session(&mut request), sessions)?;
     Ok(request.into())
 }
 
@@ -81,17 +98,17 @@ fn parse<R: DeserializeOwned>(params: &str) -> Result<R, Refusal> {
     serde_json::from_str(params).map_err(|error| Refusal::new(INVALID_PARAMS, error.to_string()))
 }
 
-fn moved(session: &mut SessionId, (agent_session, ours): (&SessionId, &SessionId)) -> Result<(), Refusal> {
-    if session != agent_session {
+fn replace_session(session: &mut SessionId, sessions: SessionIds<'_>) -> Result<(), Refusal> {
+    if session != sessions.agent {
         return Err(Refusal::new(NOT_FOUND, "there is no such session"));
     }
-    *session = ours.clone();
+    *session = sessions.client.clone();
     Ok(())
 }
 
-pub(super) fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> {
+pub(super) fn response(id: &RawValue, result: Result<Value, Refusal>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct Response<'a> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,28 +116,29 @@ pub(super) fn answer(id: &RawValue, outcome: Result<Value, Refusal>) -> Vec<u8> 
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<Refusal>,
     }
-    let (result, error) = match outcome {
+    let (result, error) = match result {
         Ok(result) => (Some(result), None),
         Err(refusal) => (None, Some(refusal)),
     };
-    line(&Answer { jsonrpc: "2.0", id, result, error })
+    to_line(&Response { jsonrpc: "2.0", id, result, error })
 }
 
-pub(super) fn line(message: &impl Serialize) -> Vec<u8> {
+pub(super) fn to_line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("the protocol's types are JSON");
     line.push(b'\n');
     line
 }
 
-/// An absent client never counts as consent (R3).
-pub(super) fn outcome(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
+/// Converts the client's answer for the agent. An error stays an error, so a lost client never counts as
+/// consent.
+pub(super) fn to_result(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
         Refusal::new(code, error.reason())
     })
 }
 
-/// The answer to permission requests of a cancelled turn (C1).
+/// The answer to permission requests of a cancelled turn.
 pub(super) fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
 }
@@ -139,8 +157,8 @@ mod tests {
     };
 
     fn check(method: &str, params: &Value, capabilities: ClientCapabilities) -> Result<Value, i64> {
-        let sessions = (&SessionId::new("its"), &SessionId::new("ours"));
-        let outcome = request(method, &params.to_string(), sessions, capabilities);
+        let (agent, client) = (&SessionId::new("its"), &SessionId::new("ours"));
+        let outcome = request(method, &params.to_string(), SessionIds { agent, client }, capabilities);
         outcome.map(|outcome| serde_json::to_value(&outcome).unwrap()).map_err(|refusal| refusal.code)
     }
 
@@ -174,6 +192,27 @@ mod tests {
         assert_eq!(
             check("elicitation/create", &form, ClientCapabilities { forms: false, ..ALL }),
             Err(INVALID_PARAMS)
+        );
+    }
+
+    #[test]
+    fn refused_elicitation_has_its_own_reason() {
+        let mut form = json!({ "mode": "form", "message": "?", "requestId": 1, "requestedSchema": { "type": "object", "properties": {} } });
+        let reason = |form: &Value, capabilities| {
+            let (agent, client) = (&SessionId::new("its"), &SessionId::new("ours"));
+            let sessions = SessionIds { agent, client };
+            request("elicitation/create", &form.to_string(), sessions, capabilities)
+                .map(drop)
+                .map_err(|refusal| refusal.message)
+        };
+        assert_eq!(reason(&form, ALL), Err("only elicitations of a session are passed on".into()));
+        form["sessionId"] = json!("its");
+        form.as_object_mut().unwrap().remove("requestId");
+        assert_eq!(reason(&form, ALL), Ok(()));
+        let no_forms = ClientCapabilities { forms: false, ..ALL };
+        assert_eq!(
+            reason(&form, no_forms),
+            Err("the client does not support this kind of elicitation".into())
         );
     }
 }
