@@ -228,7 +228,7 @@ impl ModelCatalog {
         let mut choices: Vec<ModelInfo> = Vec::new();
         let mut add = |id: ModelId, provider: &str| {
             if choices.iter().all(|selection| selection.id != id) {
-                let name = id.parts().map_or(id.as_str(), |(_, name)| title_of(name)).to_owned();
+                let name = id.parts().map_or_else(|| id.as_str().to_owned(), |(_, name)| title_of(name));
                 let description = provider.to_owned();
                 choices.push(ModelInfo { id, name, description });
             }

@@ -73,7 +73,7 @@ impl Wire for Anthropic {
             thinking: thinking(ask, max_tokens),
             output_config: effort
                 .filter(|effort| {
-                    ask.facts.thinking == Thinking::Effort
+                    ask.facts.thinking == Thinking::ByEffort
                         && *effort != Effort::None
                         && ask.may_send(ADAPTIVE)
                 })
@@ -184,19 +184,19 @@ struct Source<'a> {
 /// Without an effort, the server decides and only returns visible thoughts.
 fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     match (ask.facts.thinking, ask.effort()) {
-        (Thinking::Effort, _) if !ask.may_send(ADAPTIVE) => None,
-        (Thinking::Effort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
-        (Thinking::Effort, _) if ask.may_send(BINDING) && ask.may_send(BETA_HEADER) => Some(json!({
+        (Thinking::ByEffort, _) if !ask.may_send(ADAPTIVE) => None,
+        (Thinking::ByEffort, Some(Effort::None)) => Some(json!({ "type": "disabled" })),
+        (Thinking::ByEffort, _) if ask.may_send(BINDING) && ask.may_send(BETA_HEADER) => Some(json!({
             "type": "adaptive",
             "display": "summarized",
             "block_binding": { "prefix_mismatch_behavior": "drop_block" },
         })),
-        (Thinking::Effort, _) => Some(json!({ "type": "adaptive", "display": "summarized" })),
-        (Thinking::Budget, Some(effort)) => {
+        (Thinking::ByEffort, _) => Some(json!({ "type": "adaptive", "display": "summarized" })),
+        (Thinking::ByBudget, Some(effort)) => {
             let tokens = effort.budget();
             (tokens > 0).then(|| json!({ "type": "enabled", "budget_tokens": tokens.min(max_tokens / 2) }))
         }
-        (Thinking::Budget | Thinking::Never, _) => None,
+        (Thinking::ByBudget | Thinking::Never, _) => None,
     }
 }
 

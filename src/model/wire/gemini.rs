@@ -103,10 +103,10 @@ fn generation(ask: &Ask<'_>) -> Value {
     let thinking = match (ask.facts.thinking, ask.effort()) {
         (Thinking::Never, _) => return json!({ "maxOutputTokens": ask.facts.output }),
         (_, None) => json!({ "includeThoughts": true }),
-        (Thinking::Effort, Some(effort)) => {
+        (Thinking::ByEffort, Some(effort)) => {
             json!({ "includeThoughts": true, "thinkingLevel": effort.as_str() })
         }
-        (Thinking::Budget, Some(effort)) => {
+        (Thinking::ByBudget, Some(effort)) => {
             json!({ "includeThoughts": effort != Effort::None, "thinkingBudget": effort.budget() })
         }
     };
@@ -192,7 +192,7 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
             Block::ProviderState(_) | Block::Thought(_) => {}
             Block::ToolCall { id: call, name, arguments } => {
                 let placeholder =
-                    (is_first_call && ask.facts.thinking == Thinking::Effort).then_some(NOT_OURS);
+                    (is_first_call && ask.facts.thinking == Thinking::ByEffort).then_some(NOT_OURS);
                 is_first_call = false;
                 parts.push(Part::Call {
                     function_call: Call { id: id(call), name, args: as_object(arguments) },

@@ -39,7 +39,7 @@ impl Wire for Responses {
         let request = ask.request;
         let has_tools = !request.tools.is_empty();
         let choice = request.allowed.as_ref().filter(|_| has_tools && ask.may_send("tool_choice"));
-        let reasons = ask.facts.thinking == Thinking::Effort;
+        let reasons = ask.facts.thinking == Thinking::ByEffort;
         to_bytes(&Body {
             model: ask.name,
             stream: true,
