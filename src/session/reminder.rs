@@ -1,7 +1,7 @@
 //! Composes a request's reminder, and splices it in. Pure.
 //!
 //! A reminder is never stored. Each request without its reminder is a prefix of the next, so providers'
-//! prompt caches work. A reminder claims only enforced limits ([`claims`], D31-D38), and no text in it can
+//! prompt caches work. A reminder claims only limits that are enforced (see [`claims`]), and no text in it can
 //! close its tag ([`NeutralisedText`]).
 
 use std::fmt::Write;
@@ -16,14 +16,16 @@ use claims::{Claim, Levels};
 
 pub mod claims;
 
-/// A mode change that is new to the model, or happened in the current turn.
+/// A mode change of which the model does not know yet, or of the current turn, in which each reminder repeats
+/// it.
 #[derive(Debug, Clone)]
 pub struct Transition {
     /// Mode that the model last knew.
     pub from: SessionModeId,
     pub to: SessionModeId,
-    /// Ceilings in `from`; without modes if unknown.
+    /// Ceilings that applied in `from`. Their `modes` are empty if they are unknown.
     pub before: Ceilings,
+    /// Number of running calls whose end is not confirmed.
     pub unconfirmed: usize,
 }
 
@@ -34,8 +36,8 @@ pub enum Reader {
     Subagent,
 }
 
-/// Inputs, which need not be neutralised: the composed text is.
-pub struct Facts<'a> {
+/// Inputs of [`compose`]. They may contain tags, because the composed text is neutralised.
+pub struct Inputs<'a> {
     pub mode: &'a Mode,
     pub reader: Reader,
     pub transition: Option<&'a Transition>,
@@ -46,46 +48,47 @@ pub struct Facts<'a> {
     pub modes: &'a [&'a str],
 }
 
-/// Returns `None` if no mode denies anything or has text for the model, and there is no switch or note.
-pub fn compose(facts: &Facts<'_>) -> Option<String> {
-    let Facts { mode, transition, notes, ceilings, tools, .. } = *facts;
-    let prompt = match facts.reader {
+/// Returns `None` if there is nothing to say: no mode restricts anything, the current mode has no prompt, and
+/// there is neither a switch nor a note.
+pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
+    let Inputs { mode, transition, notes, ceilings, tools, .. } = *inputs;
+    let prompt = match inputs.reader {
         Reader::Agent => mode.prompt.trim(),
         Reader::Subagent => mode.prompt_for_subagents().trim(),
     };
-    let instructs = facts.reader == Reader::Agent && mode.in_band_switch == InBand::Instruct;
+    let instructs = inputs.reader == Reader::Agent && mode.in_band_switch == InBand::Instruct;
     let needs_status = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
     if transition.is_none() && notes.is_empty() && !needs_status {
         return None;
     }
-    let now = Levels::of(ceilings, facts.grants, tools);
+    let now = Levels::of(ceilings, inputs.grants, tools);
     let mut lines: Vec<String> = Vec::new();
     if let Some(Transition { from, to, before, unconfirmed }) = transition {
-        let mut words = vec![format!("The user's session has switched from {from} mode to {to} mode.")];
+        let mut sentences = vec![format!("The user's session has switched from {from} mode to {to} mode.")];
         if !before.modes.is_empty() {
-            let before = Levels::of(before, facts.grants, tools);
-            words.extend(now.since(&before, &from.0).iter().map(ToString::to_string));
+            let before = Levels::of(before, inputs.grants, tools);
+            sentences.extend(now.since(&before, &from.0).iter().map(ToString::to_string));
         }
-        lines.push(words.join(" "));
+        lines.push(sentences.join(" "));
         if *unconfirmed > 0 {
             lines.push(UNCONFIRMED.to_owned());
         }
     }
     lines.extend(notes.iter().map(|note| (*note).to_owned()));
     if needs_status {
-        lines.push(guardrail(facts, &now));
+        lines.push(guardrail(inputs, &now));
         lines.extend((!prompt.is_empty()).then(|| prompt.to_owned()));
     }
     if needs_status || transition.is_some() {
         let not_asked = transition.and_then(|_| now.not_asked(ceilings));
-        let words: Vec<String> = now.asked().iter().chain(&not_asked).map(ToString::to_string).collect();
-        lines.extend((!words.is_empty()).then(|| words.join(" ")));
+        let sentences: Vec<String> = now.asked().iter().chain(&not_asked).map(ToString::to_string).collect();
+        lines.extend((!sentences.is_empty()).then(|| sentences.join(" ")));
     }
     if needs_status && now.misses_a_tool() {
-        lines.push(available(facts));
+        lines.push(available(inputs));
     }
     if instructs {
-        lines.push(instructions(mode, facts.modes));
+        lines.push(instructions(mode, inputs.modes));
     }
     Some(NeutralisedText::new(lines.join("\n")).into_reminder())
 }
@@ -100,12 +103,13 @@ fn is_restricted(ceilings: &Ceilings, tools: &[CallFacts]) -> bool {
 }
 
 /// The sentences that a mode's author cannot remove.
-fn guardrail(facts: &Facts<'_>, now: &Levels<'_>) -> String {
-    let Facts { mode, ceilings, grants, tools, .. } = *facts;
-    let own = Ceilings { modes: own_ceilings(mode, ceilings), rules: ceilings.rules.clone() };
-    let is_further = now.refuses_more_than(&Levels::of(&own, grants, tools));
+fn guardrail(inputs: &Inputs<'_>, now: &Levels<'_>) -> String {
+    let Inputs { mode, ceilings, grants, tools, .. } = *inputs;
+    let chain = Ceilings { modes: chain_of(mode, ceilings), rules: ceilings.rules.clone() };
+    let is_further = now.refuses_more_than(&Levels::of(&chain, grants, tools));
     let further = if is_further { ", and further limits apply in this session" } else { "" };
     let claims = now.refusals();
+    // The text of this claim continues the sentence.
     let stop = if claims.first() == Some(&Claim::NothingChanges) { ':' } else { '.' };
     let mut text = format!("{} mode is on{further}{stop}", mode.name);
     for claim in claims {
@@ -114,19 +118,19 @@ fn guardrail(facts: &Facts<'_>, now: &Levels<'_>) -> String {
     text
 }
 
-/// The mode and its chain of `under` modes.
-fn own_ceilings(mode: &Mode, ceilings: &Ceilings) -> Vec<Arc<Mode>> {
+/// The mode and its chain of `under` modes, which ends because `under` names a mode that was defined before.
+fn chain_of(mode: &Mode, ceilings: &Ceilings) -> Vec<Arc<Mode>> {
     let find = |id: &str| ceilings.modes.iter().find(|known| known.id == id).cloned();
-    let mut own: Vec<Arc<Mode>> = find(&mode.id).into_iter().collect();
-    while let Some(under) = own.last().and_then(|mode| mode.under.as_deref()).and_then(find) {
-        own.push(under);
+    let mut chain: Vec<Arc<Mode>> = find(&mode.id).into_iter().collect();
+    while let Some(under) = chain.last().and_then(|mode| mode.under.as_deref()).and_then(find) {
+        chain.push(under);
     }
-    own
+    chain
 }
 
-fn available(facts: &Facts<'_>) -> String {
-    let is_there = |tool: &&CallFacts| permission::is_available(facts.ceilings, facts.grants, tool);
-    let names: Vec<&str> = facts.tools.iter().filter(is_there).map(|tool| tool.tool.as_str()).collect();
+fn available(inputs: &Inputs<'_>) -> String {
+    let is_there = |tool: &&CallFacts| permission::is_available(inputs.ceilings, inputs.grants, tool);
+    let names: Vec<&str> = inputs.tools.iter().filter(is_there).map(|tool| tool.tool.as_str()).collect();
     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
     format!(
         "Tools available now: {names}. A tool that is missing has been disabled by the user's mode or settings; calls to it \
@@ -134,18 +138,20 @@ fn available(facts: &Facts<'_>) -> String {
     )
 }
 
-/// Instructions for `mode_switch` blocks (G17).
+/// Tells the model how to write a `mode_switch` block.
 fn instructions(mode: &Mode, modes: &[&str]) -> String {
     format!(
         "The mode is {}. If another mode would serve the user better, end your message with one fenced block:\n\
          ```yaml\nmode_switch:\n  analysis: |\n    Why, in detail.\n  new_mode: MODE\n```\n\
          The modes are: {}. Staying is often right: then omit `new_mode`, or write no block. The user must approve a \
-             mode that allows more.",
+         mode that allows more.",
         mode.id,
         modes.join(", ")
     )
 }
 
+/// Inserts the reminder before the last prompt, or at the end of the last message if it is the user's. Appends a
+/// message if it is not.
 pub fn splice(
     mut messages: Vec<Arc<Message>>,
     reminder: Option<String>,
@@ -153,15 +159,15 @@ pub fn splice(
 ) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
     let is_prompt = |block: &Block| !matches!(block, Block::ToolResult { .. });
+    let last_prompt = || {
+        let place = |message: &Message| message.blocks.iter().position(is_prompt);
+        let mut indexed = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
+        indexed.find_map(|(index, message)| Some((index, place(message)?)))
+    };
     if position == ReminderPosition::BeforePrompt
-        && let Some(message) = messages
-            .iter_mut()
-            .rev()
-            .find(|message| message.role == Role::User && message.blocks.iter().any(is_prompt))
+        && let Some((index, place)) = last_prompt()
     {
-        let blocks = &mut Arc::make_mut(message).blocks;
-        let place = blocks.iter().position(is_prompt).unwrap_or(blocks.len());
-        blocks.insert(place, Block::Reminder(reminder));
+        Arc::make_mut(&mut messages[index]).blocks.insert(place, Block::Reminder(reminder));
         return messages;
     }
     match messages.last_mut() {

@@ -60,7 +60,7 @@ impl Actor {
         // An ancestor's mode may be tighter than the session's own.
         let above = mode.and_then(|own| self.session.ancestry.tighter_than(own));
         let reminder = above.as_deref().or(mode).and_then(|mode| {
-            reminder::compose(&reminder::Facts {
+            reminder::compose(&reminder::Inputs {
                 mode,
                 reader: if is_subagent { Reader::Subagent } else { Reader::Agent },
                 transition,

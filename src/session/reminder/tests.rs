@@ -49,7 +49,7 @@ fn switch(modes: &Modes, from: &str, to: &str) -> Transition {
 fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&str]) -> Option<String> {
     let (ceilings, tools) = (ceilings(modes, id), tools());
     let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
-    compose(&Facts {
+    compose(&Inputs {
         mode: modes.resolve(id).unwrap(),
         reader: Reader::Agent,
         transition,
@@ -194,7 +194,7 @@ fn every_reminder_matches_the_fixture() {
         let compose = |at: usize, transition: Option<&Transition>| {
             let grants = Grants::default();
             let mode = modes.resolve(&ids[at]).unwrap();
-            let facts = Facts {
+            let facts = Inputs {
                 mode,
                 reader: Reader::Agent,
                 transition,
@@ -419,7 +419,7 @@ fn denials_by_any_ceiling_bring_a_reminder() {
             let mut all = tools.iter().filter(|tool| !tool.is_exit).flat_map(calls);
             let refuses = all.any(|call| level(&by_modes, &call) == 2);
             let mode = modes.resolve(id).unwrap();
-            let facts = Facts {
+            let facts = Inputs {
                 mode,
                 reader: Reader::Agent,
                 transition: None,
@@ -462,7 +462,7 @@ proptest! {
             unconfirmed: 1,
         };
         let (notes, known) = ([texts[8].as_str()], [texts[9].as_str()]);
-        let text = compose(&Facts {
+        let text = compose(&Inputs {
             mode: &mode,
             reader,
             transition: Some(&transition),
