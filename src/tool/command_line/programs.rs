@@ -1,26 +1,35 @@
-//! Programs for which "always allow" covers more than one line. Pure.
+//! Programs for which an "always allow" answer covers more than the exact command. Pure.
 //!
-//! A row must be certain: every command it matches opens, writes and runs only files that the row describes.
-//! Any other option (even abbreviated) or program is covered word for word.
+//! A row must hold for every command that it matches: the command opens, writes and runs nothing but what
+//! `varies` says. An answer for any other program, or with any other option (even an abbreviated one), covers
+//! only the same words.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// Text for people; also the identity of the remembered answer.
+    /// Text for people, and the key of the remembered answer.
     pub shown: String,
     pub paths: Vec<String>,
+    /// True if the answer is only for the same working directory, because the command finds its project there.
     pub depends_on_folder: bool,
 }
 
 struct Program {
+    /// First words of the command.
     words: &'static str,
+    /// What differs between covered commands, as displayed after the words.
     varies: &'static str,
     /// Short options without a value.
     flags: &'static str,
     /// Short options with a value, attached or as the next word.
     valued: &'static str,
-    /// Long options. A trailing `=` means an attached value; a trailing space, a value attached or as the
-    /// next word.
+    /// True if a number is a short option, as in `head -20`.
+    takes_number: bool,
+    /// Long options without a value.
     long: &'static [&'static str],
+    /// Long options with a value after `=`.
+    attached: &'static [&'static str],
+    /// Long options with a value after `=` or as the next word.
+    either: &'static [&'static str],
     operands: Operands,
 }
 
@@ -32,9 +41,10 @@ enum Operands {
     /// A range of lines (`10,20p`), then at least one path.
     LinesAndPaths,
     PathsAndConditions,
-    Revisions,
+    RevisionsAndPaths,
     /// Cargo tests; after `--`, test names and options of the test program.
     CargoTests,
+    Nothing,
     /// No operands; after `--`, lint levels.
     Lints,
     GoPackages,
@@ -42,31 +52,22 @@ enum Operands {
 }
 
 use Operands::{
-    CargoTests, GoPackages, LinesAndPaths, Lints, Paths, PathsAndConditions, PatternAndPaths, Pytest,
-    Revisions, Words,
+    CargoTests, GoPackages, LinesAndPaths, Lints, Nothing, Paths, PathsAndConditions, PatternAndPaths,
+    Pytest, RevisionsAndPaths, Words,
 };
 
 const CARGO: &[&str] = &[
     "lib",
     "bins",
-    "bin ",
     "tests",
-    "test ",
     "examples",
-    "example ",
     "benches",
-    "bench ",
     "all-targets",
     "all",
     "workspace",
-    "package ",
-    "exclude ",
-    "features ",
     "all-features",
     "no-default-features",
     "release",
-    "profile ",
-    "jobs ",
     "keep-going",
     "no-run",
     "no-fail-fast",
@@ -76,17 +77,26 @@ const CARGO: &[&str] = &[
     "frozen",
     "quiet",
     "verbose",
-    "message-format ",
-    "color ",
+];
+
+const CARGO_VALUED: &[&str] = &[
+    "bin",
+    "test",
+    "example",
+    "bench",
+    "package",
+    "exclude",
+    "features",
+    "profile",
+    "jobs",
+    "message-format",
+    "color",
 ];
 
 const PYTEST: &[&str] = &[
     "quiet",
     "verbose",
     "exitfirst",
-    "maxfail=",
-    "tb=",
-    "durations=",
     "no-header",
     "no-summary",
     "collect-only",
@@ -98,33 +108,48 @@ const PYTEST: &[&str] = &[
     "sw",
 ];
 
+const PYTEST_ATTACHED: &[&str] = &["maxfail", "tb", "durations"];
+
 const IN_FOLDERS: &str = "on any files in the session's folders";
 const TARGETS: &str = "with any packages, targets and features";
 const TESTS: &str = "with any tests in the session's folders";
 
 const fn row(words: &'static str, varies: &'static str, operands: Operands) -> Program {
-    Program { words, varies, flags: "", valued: "", long: &[], operands }
+    Program {
+        words,
+        varies,
+        flags: "",
+        valued: "",
+        takes_number: false,
+        long: &[],
+        attached: &[],
+        either: &[],
+        operands,
+    }
 }
 
+// `words` and `varies` are the key of remembered answers: with another wording, earlier answers do not apply.
 #[rustfmt::skip]
 const PROGRAMS: &[Program] = &[
     row("echo", "with any words", Words),
     Program { flags: "AbEnstTuv", ..row("cat", IN_FOLDERS, Paths) },
-    Program { flags: "qv", valued: "nc", ..row("head", IN_FOLDERS, Paths) },
-    Program { flags: "qv", valued: "nc", ..row("tail", IN_FOLDERS, Paths) },
+    Program { flags: "qv", valued: "nc", takes_number: true, ..row("head", IN_FOLDERS, Paths) },
+    Program { flags: "qv", valued: "nc", takes_number: true, ..row("tail", IN_FOLDERS, Paths) },
     Program { flags: "clmwL", ..row("wc", IN_FOLDERS, Paths) },
     Program { flags: "lahAtrRSd1isngop", long: &["all", "almost-all", "human-readable", "recursive", "reverse"], ..row("ls", IN_FOLDERS, Paths) },
-    Program { valued: "c", long: &["format="], ..row("stat", IN_FOLDERS, Paths) },
-    Program { flags: "shackmx", valued: "d", long: &["summarize", "human-readable", "all", "total", "max-depth="], ..row("du", IN_FOLDERS, Paths) },
+    Program { valued: "c", attached: &["format"], ..row("stat", IN_FOLDERS, Paths) },
+    Program { flags: "shackmx", valued: "d", long: &["summarize", "human-readable", "all", "total"], attached: &["max-depth"], ..row("du", IN_FOLDERS, Paths) },
     row("md5sum", IN_FOLDERS, Paths),
     row("sha1sum", IN_FOLDERS, Paths),
     row("sha256sum", IN_FOLDERS, Paths),
     Program {
         flags: "EFGPivwxcLloqshHnrI", valued: "ABme",
         long: &[
-            "include=", "exclude=", "exclude-dir=", "color=", "line-number", "ignore-case", "recursive", "count", "files-with-matches",
-            "files-without-match", "word-regexp", "line-regexp", "fixed-strings", "extended-regexp", "perl-regexp", "only-matching",
-            "no-messages", "invert-match", "max-count=", "after-context=", "before-context=", "context=", "no-filename", "with-filename",
+            "line-number", "ignore-case", "recursive", "count", "files-with-matches", "files-without-match", "word-regexp", "line-regexp",
+            "fixed-strings", "extended-regexp", "perl-regexp", "only-matching", "no-messages", "invert-match", "no-filename", "with-filename",
+        ],
+        attached: &[
+            "include", "exclude", "exclude-dir", "color", "max-count", "after-context", "before-context", "context",
         ],
         ..row("grep", IN_FOLDERS, PatternAndPaths)
     },
@@ -133,32 +158,38 @@ const PROGRAMS: &[Program] = &[
         long: &[
             "hidden", "no-ignore", "ignore-case", "smart-case", "case-sensitive", "fixed-strings", "line-number", "no-line-number", "no-heading",
             "heading", "count", "count-matches", "files-with-matches", "files-without-match", "word-regexp", "line-regexp", "multiline",
-            "only-matching", "invert-match", "glob=", "iglob=", "type=", "type-not=", "max-count=", "max-depth=", "context=",
-            "after-context=", "before-context=", "color=", "sort=", "with-filename", "no-filename", "vimgrep", "json", "stats",
+            "only-matching", "invert-match", "with-filename", "no-filename", "vimgrep", "json", "stats",
+        ],
+        attached: &[
+            "glob", "iglob", "type", "type-not", "max-count", "max-depth", "context", "after-context", "before-context", "color", "sort",
         ],
         ..row("rg", IN_FOLDERS, PatternAndPaths)
     },
     row("find", "without actions, in the session's folders", PathsAndConditions),
     Program { flags: "n", ..row("sed -n", "of any lines, on any files in the session's folders", LinesAndPaths) },
-    Program { flags: "sb", long: &["short", "branch", "long", "porcelain", "porcelain=", "ignored", "untracked-files="], ..row("git status", "on any paths", Revisions) },
+    Program { flags: "sb", long: &["short", "branch", "long", "porcelain", "ignored"], attached: &["porcelain", "untracked-files"], ..row("git status", "on any paths", RevisionsAndPaths) },
     Program {
-        valued: "n",
+        valued: "n", takes_number: true,
         long: &[
-            "oneline", "graph", "all", "decorate", "no-decorate", "no-merges", "merges", "first-parent", "reverse", "abbrev-commit",
-            "name-only", "name-status", "max-count=", "skip=", "since=", "until=", "after=", "before=", "author=", "grep=",
+            "oneline", "graph", "all", "decorate", "no-decorate", "no-merges", "merges", "first-parent", "reverse", "abbrev-commit", "name-only",
+            "name-status",
         ],
-        ..row("git log", "without patches, of any revisions and paths", Revisions)
+        attached: &[
+            "max-count", "skip", "since", "until", "after", "before", "author", "grep",
+        ],
+        ..row("git log", "without patches, of any revisions and paths", RevisionsAndPaths)
     },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, ..row("cargo test", "with any tests, packages and features", CargoTests) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, ..row("cargo build", TARGETS, Lints) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, ..row("cargo check", TARGETS, Lints) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, ..row("cargo clippy", "with any packages, targets, features and lints", Lints) },
+    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo test", "with any tests, packages and features", CargoTests) },
+    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo build", TARGETS, Nothing) },
+    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo check", TARGETS, Nothing) },
+    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo clippy", "with any packages, targets, features and lints", Lints) },
     row("go test", "with any packages and tests in the session's folders", GoPackages),
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, ..row("pytest", TESTS, Pytest) },
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, ..row("python -m pytest", TESTS, Pytest) },
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, ..row("python3 -m pytest", TESTS, Pytest) },
+    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("pytest", TESTS, Pytest) },
+    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python -m pytest", TESTS, Pytest) },
+    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python3 -m pytest", TESTS, Pytest) },
 ];
 
+/// Each path is resolved for the decision. Commands with more are covered word for word.
 const MAX_PATHS: usize = 64;
 
 pub(super) fn covered(words: &[String]) -> Option<Covered> {
@@ -166,34 +197,81 @@ pub(super) fn covered(words: &[String]) -> Option<Covered> {
         |program: &&Program| program.words.split(' ').eq(words.iter().take(program.words.split(' ').count()));
     let program = PROGRAMS.iter().find(begins)?;
     let rest = &words[program.words.split(' ').count()..];
-    let paths = match program.operands {
-        PathsAndConditions => find(rest)?,
-        GoPackages => go_test(rest)?,
-        _ => operands(program, &program.options(rest)?)?,
-    };
-    let is_certain = paths.len() <= MAX_PATHS && !paths.iter().any(String::is_empty);
+    let paths = program.paths(rest)?;
+    // An empty word names no file, and programs read it in different ways.
+    let has_usable_paths = paths.len() <= MAX_PATHS && !paths.iter().any(String::is_empty);
     let depends_on_folder =
         !matches!(program.operands, Words | Paths | PatternAndPaths | LinesAndPaths | PathsAndConditions);
     let shown = format!("`{}` {}", program.words, program.varies);
-    is_certain.then_some(Covered { shown, paths, depends_on_folder })
+    has_usable_paths.then_some(Covered { shown, paths, depends_on_folder })
 }
 
 #[derive(Default)]
 struct Rest {
     operands: Vec<String>,
-    behind: Vec<String>,
+    after_dashes: Vec<String>,
     has_pattern: bool,
 }
 
+impl Rest {
+    fn all(&self) -> impl Iterator<Item = String> {
+        self.operands.iter().chain(&self.after_dashes).cloned()
+    }
+}
+
 impl Program {
+    /// Returns the paths that the words name, or `None` if one of the words is unknown.
+    fn paths(&self, words: &[String]) -> Option<Vec<String>> {
+        match self.operands {
+            Words => Some(Vec::new()),
+            PathsAndConditions => find(words),
+            GoPackages => go_test(words),
+            Paths => Some(self.options(words)?.all().collect()),
+            PatternAndPaths => {
+                let rest = self.options(words)?;
+                Some(rest.all().skip(usize::from(!rest.has_pattern)).collect())
+            }
+            LinesAndPaths => {
+                let rest = self.options(words)?;
+                let lines = rest.all().next()?;
+                let is_number =
+                    |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let range = lines.strip_suffix('p')?;
+                let is_range = match range.split_once(',') {
+                    Some((first, last)) => is_number(first) && (is_number(last) || last == "$"),
+                    None => is_number(range) || range == "$",
+                };
+                let paths: Vec<String> = rest.all().skip(1).collect();
+                (is_range && !paths.is_empty()).then_some(paths)
+            }
+            RevisionsAndPaths => {
+                // A word may be a revision or a path. Each is checked as a path, because that is the stricter reading.
+                let words: Vec<String> = self.options(words)?.all().collect();
+                let is_magic = |word: &String| word.starts_with(':');
+                (!words.iter().any(is_magic)).then_some(words)
+            }
+            CargoTests => are_test_options(&self.options(words)?.after_dashes).then(Vec::new),
+            Nothing => self.options(words)?.all().next().is_none().then(Vec::new),
+            Lints => {
+                let rest = self.options(words)?;
+                (rest.operands.is_empty() && are_lint_levels(&rest.after_dashes)).then(Vec::new)
+            }
+            Pytest => {
+                let path = |word: &String| word.split("::").next().unwrap_or_default().to_owned();
+                // `@file` contains further arguments, and pytest loads a plugin even with a `-p` after `--`.
+                let rest = self.options(words)?;
+                let has_options = rest.all().any(|word| word.starts_with(['@', '-']));
+                (!has_options).then(|| rest.all().map(|word| path(&word)).collect())
+            }
+        }
+    }
+
     fn options(&self, words: &[String]) -> Option<Rest> {
         let mut rest = Rest::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            if self.operands == Words {
-                rest.operands.push(word.clone());
-            } else if word == "--" {
-                rest.behind = words.cloned().collect();
+            if word == "--" {
+                rest.after_dashes = words.cloned().collect();
                 break;
             } else if let Some(long) = word.strip_prefix("--") {
                 self.long(long, &mut words)?;
@@ -209,24 +287,25 @@ impl Program {
     fn long<'a>(&self, option: &str, words: &mut impl Iterator<Item = &'a String>) -> Option<()> {
         let (name, value) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        let ends = |end: char| self.long.iter().any(|known| known.strip_suffix(end) == Some(name));
         match value {
-            Some(_) => (ends('=') || ends(' ')).then_some(()),
+            Some(_) => (self.attached.contains(&name) || self.either.contains(&name)).then_some(()),
             None if self.long.contains(&name) => Some(()),
-            None if ends(' ') => words.next().filter(|value| !value.starts_with('-')).map(|_| ()),
+            None if self.either.contains(&name) => {
+                words.next().filter(|value| !value.starts_with('-')).map(|_| ())
+            }
             None => None,
         }
     }
 
-    /// False for cargo and pytest, where the word after a valued short option may be an option: cargo's `-p`
-    /// needs no value, and pytest looks for `-p` and `@file` everywhere.
+    /// False for cargo and pytest, which may take the next word for an option although it looks like a value:
+    /// cargo's `-p` has an optional value, and pytest reads `-p` and `@file` anywhere.
     fn takes_any_value(&self) -> bool {
-        !matches!(self.operands, CargoTests | Lints | Pytest)
+        !matches!(self.operands, CargoTests | Nothing | Lints | Pytest)
     }
 
+    /// Returns whether the options contain a pattern (`-e`), or `None` if one is unknown.
     fn short<'a>(&self, bundle: &str, words: &mut impl Iterator<Item = &'a String>) -> Option<bool> {
-        let counts = matches!(self.words, "head" | "tail" | "git log");
-        if counts && !bundle.is_empty() && bundle.bytes().all(|byte| byte.is_ascii_digit()) {
+        if self.takes_number && !bundle.is_empty() && bundle.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(false);
         }
         for (at, option) in bundle.char_indices() {
@@ -234,7 +313,7 @@ impl Program {
                 if at + option.len_utf8() == bundle.len() {
                     words.next().filter(|value| self.takes_any_value() || !value.starts_with(['-', '@']))?;
                 }
-                return Some(option == 'e');
+                return Some(option == 'e' && self.operands == PatternAndPaths);
             }
             if !self.flags.contains(option) {
                 return None;
@@ -244,40 +323,7 @@ impl Program {
     }
 }
 
-fn operands(program: &Program, rest: &Rest) -> Option<Vec<String>> {
-    let all = || rest.operands.iter().chain(&rest.behind).cloned();
-    match program.operands {
-        Words => Some(Vec::new()),
-        Paths => Some(all().collect()),
-        PatternAndPaths => Some(all().skip(usize::from(!rest.has_pattern)).collect()),
-        LinesAndPaths => {
-            let lines = all().next()?;
-            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let range = lines.strip_suffix('p')?;
-            let is_range = match range.split_once(',') {
-                Some((first, last)) => is_number(first) && (is_number(last) || last == "$"),
-                None => is_number(range) || range == "$",
-            };
-            let paths: Vec<String> = all().skip(1).collect();
-            (is_range && !paths.is_empty()).then_some(paths)
-        }
-        Revisions => {
-            // Revisions are checked as paths: one that leaves the folders is rejected either way.
-            let is_magic = |word: &String| word.starts_with(':');
-            (!all().any(|word| is_magic(&word))).then(|| all().collect())
-        }
-        CargoTests => is_for_tests(&rest.behind).then(Vec::new),
-        Lints => (rest.operands.is_empty() && are_lints(program, &rest.behind)).then(Vec::new),
-        Pytest => {
-            let path = |word: &String| word.split("::").next().unwrap_or_default().to_owned();
-            // `@file` contains further arguments, and pytest loads a plugin even with a `-p` after `--`.
-            (!all().any(|word| word.starts_with(['@', '-']))).then(|| all().map(|word| path(&word)).collect())
-        }
-        PathsAndConditions | GoPackages => None,
-    }
-}
-
-fn is_for_tests(words: &[String]) -> bool {
+fn are_test_options(words: &[String]) -> bool {
     const FLAGS: &[&str] = &[
         "--nocapture",
         "--no-capture",
@@ -303,13 +349,13 @@ fn is_for_tests(words: &[String]) -> bool {
     true
 }
 
-fn are_lints(program: &Program, words: &[String]) -> bool {
+fn are_lint_levels(words: &[String]) -> bool {
     let is_lint = |pair: &[String]| {
         matches!(pair, [level, lint] if matches!(level.as_str(), "-D" | "-W" | "-A")
             && lint.starts_with(char::is_alphabetic)
             && lint.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-')))
     };
-    words.is_empty() || (program.words == "cargo clippy" && words.chunks(2).all(is_lint))
+    words.chunks(2).all(is_lint)
 }
 
 fn find(words: &[String]) -> Option<Vec<String>> {
