@@ -403,7 +403,7 @@ const SERVERS: [Row; 17] = [
         Of("characters"),
         "the name is shortened and marked",
     ),
-    ("result for the model", "tool/mcp/result.rs", "FOR_MODEL", Bytes, "the middle is left out"),
+    ("result for the model", "tool/mcp/result.rs", "MAX_FOR_MODEL", Bytes, "the middle is left out"),
     (
         "media of a result for the client, in base64",
         "tool/mcp/result.rs",
