@@ -209,7 +209,7 @@ mod tests {
             write.cancel.cancelled().await;
             drop(write);
         });
-        let ended = gate.end(|facts| facts.effect == Effect::Edit, Duration::from_secs(60)).await;
+        let ended = gate.end(|facts| facts.effect == Effect::Edit, Duration::from_mins(1)).await;
         assert_eq!(ended, Ended { confirmed: vec![ToolCallId::new("write")], unconfirmed: vec![] });
         assert!(!read.cancel.is_cancelled());
         writer.await.unwrap();
@@ -219,7 +219,7 @@ mod tests {
     async fn finished_permits_are_not_reported_as_ended() {
         let mut gate = Gate::default();
         drop(gate.admit(ToolCallId::new("done"), facts(Effect::Edit), 1, &CancellationToken::new()));
-        assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, Ended::default());
+        assert_eq!(gate.end(|_| true, Duration::from_mins(1)).await, Ended::default());
     }
 
     #[tokio::test]
@@ -242,8 +242,8 @@ mod tests {
         permit.release_unconfirmed();
         let lost = Ended { confirmed: vec![], unconfirmed: vec![ToolCallId::new("lost")] };
         for _ in 0..2 {
-            assert_eq!(gate.end(|_| true, Duration::from_secs(60)).await, lost);
+            assert_eq!(gate.end(|_| true, Duration::from_mins(1)).await, lost);
         }
-        assert_eq!(gate.end(|_| false, Duration::from_secs(60)).await, Ended::default());
+        assert_eq!(gate.end(|_| false, Duration::from_mins(1)).await, Ended::default());
     }
 }

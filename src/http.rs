@@ -19,7 +19,7 @@ mod public;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum silence of a server. Models may think for minutes.
-const READ_TIMEOUT: Duration = Duration::from_secs(300);
+const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Timeout for a body that is read as a whole.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);

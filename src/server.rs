@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::acp::McpServer;
 use crate::permission::hints::{Override, Trust};
 
-const TIMEOUT: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// MCP server in a user's file. Unknown keys are errors.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

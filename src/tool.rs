@@ -72,7 +72,7 @@ mod toolset;
 mod walk;
 mod write_file;
 
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// [`Self::facts`] are the input of permission decisions; the rest is for people and models.
 #[derive(Debug, Clone)]

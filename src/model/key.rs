@@ -11,7 +11,7 @@ use crate::sandbox::Confinement;
 use crate::text::shorten;
 
 /// Timeout of a key command, long enough to ask the user for a password.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const MAX_ERROR: usize = 120;
 

@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 6;
 const UNREACHABLE: u32 = 3;
 
 /// Retries start only within this time after the first attempt.
-const BUDGET: Duration = Duration::from_secs(60);
+const BUDGET: Duration = Duration::from_mins(1);
 
 /// First wait if the server names none. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);

@@ -27,7 +27,7 @@ use crate::tool::background_list::forget;
 use crate::tool::{Job, JobSnapshot};
 
 /// Maximum time without activity, except while a person decides or a call runs.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 pub(super) struct Subagents {
     active: HashMap<ToolCallId, SessionHandle>,

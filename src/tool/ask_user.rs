@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 
 pub(super) const NAME: &str = "ask_user";
 
-const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const TIMEOUT: Duration = Duration::from_hours(1);
 
 const MAX_QUESTIONS: usize = 5;
 const MAX_CHOICES: usize = 10;

@@ -28,7 +28,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// the previous one, at most [`MAX_DOUBLINGS`] times. Tools are not called during the delay.
 const RELIST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DOUBLINGS: u32 = 7;
-const QUIET_PERIOD: Duration = Duration::from_secs(60);
+const QUIET_PERIOD: Duration = Duration::from_mins(1);
 
 /// After this many failed starts in a row, only a tool call starts the server again.
 const MAX_FAILURES: u32 = 3;

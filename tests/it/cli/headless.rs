@@ -515,7 +515,7 @@ fn unread_stderr_blocks_neither_answer_nor_exit() {
     assert!(!serve(Stdio::piped()).stderr.is_empty(), "the control: something is logged");
     let (reader, mut full) = std::io::pipe().unwrap();
     // The capacity of a pipe.
-    full.write_all(&[b'x'; 65536]).unwrap();
+    full.write_all(&vec![b'x'; 65536]).unwrap();
     assert!(!serve(full.into()).stdout.is_empty());
     drop(reader);
 }

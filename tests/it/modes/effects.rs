@@ -44,7 +44,7 @@ impl Slow {
             is_background: false,
             is_exit: false,
             schema: (&json!({ "type": "object" })).into(),
-            timeout: Duration::from_secs(600),
+            timeout: Duration::from_mins(10),
         };
         Self { spec, shared: Arc::clone(context) }
     }

@@ -233,7 +233,7 @@ async fn mode_and_permissions_commands_show_max_mode() {
 /// A client that accepts by itself is reported, and only that: not a person, not a rejection.
 #[tokio::test]
 async fn approval_faster_than_reading_is_reported() {
-    let long = Duration::from_secs(60);
+    let long = Duration::from_mins(1);
     let short = Duration::from_millis(5);
     for (answer, after, reading_time, is_reported) in [
         (option("code"), Duration::ZERO, long, true),

@@ -26,7 +26,7 @@ async fn request_ids_are_returned_unchanged() {
 
 #[tokio::test]
 async fn turn_gets_grace_after_end_of_input() {
-    for (grace, expected) in [(Duration::from_secs(60), "end_turn"), (Duration::ZERO, "cancelled")] {
+    for (grace, expected) in [(Duration::from_mins(1), "end_turn"), (Duration::ZERO, "cancelled")] {
         let mut client = TestClient::with(Setup { grace, ..Setup::default() });
         let session = client.session().await;
         client.prompt(&session, "go").await;
@@ -42,7 +42,7 @@ async fn turn_gets_grace_after_end_of_input() {
 
 #[tokio::test]
 async fn open_request_at_disconnect_is_not_consent() {
-    let mut client = TestClient::with(Setup { grace: Duration::from_secs(60), ..Setup::default() });
+    let mut client = TestClient::with(Setup { grace: Duration::from_mins(1), ..Setup::default() });
     let cwd = client.cwd();
     let session = client.session().await;
     client.prompt(&session, "go").await;

@@ -106,7 +106,7 @@ fn row(arg: &Arg, is_top: bool) -> [String; 3] {
 
 fn flag(arg: &Arg) -> String {
     let names =
-        arg.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect::<Vec<_>>();
+        arg.get_value_names().unwrap_or_default().iter().map(clap::builder::Str::as_str).collect::<Vec<_>>();
     let repeats = if matches!(arg.get_action(), clap::ArgAction::Append) { "…" } else { "" };
     if arg.is_positional() {
         let start = if arg.is_last_set() { "-- " } else { "" };

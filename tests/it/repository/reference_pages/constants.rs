@@ -28,12 +28,18 @@ pub(super) fn number(file: &str, name: &str) -> u64 {
 }
 
 fn parse(expression: &str) -> Option<Constant> {
-    let times: [(&str, fn(u64) -> Duration); 2] =
-        [("Duration::from_secs(", Duration::from_secs), ("Duration::from_millis(", Duration::from_millis)];
-    for (start, time) in times {
-        if let Some(argument) = expression.strip_prefix(start) {
-            return product(argument.strip_suffix(')')?).map(|it| Constant::Time(time(it)));
-        }
+    if let Some((unit, argument)) =
+        expression.strip_prefix("Duration::from_").and_then(|it| it.split_once('('))
+    {
+        let number = product(argument.strip_suffix(')')?)?;
+        let time = match unit {
+            "millis" => Duration::from_millis(number),
+            "secs" => Duration::from_secs(number),
+            "mins" => Duration::from_mins(number),
+            "hours" => Duration::from_hours(number),
+            _ => return None,
+        };
+        return Some(Constant::Time(time));
     }
     product(expression).map(Constant::Number)
 }
@@ -47,7 +53,7 @@ fn constants_are_parsed_like_rust() {
     for (expression, expected) in [
         ("64 * 1024", Some(Constant::Number(65_536))),
         ("65_536", Some(Constant::Number(65_536))),
-        ("Duration::from_secs(60 * 60)", Some(Constant::Time(Duration::from_secs(3600)))),
+        ("Duration::from_secs(60 * 60)", Some(Constant::Time(Duration::from_hours(1)))),
         ("Duration::from_millis(500)", Some(Constant::Time(Duration::from_millis(500)))),
         ("Duration::from_secs(OTHER)", None),
     ] {

@@ -292,7 +292,7 @@ fn refusals() -> Vec<[String; 3]> {
     };
     let fetch = CallFacts::of_tool("fetch", Effect::Network);
     let shell = CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("shell", Effect::Execute) };
-    let exit = CallFacts { is_exit: true, ..CallFacts::of_tool("switch_mode", Effect::Session) };
+    let leaving = CallFacts { is_exit: true, ..CallFacts::of_tool("switch_mode", Effect::Session) };
     let mut rejected = Grants::default();
     rejected.reject("code", Scope::Tool("write_file".into()));
     let cases: [(&str, Option<Arc<Mode>>, CallFacts, &str); 10] = [
@@ -329,7 +329,7 @@ fn refusals() -> Vec<[String; 3]> {
             edit("/etc/hosts", None),
             "start a session in that folder, or add the folder to the session",
         ),
-        ("exit", Some(mode("code")), exit, "change the mode yourself: `/code`, the mode selector"),
+        ("exit", Some(mode("code")), leaving, "change the mode yourself: `/code`, the mode selector"),
         (
             "rejected_always",
             Some(mode("code")),

@@ -140,7 +140,7 @@ fn tools_page_has_every_tool() {
     let tools = tools
         .with_agents(&agents)
         .with_skills(&crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it.")]));
-    let mut specs: Vec<&ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
+    let mut specs: Vec<&ToolSpec> = tools.iter().map(modegate::tool::Tool::spec).collect();
 
     let mut page = Page::new("Tools");
     let Constant::Time(timeout) = read("tool.rs", "TIMEOUT") else { panic!("a time") };

@@ -59,7 +59,7 @@ impl McpSession {
         };
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-        let timeout = setup.server_timeout.or(Some(Duration::from_secs(60)));
+        let timeout = setup.server_timeout.or(Some(Duration::from_mins(1)));
         let mut client = TestClient::with(Setup { tools, server_timeout: timeout, ..setup });
         std::fs::write(client.cwd().join("a.txt"), "content of a").unwrap();
         client.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::layout;
-use super::{Standard, rows};
+use super::{Standard, has_text, rows};
 
 /// Messages and their lines.
 fn table() -> Vec<(Value, &'static str)> {
@@ -206,7 +206,7 @@ fn variations(value: &Value) -> Vec<Value> {
         Value::Bool(is) => all.push(json!(!is)),
         Value::Number(number) => all.extend([json!(number.as_i64().unwrap() + 1), json!(number.to_string())]),
         Value::String(text) => {
-            all.extend([json!(format!("{text}x")), json!(format!("{text} ")), json!(""), Value::Null])
+            all.extend([json!(format!("{text}x")), json!(format!("{text} ")), json!(""), Value::Null]);
         }
         Value::Array(items) => {
             for (n, item) in items.iter().enumerate() {
@@ -242,7 +242,8 @@ fn variations(value: &Value) -> Vec<Value> {
             }
         }
     }
-    all.retain(|other| other.to_string() != value.to_string());
+    let text = value.to_string();
+    all.retain(|other| !has_text(other, &text));
     all
 }
 
