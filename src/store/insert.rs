@@ -12,7 +12,6 @@ use crate::chain::Link;
 use crate::event::SessionEvent;
 
 /// Existing sessions, answers, texts and intents are not written again.
-#[allow(clippy::too_many_lines, reason = "one arm for each kind of row")]
 pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
     match row {
         Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
@@ -105,16 +104,19 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusql
             )
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
-        Row::Denial(Denial { session, turn, call, tool, mode, rule, link, at }) => {
-            insert_link(connection, &session.0, link)?;
-            execute(
-                connection,
-                "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
-            )
-        }
+        Row::Denial(denial) => insert_denial(connection, denial),
     }
+}
+
+fn insert_denial(connection: &Connection, denial: &Denial) -> rusqlite::Result<()> {
+    let Denial { session, turn, call, tool, mode, rule, link, at } = denial;
+    insert_link(connection, &session.0, link)?;
+    execute(
+        connection,
+        "INSERT INTO denials (session_id, turn, tool_call_id, tool, mode, rule, at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![&*session.0, turn.cast_signed(), &*call.0, tool, &*mode.0, rule, at],
+    )
 }
 
 pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
