@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use crate::mode::definition::Fault;
-use crate::mode::{Access, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs};
+use crate::mode::{
+    Access, CeilingKind, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs,
+};
 use crate::model::Effort;
 use external::ExternalAgentDefinition;
 
@@ -292,6 +294,7 @@ fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Ar
         if is_read_only { (Access::ReadOnly, ShellUse::ReadOnly) } else { (Access::Full, ShellUse::Full) };
     vec![Arc::new(Mode {
         id: format!("agent-{id}"),
+        kind: CeilingKind::Agent(id.to_owned()),
         name: format!("The agent {name}"),
         description: "Limits of the agent in every mode".into(),
         prompt: String::new(),
@@ -363,6 +366,20 @@ mod tests {
         );
         add(&mut agents, "[{id: x, description: d, readonly: true}]", Origin::Project).unwrap();
         assert_eq!(agents.resolve("x").unwrap().description, "This project's: d");
+    }
+
+    #[test]
+    fn refusal_by_an_agents_limits_names_the_agent() {
+        let message = |modes: Vec<Arc<Mode>>| {
+            let ceilings = crate::permission::Ceilings { modes, rules: vec![] };
+            let call = crate::permission::CallFacts::of_tool("write_file", crate::permission::Effect::Edit);
+            crate::permission::explain(&ceilings, &call)
+        };
+        let explore = AgentRegistry::default().resolve("explore").unwrap().limits.clone();
+        let expected = "write_file is not available to the agent explore, which changes nothing. You can";
+        assert!(message(explore.clone()).contains(expected), "{}", message(explore));
+        let plan = crate::mode::Modes::built_in().ceilings("plan").unwrap();
+        assert!(message(plan.clone()).contains("is not available in plan mode, which"), "{}", message(plan));
     }
 
     #[test]

@@ -107,9 +107,19 @@ pub enum ReminderPosition {
     BeforePrompt,
 }
 
+/// What a ceiling is for the user.
+#[derive(Debug, Clone, Default)]
+pub enum CeilingKind {
+    #[default]
+    Mode,
+    /// The limits of this agent.
+    Agent(String),
+}
+
 #[derive(Debug, Clone)]
 pub struct Mode {
     pub id: String,
+    pub kind: CeilingKind,
     pub name: String,
     pub description: String,
     pub prompt: String,
@@ -135,6 +145,14 @@ pub struct Mode {
 impl Mode {
     pub fn mode_id(&self) -> SessionModeId {
         SessionModeId::new(self.id.as_str())
+    }
+
+    /// Names the mode in a message: "plan mode", or "the agent explore".
+    pub fn label(&self) -> String {
+        match &self.kind {
+            CeilingKind::Mode => format!("{} mode", self.id),
+            CeilingKind::Agent(agent) => format!("the agent {agent}"),
+        }
     }
 
     /// Empty by default in a mode with an exit, whose prompt may speak of presenting a plan, which sub-agents

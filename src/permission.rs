@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub use self::address::{Address, plain};
 pub use self::grants::{CommandScope, Grants, Scope};
 use self::rules::Rules;
-use crate::mode::{Access, Consent, Mode, Network, ShellUse};
+use crate::mode::{Access, CeilingKind, Consent, Mode, Network, ShellUse};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
@@ -328,21 +328,22 @@ fn must_ask(mode: &Mode, call: &CallFacts) -> bool {
 
 fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
-    let (tool, id) = (&call.tool, &mode.id);
+    let tool = &call.tool;
     if !mode.tools.admit(tool) {
-        return deny("tools", format!("{tool} is not available in {id} mode. {}", capability_text(mode)));
+        return deny("tools", format!("{tool} is not available {}. {}", place(mode), capability_text(mode)));
     }
     denied_by_settings(mode, call)
 }
 
 fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     let deny = |rule, message: String| Some(Denial { rule, message });
-    let (tool, id) = (&call.tool, &mode.id);
+    let (tool, label) = (&call.tool, mode.label());
     if !admits(mode.access, call.effect) {
         return deny(
             "access",
             format!(
-                "{tool} is not available in {id} mode, {}. {}",
+                "{tool} is not available {}, {}. {}",
+                place(mode),
                 access_text(mode.access),
                 capability_text(mode)
             ),
@@ -351,19 +352,16 @@ fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
     if mode.shell < call.shell {
         let what =
             if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
-        return deny(
-            "shell",
-            format!("{tool} is not available: {id} mode {what}. {}", capability_text(mode)),
-        );
+        return deny("shell", format!("{tool} is not available: {label} {what}. {}", capability_text(mode)));
     }
     if let Some(globs) = &mode.write_paths {
         if call.effect == Effect::Edit && globs.patterns.is_empty() {
             return deny(
                 "write_paths",
-                format!("{tool} is not available: {id} mode permits no file to be written."),
+                format!("{tool} is not available: {label} permits no file to be written."),
             );
         }
-        let why = format!("{tool} is not available: {id} mode limits the files that may be written, and");
+        let why = format!("{tool} is not available: {label} limits the files that may be written, and");
         if call.shell == ShellUse::Full {
             return deny("shell", format!("{why} a command could write elsewhere."));
         }
@@ -372,10 +370,7 @@ fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         }
     }
     if call.effect == Effect::Network && mode.network == Network::Deny {
-        return deny(
-            "network",
-            format!("{id} mode does not allow network access. {}", capability_text(mode)),
-        );
+        return deny("network", format!("{label} does not allow network access. {}", capability_text(mode)));
     }
     if call.effect == Effect::Edit {
         let unwritable = call.targets.iter().find(|target| !may_write(mode, target.inside.as_deref()));
@@ -384,7 +379,7 @@ fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
             return match &mode.write_paths {
                 Some(globs) if target.inside.is_some() => deny(
                     "write_paths",
-                    format!("{path} is not a file that {id} mode may write: {}.", globs.patterns.join(", ")),
+                    format!("{path} is not a file that {label} may write: {}.", globs.patterns.join(", ")),
                 ),
                 _ => deny(
                     "roots",
@@ -416,13 +411,23 @@ fn access_text(access: Access) -> &'static str {
     }
 }
 
+fn place(mode: &Mode) -> String {
+    match &mode.kind {
+        CeilingKind::Mode => format!("in {}", mode.label()),
+        CeilingKind::Agent(_) => format!("to {}", mode.label()),
+    }
+}
+
 fn capability_text(mode: &Mode) -> &'static str {
-    match mode.access {
-        Access::ReadOnly => {
+    match (mode.access, &mode.kind) {
+        (Access::ReadOnly, CeilingKind::Agent(_)) => {
+            "You can read and search (with commands, too, where shell_read_only is offered), and answer with what you found."
+        }
+        (Access::ReadOnly, CeilingKind::Mode) => {
             "You can read and search (with commands, too, where shell_read_only is offered), and write a plan in your answer; the user decides when to leave this mode."
         }
-        Access::Edit => "You can read, search and edit files where the mode allows it.",
-        Access::Full => "The other tools remain available.",
+        (Access::Edit, _) => "You can read, search and edit files where the mode allows it.",
+        (Access::Full, _) => "The other tools remain available.",
     }
 }
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    ALIASES, Access, Consent, Globs, InBand, Mode, Modes, Network, ReminderPosition, ShellUse, ToolGlobs,
-    ToolList,
+    ALIASES, Access, CeilingKind, Consent, Globs, InBand, Mode, Modes, Network, ReminderPosition, ShellUse,
+    ToolGlobs, ToolList,
 };
 use crate::model::Effort;
 
@@ -94,6 +94,7 @@ impl ModeDefinition {
         let message = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
         let own_prompt = message(&self.prompt);
         let mode = Mode {
+            kind: CeilingKind::Mode,
             name: self.name.clone().unwrap_or_else(|| id.clone()),
             description: own(&message(&self.description), |base| &base.description).unwrap_or_default(),
             prompt: own(&own_prompt, |base| &base.prompt)
@@ -207,6 +208,12 @@ fn is_about_reading(prompt: &str) -> bool {
 /// Limits an inherited shell to read-only commands unless the mode may change everything.
 fn inherited(shell: ShellUse, is_whole: bool) -> ShellUse {
     if is_whole { shell } else { shell.min(ShellUse::ReadOnly) }
+}
+
+/// Returns the nearest word, or `None` if no word is similar.
+pub fn near<'a>(unknown: &str, words: &[&'a str]) -> Option<&'a str> {
+    let word = nearest(unknown, words);
+    (strsim::jaro(unknown, word) > 0.7).then_some(word)
 }
 
 pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
