@@ -7,6 +7,7 @@
 
 use super::user_command::UserCommand;
 use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
+use crate::mode::definition::near;
 use crate::mode::{Mode, Modes, canonical};
 
 const OWN: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
@@ -134,6 +135,29 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
     ignored.dedup();
     ignored.truncate(MAX_IGNORED);
     Found { command: found_command, ignored }
+}
+
+/// A word after a slash that is no command but resembles one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misspelt {
+    pub word: String,
+    pub nearest: String,
+}
+
+/// Finds a misspelt command at the start of a prompt without a command.
+pub fn misspelt(content: &[ContentBlock], words: Vocabulary<'_>) -> Option<Misspelt> {
+    let Typed { texts, first, .. } = typed(content)?;
+    let (_, text) = texts.iter().find(|(block, _)| *block == first)?;
+    let word = text.trim().strip_prefix(SLASHES)?.split_whitespace().next()?;
+    // Other characters occur in paths and in code.
+    if !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+        return None;
+    }
+    let modes = words.modes.iter().map(|mode| mode.id.as_str());
+    let own = words.own.iter().map(|own| own.name.as_str());
+    let known: Vec<&str> = OWN.into_iter().chain(modes).chain(own).collect();
+    let nearest = near(&word.to_ascii_lowercase(), &known)?;
+    Some(Misspelt { word: word.to_owned(), nearest: nearest.to_owned() })
 }
 
 const MAX_IGNORED: usize = 3;
@@ -345,6 +369,25 @@ mod tests {
     fn check(text: &str, expected: impl Into<Option<Command>>) {
         let command = found(&[text.into()], "ask").command;
         assert_eq!(command.map(|placed| placed.command), expected.into(), "{text}");
+    }
+
+    #[test]
+    fn misspelt_command_is_found_only_at_the_start() {
+        let modes = Modes::built_in();
+        let own = [UserCommand::parse("review", "Review $ARGUMENTS.").unwrap()];
+        let words = Vocabulary { modes: &modes, unsupported_modes: &[], own: &own };
+        for (text, expected) in [
+            ("/undoo", Some("undo")),
+            (" /plam write tests", Some("plan")),
+            ("/Reviw the file", Some("review")),
+            ("/etc/hosts is wrong", None),
+            ("/xyzzy", None),
+            ("say /undoo", None),
+            ("undoo", None),
+        ] {
+            let found = misspelt(&[text.into()], words).map(|misspelt| misspelt.nearest);
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
     }
 
     fn set(mode: &str, rest: &str) -> Command {

@@ -59,10 +59,14 @@ impl Actor {
 
     pub(super) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
         let Found { command: found_command, ignored } = self.commands_in(&prompt);
+        let has_command = found_command.is_some();
         let Some(placed) = found_command.filter(|placed| !self.is_external_agent_command(&placed.command))
         else {
             let notices = self.ignored_commands(&ignored, None);
             self.session.pending_user_notices.extend(notices);
+            if !has_command {
+                self.session.pending_user_notices.extend(self.misspelt_command(&prompt));
+            }
             return Some(prompt);
         };
         let command = &placed.command;
@@ -141,6 +145,17 @@ impl Actor {
             Vocabulary { modes, unsupported_modes: unsupported, own: commands },
             &compare,
         )
+    }
+
+    /// An external agent has commands of its own, and no user writes the prompts of sub-agents.
+    fn misspelt_command(&self, prompt: &Prompt) -> Option<String> {
+        if self.session.ancestry.parent.is_some() || self.session.agent.external_agent.is_some() {
+            return None;
+        }
+        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &self.context;
+        let words = Vocabulary { modes, unsupported_modes: unsupported, own: commands };
+        let command::Misspelt { word, nearest } = command::misspelt(&prompt.content, words)?;
+        Some(format!("There is no command /{word} (did you mean /{nearest}?). The model got the text.\n\n"))
     }
 
     /// True if the command is left to this session's external agent.
