@@ -49,3 +49,4 @@ pub mod tool;
 pub mod transcript;
 pub mod transport;
 pub mod workspace;
+pub mod yaml_error;

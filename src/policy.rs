@@ -14,6 +14,7 @@ use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;
+use crate::yaml_error;
 
 /// Modes, permission rules, agents and MCP servers of a user or a project.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -77,7 +78,7 @@ impl Layers {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let file: ModeFile = serde_saphyr::from_str(text).map_err(|error| unreadable(name, &error))?;
+        let file: ModeFile = serde_saphyr::from_str(text).map_err(|error| unreadable(name, text, &error))?;
         let fault = |fault: Fault| diagnostic(name, text, fault);
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
@@ -125,8 +126,11 @@ fn servers(
             let text = "a project may not name servers: move them to your own file, or trust this one";
             return Err(Fault::at(&server, text));
         }
-        if let Some(fault) = server.value.fault() {
-            return Err(Fault::at(&server, format!("server {name:?}: {fault}")));
+        if let Some((path, fault)) = server.value.fault() {
+            let text = format!("server {name:?}: {fault}");
+            return Err(
+                path.map_or_else(|| Fault::at(&server, text.clone()), |path| Fault::at(path, text.clone()))
+            );
         }
         servers.insert(name, server.value);
     }
@@ -239,24 +243,16 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     Ok(())
 }
 
-fn unreadable(name: &str, error: &serde_saphyr::Error) -> Diagnostic {
+fn unreadable(name: &str, source: &str, error: &serde_saphyr::Error) -> Diagnostic {
     let place =
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
-    let text = error.without_snippet().to_string();
-    let text = text.split(" at line ").next().unwrap_or(&text).to_owned();
     let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
-    Diagnostic { place: format!("{name}{place}"), line, text: with_nearest(&text), shown: shown.join("\n") }
-}
-
-fn with_nearest(text: &str) -> String {
-    let Some((unknown, valid)) = text.split_once(", expected one of ") else { return text.to_owned() };
-    let Some(unknown) = unknown.split('`').nth(1) else { return text.to_owned() };
-    let words = valid.split(", ").map(|word| word.trim_matches('`'));
-    let nearest = words.map(|word| (strsim::jaro(unknown, word), word)).max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((likeness, word)) if likeness > 0.7 => format!("{text}; did you mean `{word}`?"),
-        _ => text.to_owned(),
+    Diagnostic {
+        place: format!("{name}{place}"),
+        line,
+        text: yaml_error::describe(error, source),
+        shown: shown.join("\n"),
     }
 }
 
@@ -387,11 +383,11 @@ mod tests {
     #[test]
     fn invalid_modes_are_reported_with_position_and_suggestion() {
         for (text, expected) in [
-            ("modes:\n- id: a\n  acess: edit\n", "modes.yaml:3:3: unknown field `acess`, expected one of"),
+            ("modes:\n- id: a\n  acess: edit\n", "modes.yaml:3:3: unknown key `acess`: the keys here are"),
             ("modes:\n- id: a\n  acess: edit\n", "did you mean `access`?"),
             (
                 "modes:\n- id: a\n  access: edits\n",
-                "modes.yaml:3:11: unknown variant `edits`, expected one of read_only, edit, full; did you mean `edit`?",
+                "modes.yaml:3:11: access: unknown value `edits`: expected read_only, edit, full; did you mean `edit`?",
             ),
             ("modes: [{id: a}]", "modes.yaml:1:14: mode \"a\" needs `access`"),
             ("modes: [{id: A, access: edit}]", "is not a valid id"),
@@ -442,8 +438,8 @@ mod tests {
             ("default_mode: code", "may only be narrower"),
             ("permissions: {allow: [shell]}", "may not allow"),
             ("servers: {x: {command: evil}}", "may not name servers"),
-            ("providers: {openai: {base_url: 'http://evil'}}", "unknown field `providers`"),
-            ("shell: {sandbox: off}", "unknown field `shell`"),
+            ("providers: {openai: {base_url: 'http://evil'}}", "unknown key `providers`"),
+            ("shell: {sandbox: off}", "unknown key `shell`"),
         ] {
             let message = fault(text, Owner::Project);
             assert!(message.contains(expected), "{text}: {message}");

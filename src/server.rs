@@ -9,6 +9,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use crate::acp::McpServer;
 use crate::permission::hints::{Override, Trust};
@@ -43,7 +44,8 @@ pub struct ServerDefinition {
     pub sandbox: Option<ServerSandbox>,
     /// Paths that the `read_only` sandbox may read, beyond the session's folders, the system, and the folders
     /// around paths in the command line.
-    pub read: Vec<PathBuf>,
+    #[schemars(with = "Vec<PathBuf>")]
+    pub read: Vec<Spanned<PathBuf>>,
     /// Seconds that a tool call may take. Default: 300.
     pub timeout: Option<u64>,
     /// Answer requests for the session's folders. Default: true.
@@ -87,8 +89,28 @@ pub enum Transport {
 }
 
 impl ServerDefinition {
-    pub fn fault(&self) -> Option<&'static str> {
-        let is_about_program = !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some();
+    /// The error's place, `None` for the entry itself, and what is wrong with it.
+    pub fn fault(&self) -> Option<(Option<&Spanned<PathBuf>>, String)> {
+        if let Some(conflict) = self.conflict() {
+            return Some((None, conflict));
+        }
+        let path = self.read.iter().find(|path| !path.value.is_absolute())?;
+        Some((Some(path), format!("`read` lists absolute paths, and {:?} is not one", path.value)))
+    }
+
+    fn conflict(&self) -> Option<String> {
+        let program_keys = [
+            ("`args`", !self.args.is_empty()),
+            ("`env`", !self.env.is_empty()),
+            ("`cwd`", self.cwd.is_some()),
+        ];
+        let is_about_program = program_keys.iter().any(|(_, is_set)| *is_set);
+        if let (None, None) = (&self.command, &self.url) {
+            let key = program_keys.iter().find(|(_, is_set)| *is_set).map(|(key, _)| *key);
+            if let Some(key) = key {
+                return Some(format!("{key} needs a `command`, the program to start"));
+            }
+        }
         match (&self.command, &self.url) {
             (Some(_), Some(_)) => Some("it has both a `command` and a `url`; use one of them"),
             (Some(command), None) if command.trim().is_empty() => Some("its `command` is empty"),
@@ -100,13 +122,22 @@ impl ServerDefinition {
             (None, Some(url)) if !url.starts_with("http://") && !url.starts_with("https://") => {
                 Some("its `url` begins with neither http:// nor https://")
             }
-            (None, None) if is_about_program || !self.headers.is_empty() => {
-                Some("it has neither a `command` nor a `url`")
-            }
-            _ if self.read.iter().any(|path| !path.is_absolute()) => Some("a path of `read` is not absolute"),
+            (None, None) if !self.headers.is_empty() => Some("`headers` needs a `url`"),
             _ if self.timeout == Some(0) => Some("its `timeout` is 0; it is a number of seconds"),
             _ => None,
         }
+        .map(str::to_owned)
+    }
+
+    /// Warns of text in the command line that a shell would expand. Modegate uses no shell.
+    pub fn unexpanded(&self) -> Option<&str> {
+        let is_for_shell = |text: &&String| text.starts_with("~/") || text.contains("${");
+        self.command.iter().chain(&self.args).find(is_for_shell).map(String::as_str)
+    }
+
+    /// True if the entry configures a server of the client.
+    pub fn is_for_client(&self) -> bool {
+        self.command.is_none() && self.url.is_none()
     }
 
     /// `None` if the entry configures a server of the client.
@@ -129,7 +160,7 @@ impl ServerDefinition {
                 Transport::Address { .. } => ServerSandbox::Off,
             },
             transport,
-            read: self.read.clone(),
+            read: self.read.iter().map(|path| path.value.clone()).collect(),
             trust: self.trust_hints.clone(),
             tools: self.tools.clone(),
             timeout: self.timeout.map_or(TIMEOUT, Duration::from_secs),
@@ -189,7 +220,22 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
             ));
             continue;
         }
-        entries.push(own.get(name).unwrap_or(&nothing).entry(name, transport));
+        let settings = own.get(name).unwrap_or(&nothing);
+        let is_remote = matches!(transport, Transport::Address { .. });
+        if is_remote && settings.sandbox.is_some_and(|sandbox| sandbox != ServerSandbox::Off) {
+            notices.push(format!(
+                "The client's MCP server {name:?} runs without a sandbox, although `servers` in your modes.yaml sets one: \
+                 a remote server cannot be sandboxed."
+            ));
+        }
+        entries.push(settings.entry(name, transport));
+    }
+    let has_entry = |name: &str| entries.iter().any(|entry| entry.name == name);
+    for (name, _) in own.iter().filter(|(name, definition)| definition.is_for_client() && !has_entry(name)) {
+        notices.push(format!(
+            "{name:?} in `servers` of your modes.yaml has no effect: without `command` and `url` it configures the \
+             client's MCP server of that name, and the client has none."
+        ));
     }
     (entries, notices)
 }
@@ -238,12 +284,14 @@ mod tests {
             ("{url: 'http://b', sandbox: read_only}", "cannot be sandboxed"),
             ("{command: a, headers: {x: y}}", "go with a `url`"),
             ("{url: 'ftp://b'}", "http://"),
-            ("{env: {A: b}}", "neither"),
-            ("{command: a, read: [b]}", "not absolute"),
+            ("{env: {A: b}}", "`env` needs a `command`"),
+            ("{args: [a]}", "`args` needs a `command`"),
+            ("{headers: {A: b}}", "`headers` needs a `url`"),
+            ("{command: a, read: [/c, b]}", "absolute paths, and \"b\" is not one"),
             ("{command: a, timeout: 0}", "`timeout` is 0"),
         ] {
             let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();
-            assert!(definition.fault().unwrap().contains(expected), "{text}");
+            assert!(definition.fault().unwrap().1.contains(expected), "{text}");
         }
         for text in [
             "{command: a, args: [b], env: {A: b}}",
@@ -251,7 +299,35 @@ mod tests {
             "{sandbox: workspace}",
         ] {
             let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();
-            assert_eq!(definition.fault(), None, "{text}");
+            assert!(definition.fault().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_without_effect_are_reported() {
+        let remote = McpServer::Http(McpServerHttp::new("far", "https://far.example"));
+        for (text, expected) in [
+            ("far: {sandbox: read_only}", "runs without a sandbox"),
+            ("near: {trust_hints: true}", "\"near\" in `servers` of your modes.yaml has no effect"),
+        ] {
+            let (entries, notices) = gather(&own(text), std::slice::from_ref(&remote));
+            assert_eq!((entries.len(), notices.len()), (1, 1), "{notices:?}");
+            assert!(notices[0].contains(expected), "{notices:?}");
+        }
+        for text in ["far: {trust_hints: true}", "far: {sandbox: off}", "near: {command: n}"] {
+            assert_eq!(gather(&own(text), std::slice::from_ref(&remote)).1, [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_only_a_shell_expands_is_found() {
+        let found = |text: &str| own(&format!("a: {text}"))["a"].unexpanded().map(str::to_owned);
+        for (text, expected) in [
+            ("{command: a, args: [b, '${HOME}/c']}", Some("${HOME}/c")),
+            ("{command: ~/a}", Some("~/a")),
+            ("{command: a, args: ['a~/b', '$5'], env: {A: '${HOME}'}}", None),
+        ] {
+            assert_eq!(found(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::front_matter;
+use crate::yaml_error;
 
 pub const FILE: &str = "SKILL.md";
 
@@ -48,10 +49,9 @@ impl Skill {
     /// The error is one sentence.
     pub fn parse(name: &str, folder: PathBuf, origin: Origin, text: &str) -> Result<Self, String> {
         let (header, body) = front_matter::split(text)?;
-        let header: Header = serde_saphyr::from_str(header.ok_or(HEADER)?).map_err(|error| {
-            let first = error.to_string();
-            format!("{} ({HEADER})", first.lines().next().unwrap_or_default())
-        })?;
+        let header = header.ok_or(HEADER)?;
+        let header: Header = serde_saphyr::from_str(header)
+            .map_err(|error| format!("{} ({HEADER})", yaml_error::describe_with_place(&error, header)))?;
         let given = header.name.ok_or_else(|| format!("name is missing: {HEADER}"))?;
         if !is_name(&given) {
             return Err(format!(

@@ -11,8 +11,9 @@ use crate::config::environment::Environment;
 use crate::config::policies::{MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
-use crate::permission::rules::Rule;
+use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule};
 use crate::policy::ModeFile;
+use crate::yaml_error;
 
 /// A rule is `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Subcommand)]
@@ -69,6 +70,9 @@ pub(super) fn run(
     if kind == Some("allow") {
         parsed.check_allow().map_err(anyhow::Error::msg)?;
     }
+    if kind == Some("allow") && parsed.is_unmatchable_allow() {
+        bail!("{rule:?} never matches: {NO_PATTERN_FOR_SERVERS}");
+    }
     let tool = rule.split('(').next().unwrap_or(&rule);
     if let (Some(_), Some(nearest)) = (kind, crate::tool::unknown_tool(tool)) {
         bail!(
@@ -84,7 +88,9 @@ pub(super) fn run(
     let file: ModeFile = if text.trim().is_empty() {
         ModeFile::default()
     } else {
-        serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?
+        serde_saphyr::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{}: {}", path.display(), yaml_error::describe_with_place(&error, &text))
+        })?
     };
     if !file.modes.is_empty() || file.default_mode.is_some() {
         bail!(

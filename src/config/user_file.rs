@@ -19,6 +19,7 @@ use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
+use crate::yaml_error;
 
 pub const CONFIG: &str = "config.yaml";
 
@@ -222,8 +223,13 @@ fn read_one(path: &Path) -> anyhow::Result<UserFile> {
     }
     // Security: the parser's snippet may contain a key.
     let options = serde_saphyr::options! { with_snippet: false };
-    let file: UserFile = serde_saphyr::from_str_with_options(&text, options)
-        .map_err(|error| anyhow::anyhow!("{}: {}", path.display(), redact(&error.to_string(), None)))?;
+    let file: UserFile = serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+        anyhow::anyhow!(
+            "{}: {}",
+            path.display(),
+            redact(&yaml_error::describe_with_place(&error, &text), None)
+        )
+    })?;
     let valid = PROVIDERS.map(|provider| provider.id);
     if let Some(unknown) = file.providers.keys().find(|id| !valid.contains(&id.as_str())) {
         bail!("{}: unknown provider {unknown:?}: the providers are {}", path.display(), valid.join(", "));

@@ -22,6 +22,9 @@ const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
 const READERS_OF_FILES: [&str; 7] =
     ["edit_file", "apply_patch", "move_file", "read_skill", "find_files", "list_directory", "directory_tree"];
 
+pub const NO_PATTERN_FOR_SERVERS: &str =
+    "an allow rule for an MCP tool matches only without a pattern; write the name of the tool alone";
+
 /// Permission rules: `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -142,6 +145,11 @@ impl Rule {
         }
     }
 
+    /// True if the rule never matches as an `allow` rule.
+    pub fn is_unmatchable_allow(&self) -> bool {
+        self.pattern.is_some() && self.text.starts_with("mcp__")
+    }
+
     fn is_for(&self, tool: &str, allows: bool) -> bool {
         if allows || self.tool.is_match(tool) {
             return self.tool.is_match(tool);
@@ -223,6 +231,11 @@ impl Rules {
 
     pub fn allowing(&self, call: &CallFacts) -> Option<&Rule> {
         self.allow.iter().find(|rule| rule.is_about(call, true))
+    }
+
+    /// The `allow` rules that never match: a pattern for an MCP tool, whose arguments are only mentions.
+    pub fn unmatchable(&self) -> impl Iterator<Item = &str> {
+        self.allow.iter().filter(|rule| rule.is_unmatchable_allow()).map(|rule| rule.text.as_str())
     }
 
     pub fn to_yaml(&self) -> String {

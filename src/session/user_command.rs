@@ -5,6 +5,7 @@
 use serde::Deserialize;
 
 use crate::front_matter;
+use crate::yaml_error;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCommand {
@@ -31,9 +32,8 @@ impl UserCommand {
         let header = match header.filter(|header| !header.trim().is_empty()) {
             None => Header::default(),
             Some(header) => serde_saphyr::from_str(header).map_err(|error| {
-                let first = error.to_string();
-                let first = first.lines().next().unwrap_or_default().to_owned();
-                format!("{first} (a header may have description and argument-hint)")
+                let why = yaml_error::describe_with_place(&error, header);
+                format!("{why} (a header may have description and argument-hint)")
             })?,
         };
         if body.trim().is_empty() {

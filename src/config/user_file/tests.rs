@@ -21,10 +21,10 @@ fn key_file_readable_by_others_is_refused() {
     assert_eq!(write("providers: {anthropic: {key_command: pass}}", 0o644), Ok(1));
     for (wrong, words) in [
         ("providers: {acme: {}}", "the providers are anthropic"),
-        ("providers: {anthropic: {api_keyy: s3cret}}", "expected one of api_key"),
+        ("providers: {anthropic: {api_keyy: s3cret}}", "the keys here are api_key"),
         ("providers: {anthropic: {api_key: s3cret, key_command: pass}}", "keep one"),
         ("providers: {openai: {base_url: 'localhost:8080'}}", "does not start with http"),
-        ("providers: {anthropic: {api_key: [s3cret]}}", "line 1"),
+        ("providers: {anthropic: {api_key: [s3cret]}}", "line 1, column 34: api_key: expected a text"),
     ] {
         let error = write(wrong, 0o600).unwrap_err();
         assert!(error.contains(words) && !error.contains("s3cret"), "{error}");

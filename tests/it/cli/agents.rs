@@ -144,7 +144,7 @@ fn agents_check_reports_missing_requirements() {
             "harness: {command: sh, sandbox: {state_dirs: ['~/']}}",
             "contains the home folder",
         ),
-        ("prompt: x", "prompts: x", "unknown field `prompts`"),
+        ("prompt: x", "prompts: x", "unknown key `prompts`"),
     ] {
         for (text, expected) in [(fine, None), (wrong, Some(output))] {
             let home = Home::with(&format!("agents: [{{id: x, {text}}}]"), "");
@@ -183,7 +183,7 @@ fn agents_show_names_modes_denied_without_sandbox() {
 #[test]
 fn unknown_agent_error_includes_file_errors() {
     for (own, expected) in [
-        ("agents: [{id: docs, promt: x}]", "modes.yaml:1:21: unknown field `promt`"),
+        ("agents: [{id: docs, promt: x}]", "modes.yaml:1:21: unknown key `promt`"),
         ("agents: [{id: docs}]", "--agent: unknown agent \"gone\": the agents are general, explore, docs"),
     ] {
         let home = Home::with(own, "");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 47] = [
+const LAYERS: [(&str, &[&str]); 48] = [
     ("acp", &[]),
     (
         "agent",
@@ -51,7 +51,7 @@ const LAYERS: [(&str, &[&str]); 47] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
-    ("policy", &["mode", "permission", "agents", "server"]),
+    ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("process", &["git_folder", "sandbox"]),
     ("agents", &["acp", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
@@ -59,14 +59,14 @@ const LAYERS: [(&str, &[&str]); 47] = [
     ("server", &["acp", "permission"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
-    ("session/user_command", &["front_matter"]),
+    ("session/user_command", &["front_matter", "yaml_error"]),
     ("session/compaction", &["acp", "model"]),
     ("session/encoder", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("session/history", &["acp", "event", "model", "session"]),
     ("session/neutralise", &[]),
     ("session/reminder", &["acp", "mode", "model", "permission", "session"]),
-    ("skill", &["front_matter"]),
+    ("skill", &["front_matter", "yaml_error"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
     ("telemetry", &[]),
     ("text", &[]),
@@ -75,6 +75,7 @@ const LAYERS: [(&str, &[&str]); 47] = [
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
     ("workspace", &["bounded_file", "git_folder", "ids", "permission"]),
+    ("yaml_error", &["mode"]),
 ];
 
 /// Modules that `cli` may name.
@@ -101,6 +102,7 @@ const CLI: &[&str] = &[
     "transcript",
     "transport",
     "workspace",
+    "yaml_error",
 ];
 
 /// Modules that `config` may name.
@@ -125,6 +127,7 @@ const CONFIG: &[&str] = &[
     "store",
     "tool",
     "transcript",
+    "yaml_error",
 ];
 
 /// What tools may name.
@@ -172,10 +175,11 @@ const SESSION: &[&str] = &[
     "store",
     "tool",
     "workspace",
+    "yaml_error",
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 70] = [
+const PURE: [&str; 71] = [
     "acp",
     "audit",
     "chain",
@@ -246,6 +250,7 @@ const PURE: [&str; 70] = [
     "workspace/file_state",
     "workspace/snapshot/ignore_rules",
     "workspace/content_hash",
+    "yaml_error",
 ];
 
 /// Libraries, and the only modules that may name them.
@@ -288,14 +293,16 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
             "permission/rules",
             "policy",
             "agents",
+            "server",
             "config",
             "cli/permissions",
             "session/mode_switch",
             "session/user_command",
             "skill",
+            "yaml_error",
         ],
     ),
-    ("strsim", &["policy", "mode/definition"]),
+    ("strsim", &["mode/definition"]),
     ("std::env", &["config"]),
     ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
 ];
