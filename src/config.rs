@@ -270,6 +270,7 @@ impl Config {
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,
             server_timeout: (!self.deterministic).then_some(SERVER_TIMEOUT),
+            server_notices: Arc::default(),
         };
         let binary = std::env::current_exe().ok();
         let policies = self.policies;

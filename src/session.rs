@@ -122,6 +122,8 @@ pub struct SessionContext {
     /// Maximum wait of the first request for starting servers. `None` in deterministic runs, which start
     /// none.
     pub server_timeout: Option<Duration>,
+    /// Sentences about MCP servers of the user or the client that the session lacks, and settings without effect.
+    pub server_notices: Arc<[String]>,
 }
 
 pub struct Session {

@@ -253,12 +253,12 @@ impl Agent {
         };
         let (policy, (tools, missing)) = reading("the session's folder", found).await?;
         let tools = tools.with_agents(&policy.agents);
-        let (entries, not_to_be_had) = server::gather(&policy.servers, servers);
+        let (entries, server_notices) = server::gather(&policy.servers, servers);
         let capabilities = self.registry().capabilities;
         let (events, reports) = mpsc::unbounded_channel();
         let own_notices = models.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
         let mut pending_user_notices: Vec<String> =
-            not_to_be_had.into_iter().map(|text| format!("{text}\n\n")).collect();
+            server_notices.iter().map(|text| format!("{text}\n\n")).collect();
         let tools = if entries.is_empty() {
             tools
         } else if self.context.server_timeout.is_none() {
@@ -286,6 +286,7 @@ impl Agent {
             models,
             compactions: self.compactions.load(Ordering::Relaxed),
             capabilities,
+            server_notices: server_notices.into(),
             ..self.context.clone()
         };
         let client_servers = servers.to_vec();

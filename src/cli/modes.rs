@@ -17,9 +17,12 @@ use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
 use crate::headless::printable;
 use crate::mode::Modes;
-use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
+use crate::permission::hints::Belief;
+use crate::permission::rules;
+use crate::permission::{self, CallFacts, Ceilings, Claim};
 use crate::policy::{Layers, ModeFile, Owner};
 use crate::store::log;
+use crate::tool::mcp::{self, ExpectedBeliefs};
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
@@ -117,18 +120,12 @@ pub(super) async fn run(
                 all.extend(built_in.ceilings("plan")?);
             }
             let ceilings = Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] };
-            let facts = facts(environment, &cwd, &loaded.layers.agents, &tool, arguments.as_deref()).await?;
-            writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
-            if tool.starts_with("mcp__") {
-                let server = tool.split("__").nth(1).unwrap_or_default().to_owned();
-                let read = CallFacts::of_tool(tool, Effect::Read);
-                let claimed = CallFacts { claim: Some(Claim { server, flips: 0 }), ..read.clone() };
-                for (when, facts) in [
-                    ("its server says that it only reads", claimed),
-                    ("its server is believed to only read", read),
-                ] {
-                    writeln!(output, "If {when}: {}", permission::explain(&ceilings, &facts))?;
-                }
+            if let Some(beliefs) = mcp::expected_beliefs(&loaded.layers.servers, &tool) {
+                explain_server_tool(&ceilings, &tool, &beliefs, &mut output)?;
+            } else {
+                let agents = &loaded.layers.agents;
+                let facts = facts(environment, &cwd, agents, &tool, arguments.as_deref()).await?;
+                writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             }
         }
         Action::Check { .. } | Action::Schema | Action::Log { .. } | Action::Import { .. } => {
@@ -136,6 +133,29 @@ pub(super) async fn run(
         }
     }
     Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Explains decisions without the server: its hints count only where the user's entries leave them open.
+fn explain_server_tool(
+    ceilings: &Ceilings,
+    tool: &str,
+    beliefs: &ExpectedBeliefs,
+    mut output: impl Write,
+) -> std::io::Result<()> {
+    let explain = |belief: Belief| {
+        let claim = Claim { server: beliefs.server.clone(), flips: 0 };
+        let claim = (belief == Belief::ClaimsToRead).then_some(claim);
+        let facts = CallFacts { claim, ..CallFacts::of_tool(tool, belief.effect()) };
+        permission::explain(ceilings, &facts)
+    };
+    let not_started = format!("The MCP server {} was not started", beliefs.server);
+    if beliefs.with_hint == beliefs.without_hint {
+        writeln!(output, "{not_started}. Your settings for it decide, whatever its hints say.")?;
+        return writeln!(output, "{tool}: {}", explain(beliefs.without_hint));
+    }
+    writeln!(output, "{not_started}, so the decision depends on its hints.")?;
+    writeln!(output, "{tool}: {}", explain(beliefs.without_hint))?;
+    writeln!(output, "{tool} with readOnlyHint: {}", explain(beliefs.with_hint))
 }
 
 fn check_file(
@@ -183,6 +203,23 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
             writeln!(output, "{kind} {rule}: there is no tool {tool:?}; did you mean {nearest}?")?;
         }
     }
+    for rule in loaded.layers.rules.unmatchable() {
+        writeln!(output, "allow {rule}: {}", rules::NO_PATTERN_FOR_SERVERS)?;
+    }
+    for (name, server) in &loaded.layers.servers {
+        if server.is_for_client() {
+            writeln!(
+                output,
+                "servers: {name:?} has no command and no url, so it configures the client's server"
+            )?;
+        }
+        if let Some(text) = server.unexpanded() {
+            writeln!(
+                output,
+                "servers: {name:?}: {text:?} is passed as it is: only env and headers expand ${{NAME}}, and ~ is not expanded"
+            )?;
+        }
+    }
     if !loaded.problems.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
@@ -220,10 +257,6 @@ async fn facts(
     tool: &str,
     arguments: Option<&str>,
 ) -> anyhow::Result<CallFacts> {
-    if tool.starts_with("mcp__") {
-        // The server is not started, so its tool may change something.
-        return Ok(CallFacts::of_tool(tool, Effect::Unknown));
-    }
     let workspace = Workspace::new(cwd, &[])?;
     let tools = tools(environment, &workspace, agents)?;
     let Some(found) = tools.find(tool) else {

@@ -113,7 +113,12 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_pro
         if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
         }
-        format!("{} cannot be run: {}", request.program, command.exec())
+        let error = command.exec();
+        let is_line =
+            error.kind() == io::ErrorKind::NotFound && request.program.contains(char::is_whitespace);
+        let hint =
+            if is_line { "; a command is the program alone, and `args` lists its arguments" } else { "" };
+        format!("{} cannot be run: {error}{hint}", request.program)
     });
     // The supervisor may be gone.
     let _ = report_problem.write_all(problem.as_bytes());

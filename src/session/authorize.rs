@@ -69,6 +69,10 @@ impl Actor {
         fits: bool,
     ) -> Authorization {
         let Some(facts) = facts else {
+            let name = self.session.open_calls.get(&call).map(|call| call.name.as_str()).unwrap_or_default();
+            if let Some(message) = self.context.tools.servers().why_missing(name) {
+                return self.denied(call, Denial { rule: "unknown_tool", message });
+            }
             let ceilings = self.ceilings();
             let grants = &self.session.grants;
             let tools = self.context.tools.all();

@@ -9,10 +9,7 @@ use crate::server::ServerSandbox;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
-use crate::tool::mcp::{Phase, ServerEvent, ServerStatus, plain};
-
-/// Maximum characters of the reason why a server failed.
-const MAX_WHY: usize = 500;
+use crate::tool::mcp::{MAX_WHY, Phase, ServerEvent, ServerStatus, cannot_be_used, plain};
 
 /// Maximum tool names per sentence.
 const MAX_NAMES: usize = 8;
@@ -48,9 +45,7 @@ impl Actor {
             }
             ServerEvent::Note(text) => text,
             ServerEvent::Elicitation(question) => return self.question(question).await,
-            ServerEvent::Over { server, why } => {
-                format!("The MCP server {server:?} cannot be used: {}.", plain(&why, MAX_WHY))
-            }
+            ServerEvent::Over { server, why } => cannot_be_used(&server, &why),
         };
         let text = format!("{text}\n\n");
         if self.turn.is_none() {
@@ -73,10 +68,9 @@ impl Actor {
 
     pub(super) fn describe_servers(&self) -> String {
         let all = self.context.tools.servers().status();
-        if all.is_empty() {
-            return "There are no MCP servers in this session.\n".into();
-        }
-        all.iter().map(line).collect()
+        let unused = self.context.server_notices.iter().map(|notice| format!("- {notice}\n"));
+        let lines: String = all.iter().map(line).chain(unused).collect();
+        if lines.is_empty() { "There are no MCP servers in this session.\n".into() } else { lines }
     }
 }
 

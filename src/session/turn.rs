@@ -93,7 +93,8 @@ pub(super) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
     };
     if !late.is_empty() {
         let text = format!(
-            "MCP servers still starting: {}. Their tools become available later; /mcp shows their status.\n\n",
+            "MCP servers still starting: {}. The turn begins without them; their tools become available when they \
+             answer.\n\n",
             late.join(", ")
         );
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));

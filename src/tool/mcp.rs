@@ -4,6 +4,7 @@
 //! A session starts its servers with its first prompt, each in its own task ([`server`](self::server)). A
 //! slow or broken server delays only that prompt, for a limited time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::Tool;
-use crate::permission::hints::Belief;
-use crate::server::{Entry, ServerSandbox};
+use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
+use crate::server::{Entry, ServerDefinition, ServerSandbox};
 pub use connect::ConnectOptions;
 pub use listing::plain;
 pub use question::Question;
@@ -29,6 +30,9 @@ mod rate_limit;
 mod result;
 mod server;
 mod task;
+
+/// Maximum characters of the reason why a server failed.
+pub const MAX_WHY: usize = 500;
 
 #[derive(Clone, Default)]
 pub struct Servers(Arc<[Server]>);
@@ -97,11 +101,94 @@ impl Servers {
         starting.map(|server| server.entry.name.as_str()).collect()
     }
 
+    /// Explains why no tool of this name exists now. `None` if its server is ready, or if there is no such server.
+    pub fn why_missing(&self, tool: &str) -> Option<String> {
+        let part = names::server_of(tool)?;
+        let server = self.0.iter().find(|server| &*server.part == part)?;
+        let name = &server.entry.name;
+        match server.state().phase {
+            Phase::Idle | Phase::Starting => Some(format!(
+                "The MCP server {name:?} is still starting: its tools become available with a later request."
+            )),
+            Phase::Over(why) => Some(cannot_be_used(name, &why)),
+            Phase::Ready => None,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     pub async fn close(&self) {
         join_all(self.0.iter().map(Server::close)).await;
+    }
+}
+
+/// `why` is a sentence without a full stop.
+pub fn cannot_be_used(server: &str, why: &str) -> String {
+    format!("The MCP server {server:?} cannot be used: {}.", plain(why, MAX_WHY))
+}
+
+/// What the user's entries make of a tool whose server is not running.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ExpectedBeliefs {
+    /// The server's part of the tool's name.
+    pub server: String,
+    pub without_hint: Belief,
+    /// If the server sends `readOnlyHint: true`.
+    pub with_hint: Belief,
+}
+
+/// Returns `None` if `tool` is not the name of an MCP tool.
+pub fn expected_beliefs(servers: &BTreeMap<String, ServerDefinition>, tool: &str) -> Option<ExpectedBeliefs> {
+    let part = names::server_of(tool)?;
+    let parts = names::of_servers(servers.keys().map(String::as_str));
+    let found = servers.values().zip(&parts).find(|(_, known)| *known == part);
+    let nothing = ServerDefinition::default();
+    let entry = found.map_or(&nothing, |(entry, _)| entry);
+    let trusted = match &entry.trust_hints {
+        Some(Trust::Of(names)) => names.as_slice(),
+        Some(Trust::All(_)) | None => &[],
+    };
+    let own_name = entry.tools.keys().chain(trusted).find(|name| names::of_tool(part, name) == tool);
+    let own_name = own_name.map_or("", String::as_str);
+    let context = HintContext {
+        trust: entry.trust_hints.as_ref(),
+        tool_override: entry.tools.get(own_name).copied(),
+        only_reads: entry.sandbox == Some(ServerSandbox::ReadOnly),
+    };
+    let belief = |read_only| hints::belief(own_name, Hints { read_only, destructive: None }, &context);
+    Some(ExpectedBeliefs {
+        server: part.to_owned(),
+        without_hint: belief(None),
+        with_hint: belief(Some(true)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beliefs_about_a_stopped_servers_tool_follow_the_users_entry() {
+        use Belief::{ClaimsToRead, MayChange, Reads};
+        for (entry, expected) in [
+            ("{command: c}", (MayChange, ClaimsToRead)),
+            ("{command: c, trust_hints: true}", (MayChange, Reads)),
+            ("{command: c, trust_hints: [get.issue]}", (MayChange, Reads)),
+            ("{command: c, trust_hints: [other]}", (MayChange, MayChange)),
+            ("{command: c, sandbox: read_only}", (MayChange, Reads)),
+            ("{command: c, tools: {get.issue: read_only}}", (Reads, Reads)),
+            ("{command: c, tools: {get.issue: changes}, trust_hints: true}", (MayChange, MayChange)),
+        ] {
+            let text = format!("git hub: {entry}");
+            let servers: BTreeMap<String, ServerDefinition> = serde_saphyr::from_str(&text).unwrap();
+            let part = names::of_servers(["git hub"].into_iter()).remove(0);
+            let found = expected_beliefs(&servers, &names::of_tool(&part, "get.issue")).unwrap();
+            assert_eq!((found.without_hint, found.with_hint), expected, "{entry}");
+        }
+        let unknown = expected_beliefs(&BTreeMap::new(), "mcp__t__look").unwrap();
+        assert_eq!((unknown.without_hint, unknown.with_hint), (MayChange, ClaimsToRead));
+        assert_eq!(expected_beliefs(&BTreeMap::new(), "read_file"), None);
     }
 }

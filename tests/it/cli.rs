@@ -2,6 +2,7 @@
 
 mod agents;
 mod headless;
+mod modes;
 mod modes_import;
 mod sessions;
 mod tutorial;

@@ -156,6 +156,7 @@ impl TestClient {
             parallel: setup.parallel,
             live: setup.live,
             server_timeout: setup.server_timeout,
+            server_notices: Arc::default(),
         };
         let models = setup.models;
         let servers = setup.servers.replace("{dir}", &dir.path().to_string_lossy());

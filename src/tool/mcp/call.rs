@@ -17,6 +17,7 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::cannot_be_used;
 use super::listing::plain;
 use super::result;
 use super::server::{Server, ServerPeer, WeakServer};
@@ -27,6 +28,8 @@ use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect, Target};
 use crate::server::Entry;
 use crate::text::shorten;
+use crate::tool::client_io::ClientIo;
+use crate::tool::content::visible;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Workspace};
 
@@ -142,6 +145,15 @@ impl PreparedCall for Call {
         self.mentions.clone()
     }
 
+    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
+        if self.arguments.is_empty() {
+            return Ok(Vec::new());
+        }
+        // JSON escapes line breaks, so no argument can end the code block or imitate another argument.
+        let json = format!("{:#}", Value::Object(self.arguments.clone()));
+        Ok(vec![ToolContent::middle(&format!("```json\n{}\n```\n", visible(&json)))])
+    }
+
     async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, progress, changes, .. } = context;
         let not_called = || ToolError::Failed("The tool was not called.".into());
@@ -151,7 +163,7 @@ impl PreparedCall for Call {
             ready = self.server.ready() => ready,
         };
         let server = &self.server.entry.name;
-        let failed = |why: &str| ToolError::Failed(format!("The MCP server {server} cannot be used: {why}."));
+        let failed = |why: &str| ToolError::Failed(cannot_be_used(server, why));
         let (line, listing) = ready.map_err(|why| failed(&why))?;
         match listing.spec_of(&self.tool) {
             Some(spec) if is_as_decided(spec, &permit) => {}

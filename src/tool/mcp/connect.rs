@@ -109,7 +109,7 @@ pub(super) async fn connect(
                     // A program that ends closes its pipes first, and may be about to report the reason.
                     let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
                     let why = over.ok().filter(|_| is_disconnect).map_or(why, |over| over.how);
-                    Err(program.with_last_error(&why))
+                    Err(format!("{}{}", program.with_last_error(&why), sandbox_hint(entry.sandbox)))
                 }
             }
         }
@@ -125,6 +125,19 @@ pub(super) async fn connect(
             let transport = StreamableHttpClientTransport::with_client(client, config);
             let running = handler.serve(transport).await.map_err(|error| error_message(&error))?;
             Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
+        }
+    }
+}
+
+/// The sandbox often prevents a start, which the program's own words do not show.
+fn sandbox_hint(sandbox: ServerSandbox) -> &'static str {
+    match sandbox {
+        ServerSandbox::Off => "",
+        ServerSandbox::ReadOnly => {
+            " (it runs with `sandbox: read_only`, without network; `read` lists further paths that it may read)"
+        }
+        ServerSandbox::Workspace => {
+            " (it runs with `sandbox: workspace` and cannot write outside the session's folders)"
         }
     }
 }

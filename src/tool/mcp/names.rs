@@ -35,6 +35,11 @@ pub(super) fn of_tool(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{part}")
 }
 
+/// Returns the server's part of a tool's name, or `None` for other names.
+pub(super) fn server_of(tool: &str) -> Option<&str> {
+    tool.strip_prefix("mcp__")?.split_once("__").map(|(server, _)| server)
+}
+
 fn plain(name: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     name.chars().map(keep).collect()
@@ -81,6 +86,7 @@ mod tests {
             for tool in tools {
                 let name = of_tool(&server, tool);
                 assert!(name.len() <= MAX && plain(&name) == name, "{name}");
+                assert_eq!(server_of(&name), Some(&*server));
                 assert!(seen.insert(name.clone()), "{name} is there twice");
             }
         }

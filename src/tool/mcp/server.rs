@@ -68,6 +68,8 @@ pub enum ServerEvent {
 #[derive(Clone)]
 pub(super) struct Server {
     pub entry: Arc<Entry>,
+    /// The server's part of its tools' names.
+    pub part: Arc<str>,
     mailbox: mpsc::Sender<Message>,
     state: watch::Receiver<State>,
 }
@@ -88,13 +90,18 @@ impl Server {
         let (mailbox, messages) = mpsc::channel(16);
         let (state, seen) = watch::channel(State::default());
         let entry = Arc::new(entry);
-        let server = Self { entry: Arc::clone(&entry), mailbox: mailbox.clone(), state: seen };
+        let server = Self {
+            entry: Arc::clone(&entry),
+            part: part.as_str().into(),
+            mailbox: mailbox.clone(),
+            state: seen,
+        };
         let roots = options.roots.iter().map(|root| listing::address(root)).collect();
         let roots = entry.roots.then_some(roots);
         let handler = Handler {
             server: entry.name.as_str().into(),
             roots,
-            part: part.as_str().into(),
+            part: Arc::clone(&server.part),
             secrets: secrets(&entry.transport),
             changed: Arc::new(Notify::new()),
             events: events.clone(),
@@ -195,6 +202,7 @@ fn secrets(transport: &Transport) -> Secrets {
 #[derive(Clone)]
 pub(super) struct WeakServer {
     pub entry: Arc<Entry>,
+    pub part: Arc<str>,
     pub mailbox: mpsc::WeakSender<Message>,
     pub state: watch::Receiver<State>,
 }
@@ -202,6 +210,7 @@ pub(super) struct WeakServer {
 impl WeakServer {
     pub(super) fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
-        Some(Server { entry: Arc::clone(&self.entry), mailbox, state: self.state.clone() })
+        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
+        Some(Server { entry, part, mailbox, state: self.state.clone() })
     }
 }

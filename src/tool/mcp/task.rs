@@ -305,6 +305,7 @@ impl Task {
     fn weak_server(&self) -> WeakServer {
         WeakServer {
             entry: Arc::clone(&self.entry),
+            part: Arc::clone(&self.handler.part),
             mailbox: self.weak.clone(),
             state: self.state.subscribe(),
         }

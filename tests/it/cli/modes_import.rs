@@ -10,7 +10,7 @@ const SCHEMA: &str = include_str!("../../../docs/mode-database/schema.sql");
 const SEED: &str = include_str!("../../../docs/mode-database/seed.sql");
 
 /// Runs `modegate modes` in a home: exit code, stdout, stderr.
-fn modes(home: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn modes(home: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
     command.arg("modes").args(arguments).current_dir(home).env_clear().env("HOME", home);
     let output = command.output().unwrap();
@@ -26,7 +26,7 @@ fn home(statements: &str) -> tempfile::TempDir {
 }
 
 /// Makes a printed modes file the user's own.
-fn install(home: &Path, file: &str) {
+pub(crate) fn install(home: &Path, file: &str) {
     fs::create_dir_all(home.join(".config/modegate")).unwrap();
     fs::write(home.join(".config/modegate/modes.yaml"), file).unwrap();
 }

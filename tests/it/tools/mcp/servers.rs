@@ -362,6 +362,32 @@ async fn server_consent_comes_from_entry_rule_or_sandbox() {
     }
 }
 
+/// The user sees what a changing call would send, also without a client that shows raw input.
+#[tokio::test]
+async fn permission_request_contains_the_arguments() {
+    let mut b = McpSession::new("ask", json!([server("t", "good")])).await;
+    for (arguments, expected) in [
+        (json!({ "text": "a\n```\nb" }), json!(["```json\n{\n  \"text\": \"a\\n```\\nb\"\n}\n```\n"])),
+        (json!({}), json!([])),
+    ] {
+        let prompt = b.client.prompt(&b.session, "go").await;
+        b.say_call_with("mcp__t__note", arguments);
+        b.say_done();
+        let question = loop {
+            let message = b.client.next().await;
+            if message["method"] == "session/request_permission" {
+                break message;
+            }
+        };
+        let content = question["params"]["toolCall"]["content"].as_array().unwrap();
+        let texts: Vec<_> = content.iter().map(|it| it["content"]["text"].clone()).collect();
+        assert_eq!(json!(texts), expected);
+        b.choose(&question["id"], "reject_once").await;
+        b.client.until_answer(prompt).await;
+    }
+    b.client.end().await;
+}
+
 /// Loading a session restarts its servers, whose new claims the user has not seen.
 #[tokio::test]
 async fn hint_consent_ends_when_the_session_closes() {
@@ -463,9 +489,7 @@ async fn broken_servers_are_reported_and_others_work() {
     let (_, output) = b.call("mcp__good__look").await;
     assert!(output.contains("content of a"), "{output}");
     assert!(
-        text.contains(
-            "MCP servers still starting: hanging, flooding, torrent. Their tools become available later"
-        ),
+        text.contains("MCP servers still starting: hanging, flooding, torrent. The turn begins without them"),
         "{text}"
     );
     assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
@@ -480,7 +504,17 @@ async fn broken_servers_are_reported_and_others_work() {
     assert!(!text.contains("hidden-value"), "{text}");
     let (_, output) = b.call("mcp__garbage__look").await;
     assert!(output.contains("content of a"), "{output}");
+    for (tool, expected) in [
+        ("mcp__missing__look", "The MCP server \"missing\" cannot be used: /does/not/exist cannot be run"),
+        ("mcp__hanging__look", "The MCP server \"hanging\" is still starting"),
+        ("mcp__good__nothing", "There is no such tool"),
+        ("mcp__unknown__look", "There is no such tool"),
+    ] {
+        let (_, output) = b.call(tool).await;
+        assert!(output.starts_with(expected), "{tool}: {output}");
+    }
     let text = b.slash("/mcp").await;
+    assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
     for line in
         ["- hanging: starting", "- flooding: starting", "- torrent: starting", "- good: ready, 9 tools"]
     {

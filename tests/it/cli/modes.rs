@@ -1,0 +1,47 @@
+//! `modegate modes check` and `modes explain` about MCP servers, with the real binary.
+
+use super::modes_import::{install, modes};
+
+const SERVERS: &str = "\
+servers:
+  notes: {command: c, args: ['${HOME}/notes.py'], tools: {list_notes: read_only}}
+  nots: {trust_hints: true}
+permissions:
+  allow: [\"mcp__notes__add_note(x)\", mcp__notes__find]
+";
+
+#[test]
+fn check_reports_settings_without_effect() {
+    let home = tempfile::tempdir().unwrap();
+    install(home.path(), SERVERS);
+    let (code, text, _) = modes(home.path(), &["check"]);
+    assert_eq!(code, 0, "{text}");
+    for expected in [
+        "allow mcp__notes__add_note(x): an allow rule for an MCP tool matches only without a pattern",
+        "\"nots\" has no command and no url, so it configures the client's server",
+        "\"${HOME}/notes.py\" is passed as it is",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    assert_eq!(text.lines().count(), 4, "nothing else is reported: {text}");
+}
+
+#[test]
+fn explain_applies_the_users_entries_to_a_server_that_is_not_started() {
+    let home = tempfile::tempdir().unwrap();
+    install(home.path(), SERVERS);
+    let explain = |tool: &str| modes(home.path(), &["explain", "plan", tool]).1;
+    let text = explain("mcp__notes__list_notes");
+    assert!(text.starts_with("The MCP server notes was not started. Your settings for it decide"), "{text}");
+    assert!(
+        text.ends_with(
+            "mcp__notes__list_notes: allowed in plan: no rule denies it or requires a permission request\n"
+        ),
+        "{text}"
+    );
+    let text = explain("mcp__notes__add_note");
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains("so the decision depends on its hints"), "{text}");
+    assert!(lines[1].contains("add_note: denied by access"), "{text}");
+    assert!(lines[2].contains("add_note with readOnlyHint: asked for in plan"), "{text}");
+}
