@@ -32,6 +32,17 @@ mod setup;
 mod skills;
 mod wrap;
 
+/// Wrong usage, which ends the process with exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
+impl UsageError {
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// An ACP coding agent whose modes hold.
 ///
 /// Without -p, modegate speaks the Agent Client Protocol over stdin and stdout, as editors expect. With -p, it runs one

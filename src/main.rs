@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use modegate::cli::{self, Cli, InputKind, Streams};
+use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
-        ExitCode::FAILURE
+        if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
 }
 

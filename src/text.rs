@@ -19,6 +19,12 @@ pub fn one_line(text: &str, most: usize) -> String {
     shorten(&line, most).into_owned()
 }
 
+/// A number with its noun: "1 rule", "2 rules".
+pub fn counted(number: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// The first line that is not blank, trimmed. Empty if all lines are.
 pub fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
@@ -35,6 +41,10 @@ mod tests {
             assert_eq!(shorten(text, most), expected);
         }
         assert_eq!(one_line("a\nb\tc", 4), "a b …");
+        assert_eq!(
+            [0, 1, 2].map(|number| counted(number, "reply", "replies")),
+            ["0 replies", "1 reply", "2 replies"]
+        );
         assert_eq!(first_line("\n  \n b \nc"), "b");
     }
 }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 
+use super::UsageError;
 use super::modes::tools;
 use crate::agents::{AgentSpec, Origin};
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Flags, agent_checks};
 use crate::permission::{self, Ceilings, Grants, Verdict};
+use crate::text::counted;
 use crate::tool::content::visible;
 use crate::workspace::Workspace;
 
@@ -56,7 +58,7 @@ pub(super) fn run(
             }
         }
         Action::Show { id, mode } => {
-            let agent = loaded.layers.agents.resolve(&id)?;
+            let agent = loaded.layers.agents.resolve(&id).map_err(UsageError::new)?;
             writeln!(output, "# {}", origin_label(agent))?;
             write!(output, "{}", visible(&agent.to_yaml()))?;
             if let Some(mode) = mode.as_ref().or(flags.mode.as_ref()) {
@@ -84,7 +86,7 @@ fn check(
     if !loaded.problems.is_empty() || !missing.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
-    writeln!(output, "{} agents: fine", loaded.layers.agents.iter().count())?;
+    writeln!(output, "{}: fine", counted(loaded.layers.agents.iter().count(), "agent", "agents"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,7 +98,7 @@ fn in_mode(
     cwd: &Path,
 ) -> anyhow::Result<String> {
     let layers = &loaded.layers;
-    let mode = layers.modes.resolve(mode)?.id.clone();
+    let mode = layers.modes.resolve(mode).map_err(UsageError::new)?.id.clone();
     if let Some(external_agent) = &agent.external_agent {
         let but = if external_agent.sandbox.is_some() {
             ""

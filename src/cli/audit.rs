@@ -11,6 +11,7 @@ use crate::audit::{self, Report};
 use crate::config::Flags;
 use crate::config::environment::Environment;
 use crate::store::sessions::StoredSession;
+use crate::text::counted;
 use crate::tool::effect_of;
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +60,7 @@ fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
 fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -> std::io::Result<()> {
     writeln!(output, "session  {}", session.id)?;
     if let Some(head) = &report.head {
-        writeln!(output, "chain    {} entries, the last: {}", head.length, head.hash)?;
+        writeln!(output, "chain    {}, the last: {}", counted(head.length, "entry", "entries"), head.hash)?;
     }
     let Report { mode_changes, denials, calls, .. } = report;
     writeln!(

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::mode_import;
+use super::{UsageError, mode_import, sessions};
 use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::config::environment::Environment;
@@ -22,6 +22,7 @@ use crate::permission::rules;
 use crate::permission::{self, CallFacts, Ceilings, Claim};
 use crate::policy::{Layers, ModeFile, Owner};
 use crate::store::log;
+use crate::text::counted;
 use crate::tool::mcp::{self, ExpectedBeliefs};
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
@@ -80,20 +81,21 @@ pub(super) async fn run(
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
-    let loaded = Policies::new(environment, None, false).load(&cwd);
+    let policies = Policies::new(environment, None, false);
+    let loaded = policies.load(&cwd);
     match action {
         Action::Check { file: Some(file), project } => {
-            let own = Policies::new(environment, None, false).own();
+            let own = policies.own();
             let project = project || file.ends_with(policies::PROJECT);
             return check_file(&file, project, own, output);
         }
-        Action::Check { file: None, .. } => return check(&loaded, output),
+        Action::Check { file: None, .. } => return check(&loaded, &policies.files(&cwd), output),
         Action::Schema => {
             writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
             return Ok(ExitCode::SUCCESS);
         }
         Action::Log { session, json } => {
-            return show_log(flags, environment, session.as_deref(), json, output);
+            return show_log(flags, environment, session.as_deref(), json, output).await;
         }
         Action::Import { database, modes } => return mode_import::import(&database, &modes, output),
         Action::List | Action::Show { .. } | Action::Explain { .. } => {}
@@ -108,11 +110,13 @@ pub(super) async fn run(
                 writeln!(output, "{:12} {}", mode.id, one_line(&mode.description))?;
             }
         }
-        Action::Show { mode } => write!(output, "{}", modes.resolve(&mode)?.to_yaml())?,
+        Action::Show { mode } => {
+            write!(output, "{}", modes.resolve(&mode).map_err(UsageError::new)?.to_yaml())?
+        }
         Action::Explain { mode, tool, arguments } => {
-            let mut all = modes.ceilings(&mode)?;
+            let mut all = modes.ceilings(&mode).map_err(UsageError::new)?;
             if let Some(max) = &flags.max_mode {
-                all.extend(modes.ceilings(max)?);
+                all.extend(modes.ceilings(max).map_err(UsageError::new)?);
             }
             let built_in = Modes::built_in();
             if !loaded.problems.is_empty() {
@@ -184,7 +188,7 @@ fn check_file(
     }
 }
 
-fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
+fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::Result<ExitCode> {
     for diagnostic in &loaded.problems {
         writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
     }
@@ -223,13 +227,15 @@ fn check(loaded: &Loaded, mut output: impl Write) -> anyhow::Result<ExitCode> {
     if !loaded.problems.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
-    writeln!(
-        output,
-        "{} modes, {} rules, {} servers: fine",
-        loaded.layers.modes.iter().count(),
-        loaded.layers.rules.iter().count(),
-        loaded.layers.servers.len()
-    )?;
+    let modes = counted(loaded.layers.modes.iter().count(), "mode", "modes");
+    if !files.iter().any(|file| file.symlink_metadata().is_ok()) {
+        let file = files.first().map_or_else(|| policies::MODES.into(), |file| file.display().to_string());
+        writeln!(output, "no modes file: {file} does not exist; built in: {modes}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rules = counted(loaded.layers.rules.iter().count(), "rule", "rules");
+    let servers = counted(loaded.layers.servers.len(), "server", "servers");
+    writeln!(output, "{modes}, {rules}, {servers}: fine")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -261,14 +267,15 @@ async fn facts(
     let tools = tools(environment, &workspace, agents)?;
     let Some(found) = tools.find(tool) else {
         let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
-        bail!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
+        let text = format!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
+        return Err(UsageError(text).into());
     };
     let facts = found.spec().facts();
     let Some(arguments) = arguments else { return Ok(facts) };
     let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
-    let arguments = match serde_json::from_str::<Value>(arguments) {
-        Ok(object @ Value::Object(_)) => object,
-        _ => required
+    let arguments = match json_arguments(arguments)? {
+        Some(object) => object,
+        None => required
             .iter()
             .filter_map(Value::as_str)
             .enumerate()
@@ -281,7 +288,20 @@ async fn facts(
     Ok(CallFacts { targets: call.targets().to_vec(), commands, address, mentions, ..facts })
 }
 
-fn show_log(
+/// Returns `None` if the text is the first argument itself.
+fn json_arguments(text: &str) -> Result<Option<Value>, UsageError> {
+    // A typing error must not turn the object into the text of an argument, which other rules match.
+    if !text.trim_start().starts_with(['{', '[']) {
+        return Ok(None);
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(object @ Value::Object(_)) => Ok(Some(object)),
+        Ok(_) => Err(UsageError("the arguments are not a JSON object".into())),
+        Err(error) => Err(UsageError(format!("the arguments are not valid JSON: {error}"))),
+    }
+}
+
+async fn show_log(
     flags: &Flags,
     environment: &Environment,
     session: Option<&str>,
@@ -293,6 +313,11 @@ fn show_log(
         writeln!(output, "Nothing is recorded yet in {}.", path.display())?;
         return Ok(ExitCode::SUCCESS);
     }
+    let session = match session {
+        Some(part) => Some(sessions::find(&sessions::open_to_read(flags, environment)?, part).await?.id),
+        None => None,
+    };
+    let session = session.as_ref().map(|id| &*id.0);
     for change in log::mode_changes(&path, session).with_context(|| path.display().to_string())? {
         let from = change.from.as_deref();
         if as_json {

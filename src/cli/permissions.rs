@@ -1,17 +1,19 @@
 //! Implements `modegate permissions`, which edits a separate file of rules.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
 
+use super::UsageError;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
-use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule};
+use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts};
 use crate::policy::ModeFile;
 use crate::yaml_error;
 
@@ -66,18 +68,19 @@ pub(super) fn run(
         Action::Deny { rule } => (Some("deny"), rule),
         Action::Revoke { rule } => (None, rule),
     };
-    let parsed = Rule::parse(&rule).map_err(anyhow::Error::msg)?;
+    let parsed = Rule::parse(&rule).map_err(UsageError::new)?;
     if kind == Some("allow") {
-        parsed.check_allow().map_err(anyhow::Error::msg)?;
+        parsed.check_allow().map_err(UsageError::new)?;
     }
     if kind == Some("allow") && parsed.is_unmatchable_allow() {
         bail!("{rule:?} never matches: {NO_PATTERN_FOR_SERVERS}");
     }
     let tool = rule.split('(').next().unwrap_or(&rule);
     if let (Some(_), Some(nearest)) = (kind, crate::tool::unknown_tool(tool)) {
-        bail!(
+        let text = format!(
             "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
         );
+        return Err(UsageError(text).into());
     }
     let path = policies.permissions_file()?;
     let text = match bounded_file::read_own_text(&path, MAX_FILE) {
@@ -120,7 +123,9 @@ pub(super) fn run(
         }
     }
     if !changed && kind.is_none() {
-        bail!("there is no rule {rule:?} in {}; remove rules in other files by hand", path.display());
+        let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+        let known: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
+        return Err(no_such_rule(&rule, &path, &known, &policies.files(&cwd)));
     }
     let lists =
         all.iter().map(|(name, rules)| format!("  {name}: {}\n", serde_json::Value::from(rules.clone())));
@@ -137,4 +142,19 @@ pub(super) fn run(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names the file that has the rule, if `revoke` may not change it, else the rules that `revoke` can remove.
+fn no_such_rule(rule: &str, path: &Path, known: &[&str], others: &[PathBuf]) -> anyhow::Error {
+    for other in others.iter().filter(|other| *other != path) {
+        let Ok(text) = bounded_file::read_text(other, MAX_FILE) else { continue };
+        let Ok(file) = serde_saphyr::from_str::<ModeFile>(&text) else { continue };
+        let RuleTexts { deny, ask, allow } = &file.permissions;
+        if let Some(found) = deny.iter().chain(ask).chain(allow).find(|found| found.value == rule) {
+            let line = found.referenced.line();
+            return anyhow!("the rule {rule} is in {}:{line}: remove it there", other.display());
+        }
+    }
+    let rules = if known.is_empty() { "no rules".to_owned() } else { known.join(", ") };
+    anyhow!("there is no rule {rule:?} in {}, which has {rules}", path.display())
 }

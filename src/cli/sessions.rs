@@ -1,24 +1,27 @@
 //! Implements `modegate sessions`.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 
+use super::UsageError;
 use crate::acp::{SessionId, SessionModeId};
 use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
+use crate::error::AgentError;
 use crate::mode::stored::Defaults;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 use crate::store::{Location, Store};
+use crate::text::counted;
 
 mod print;
 
@@ -189,7 +192,10 @@ pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -
         );
     }
     let newest = sessions.into_iter().next();
-    newest.map(|session| session.id).context("there is no session to continue in this directory")
+    newest.map(|session| session.id).context(
+        "there is no session to continue in this directory; `modegate sessions list --all` lists the others, and --resume ID \
+         continues one",
+    )
 }
 
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
@@ -257,7 +263,7 @@ async fn each_event(
 
 async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write) -> anyhow::Result<()> {
     let age = config::duration_ms(time)
-        .with_context(|| format!("--older-than {time}: a time such as 12h, 30d or 8w"))?;
+        .ok_or_else(|| UsageError(format!("--older-than {time}: a time such as 12h, 30d or 8w")))?;
     let old = store.sessions_before(config::now_ms().saturating_sub(age)).await?;
     let mut deleted = 0;
     for id in old {
@@ -277,12 +283,18 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
             Err(error) => return Err(error.into()),
         }
     }
-    writeln!(output, "{deleted} sessions{}", if dry_run { " would be deleted" } else { " deleted" })?;
+    let sessions = counted(deleted, "session", "sessions");
+    writeln!(output, "{sessions} {}", if dry_run { "would be deleted" } else { "deleted" })?;
     Ok(())
 }
 
 async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) -> anyhow::Result<()> {
-    match opened.session.set_mode_from_command_line(SessionModeId::new(mode)).await? {
+    let outcome = opened.session.set_mode_from_command_line(SessionModeId::new(mode)).await;
+    let outcome = outcome.map_err(|error| match error {
+        AgentError::InvalidParams { .. } => UsageError::new(error).into(),
+        other => anyhow::Error::from(other),
+    });
+    match outcome? {
         None => writeln!(output, "{}: is in that mode already", opened.id)?,
         Some(head) => {
             let mode = opened.session.snapshot().await?.modes.current_mode_id;
@@ -319,5 +331,8 @@ impl OpenedSession {
 
 fn new_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true).open(path).with_context(|| path.display().to_string())
+    options.write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => anyhow!("{} exists already: name another file", path.display()),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    })
 }

@@ -10,6 +10,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
 use crate::skill::{Origin, Skill};
+use crate::text::counted;
 use crate::tool::content::visible;
 
 #[derive(Debug, Subcommand)]
@@ -67,7 +68,7 @@ pub(super) fn run(
             if !problems.is_empty() {
                 return Ok(ExitCode::FAILURE);
             }
-            writeln!(output, "{} skills: fine", skills.iter().count())?;
+            writeln!(output, "{}: fine", counted(skills.iter().count(), "skill", "skills"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

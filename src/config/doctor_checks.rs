@@ -10,6 +10,7 @@ use crate::process::shell::Shell;
 use crate::process::trial::{self, Tried};
 use crate::sandbox;
 use crate::store::{Location, Store};
+use crate::text::counted;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -152,7 +153,7 @@ fn modes(cwd: &Path, environment: &Environment) -> State {
         );
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
-    State::Fine(format!("{modes}, with {rules} rules"))
+    State::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
 }
 
 fn store(flags: &Flags, environment: &Environment) -> State {

@@ -130,6 +130,12 @@ impl Policies {
         Ok(hash)
     }
 
+    /// Lists the files that count here: the user's, which may be missing, then the project's.
+    pub fn files(&self, cwd: &Path) -> Vec<PathBuf> {
+        let own = [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name)));
+        own.chain(project_files(cwd)).collect()
+    }
+
     pub fn permissions_file(&self) -> anyhow::Result<PathBuf> {
         Ok(self.folder.as_ref().context("there is no home directory for your rules")?.join(PERMISSIONS))
     }

@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Block, Message, Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
+use crate::text::counted;
 
 #[derive(Debug, Clone)]
 pub struct Scripted {
@@ -203,8 +204,11 @@ impl Model for Scripted {
             at %= part.replies.len();
         }
         let Some(reply) = part.replies.get(at) else {
-            let text =
-                format!("the script has {} replies, and this is request {}", part.replies.len(), at + 1);
+            let text = format!(
+                "the script has {}, and this is request {}",
+                counted(part.replies.len(), "reply", "replies"),
+                at + 1
+            );
             return stream::once(async { Err(ModelError::new(text)) }).boxed();
         };
         let lines: VecDeque<Line> = reply.iter().cloned().collect();

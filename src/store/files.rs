@@ -1,7 +1,10 @@
 //! Creates the store's files for their owner alone, and detects if an open file was deleted or replaced.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// Length of the header of an SQLite database.
+const HEADER: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct Place {
@@ -37,6 +40,35 @@ fn number(path: &Path) -> io::Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The file is missing, empty, or a database that may be a store.
+    Usable,
+    NoDatabase,
+    /// A database with tables that no Modegate has created.
+    OtherDatabase,
+}
+
+/// Reads the header only, so that a foreign file keeps its content and its rights.
+pub(super) fn kind(path: &Path) -> io::Result<Kind> {
+    let mut header = Vec::new();
+    match std::fs::File::open(path) {
+        Ok(file) => file.take(HEADER as u64).read_to_end(&mut header)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kind::Usable),
+        Err(error) => return Err(error),
+    };
+    if header.is_empty() {
+        return Ok(Kind::Usable);
+    }
+    if header.len() < HEADER || !header.starts_with(b"SQLite format 3\0") {
+        return Ok(Kind::NoDatabase);
+    }
+    // Each migration sets the user version together with its tables.
+    let is_set = |offset: usize| header[offset..offset + 4] != [0; 4];
+    let (has_schema, has_version, has_application_id) = (is_set(40), is_set(60), is_set(68));
+    Ok(if has_application_id || (has_schema && !has_version) { Kind::OtherDatabase } else { Kind::Usable })
 }
 
 #[cfg(unix)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
-use super::files::{private_file, private_folder};
+use super::files::{Kind, kind, private_file, private_folder};
 
 /// Maximum wait for another process that uses the file.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -178,6 +178,10 @@ pub(super) enum OpenError {
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    #[error("file is not a database")]
+    NoDatabase,
+    #[error("it is a database of another program")]
+    OtherDatabase,
     #[error("a newer Modegate wrote it (schema {found}; this version supports up to {known})")]
     Newer { found: i64, known: usize },
     #[error("it has schema {found}, not {known}, and cannot be migrated because it is read-only")]
@@ -189,6 +193,11 @@ pub(super) fn open_memory() -> Result<Connection, OpenError> {
 }
 
 pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+    match kind(path)? {
+        Kind::Usable => {}
+        Kind::NoDatabase => return Err(OpenError::NoDatabase),
+        Kind::OtherDatabase => return Err(OpenError::OtherDatabase),
+    }
     if let Some(folder) = path.parent() {
         private_folder(folder)?;
     }

@@ -11,7 +11,7 @@ use crate::headless::printable;
 use crate::session::Undone;
 use crate::store::events::StoredEvent;
 use crate::store::sessions::StoredSession;
-use crate::text::start;
+use crate::text::{counted, start};
 use crate::tool::ToolContent;
 
 const LINE: usize = 160;
@@ -63,7 +63,8 @@ pub(super) fn head(session: &StoredSession, output: &mut impl Write) -> io::Resu
     writeln!(output, "mode     {}", session.mode.as_deref().unwrap_or("-"))?;
     writeln!(output, "begun    {} UTC", time_text(session.created_at))?;
     writeln!(output, "changed  {} UTC", time_text(session.updated_at))?;
-    writeln!(output, "chain    {} entries, the last: {}", session.head.length, session.head.hash)?;
+    let entries = counted(session.head.length, "entry", "entries");
+    writeln!(output, "chain    {entries}, the last: {}", session.head.hash)?;
     writeln!(output)
 }
 

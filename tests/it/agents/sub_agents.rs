@@ -328,7 +328,7 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
     assert!(text.contains("agent    general") && text.contains("the first task"), "{text}");
     // They go with the session that they worked for, and not before.
     let (code, text) = ask(&["sessions", "prune", "--older-than", "0h", "--dry-run"]);
-    assert_eq!((code, text), (0, format!("would delete {session}\n1 sessions would be deleted\n")));
+    assert_eq!((code, text), (0, format!("would delete {session}\n1 session would be deleted\n")));
     let (code, text) = ask(&["sessions", "set-mode", &child.0, "plan"]);
     assert!(code == 1 && text.contains(&session), "{text}");
 }

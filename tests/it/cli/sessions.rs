@@ -115,7 +115,7 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
 
     // The mode of a session that nobody has open.
     let (code, output, errors) = fixture.run(&["sessions", "set-mode", part, "architekt"]);
-    assert!(code == 1 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
+    assert!(code == 2 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
     let (code, output, _) = fixture.run(&["sessions", "set-mode", part, "build"]);
     assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the audit log ")), "{output}");
     assert_eq!(fixture.only_session()["mode"], "code");
@@ -127,7 +127,8 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
     assert_eq!(fixture.run(&export).0, 0);
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.starts_with("# write it\n") && text.contains("## You (turn 3)\n\nonce more\n"), "{text}");
-    assert_eq!(fixture.run(&export).0, 1, "a file that is there is left alone");
+    let (code, _, errors) = fixture.run(&export);
+    assert!(code == 1 && errors.contains("page.md exists already: name another file"), "{errors}");
     let (_, lines, _) = fixture.run(&["sessions", "export", part, "--format", "jsonl"]);
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(
@@ -173,9 +174,107 @@ fn cli_finds_lists_deletes_and_prunes_sessions() {
     assert!(text.ends_with("2 sessions would be deleted\n"), "{text}");
     assert_eq!(fixture.run(&["sessions", "delete", &newest]).0, 0);
     let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "0h"]);
-    assert!(text.ends_with("1 sessions deleted\n"), "{text}");
+    assert!(text.ends_with("1 session deleted\n"), "{text}");
     let (code, _, errors) = fixture.run(&["sessions", "prune", "--older-than", "soon"]);
-    assert!(code == 1 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
+    assert!(code == 2 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
     let (_, all, _) = fixture.run(&["sessions", "list", "--all"]);
     assert_eq!(all, "No sessions.\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn reading_commands_leave_foreign_files_as_they_are() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = CliFixture::new();
+    let store = fixture.path("store.db");
+    let foreign = |path: &Path| {
+        let other = rusqlite::Connection::open(path).unwrap();
+        other.execute_batch("CREATE TABLE t (x)").unwrap();
+    };
+    let text = |path: &Path| std::fs::write(path, "notes").unwrap();
+    let cases: [(&dyn Fn(&Path), &str); 2] =
+        [(&text, "file is not a database"), (&foreign, "it is a database of another program")];
+    let readable = || std::fs::set_permissions(&store, PermissionsExt::from_mode(0o644)).unwrap();
+    let rights = || std::fs::metadata(&store).unwrap().permissions().mode() & 0o777;
+    for (write, reason) in cases {
+        write(&store);
+        readable();
+        let before = std::fs::read(&store).unwrap();
+        let (code, _, errors) = fixture.run(&["sessions", "list"]);
+        assert!(code == 1 && errors.contains(reason), "{errors}");
+        assert_eq!((rights(), std::fs::read(&store).unwrap() == before), (0o644, true), "{reason}");
+        std::fs::remove_file(&store).unwrap();
+    }
+    fixture.prompt(&["--mode", "plan", "-p", "one"]);
+    readable();
+    assert_eq!(fixture.run(&["sessions", "list"]).0, 0);
+    assert_eq!(rights(), 0o600, "the control");
+}
+
+#[test]
+fn explain_rejects_broken_json_instead_of_reading_it_as_text() {
+    let fixture = CliFixture::new();
+    let folder = fixture.path(".config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("modes.yaml"), "permissions: {deny: ['*(**/.env)']}\n").unwrap();
+    let explain = |arguments| fixture.run(&["modes", "explain", "code", "write_file", arguments]);
+    for (arguments, reason) in [
+        ("{\"path\": \".env\", \"content\": \"\",}", "the arguments are not valid JSON: trailing comma"),
+        ("[\".env\"]", "the arguments are not a JSON object"),
+    ] {
+        let (code, output, errors) = explain(arguments);
+        assert!((code, output.as_str()) == (2, "") && errors.contains(reason), "{output}{errors}");
+    }
+    for arguments in ["{\"path\": \".env\", \"content\": \"\"}", ".env"] {
+        let (code, output, _) = explain(arguments);
+        assert!(code == 0 && output.contains("denied by deny_rule"), "the control: {output}");
+    }
+}
+
+#[test]
+fn wrong_usage_of_subcommands_exits_with_2() {
+    let fixture = CliFixture::new();
+    for (arguments, reason) in [
+        (&["modes", "explain", "cod", "shell"][..], "the modes are ask, plan, code"),
+        (&["modes", "show", "cod"], "the modes are ask, plan, code"),
+        (&["modes", "explain", "code", "shel"], "there is no tool"),
+        (&["permissions", "allow", "shel(x)"], "did you mean shell"),
+        (&["permissions", "allow", "shell(x"], "shell(x"),
+    ] {
+        let (code, _, errors) = fixture.run(arguments);
+        assert!(code == 2 && errors.contains(reason), "{arguments:?}: {code} {errors}");
+    }
+    assert_eq!(fixture.run(&["modes", "explain", "code", "shell"]).0, 0, "the control");
+}
+
+#[test]
+fn a_short_id_limits_the_log_of_mode_changes() {
+    let fixture = CliFixture::new();
+    for prompt in ["one", "two"] {
+        fixture.prompt(&["--mode", "plan", "-p", prompt]);
+    }
+    let (_, all, _) = fixture.run(&["modes", "log"]);
+    let id = all.split_whitespace().find(|word| word.starts_with("sess_")).unwrap();
+    let (code, output, errors) = fixture.run(&["modes", "log", "--session", &id[id.len() - 8..]]);
+    assert!(code == 0 && output.lines().count() == 1 && output.contains(id), "{output}{errors}");
+    assert_eq!(all.lines().count(), 2, "the control: {all}");
+    let (code, _, errors) = fixture.run(&["modes", "log", "--session", "nothing"]);
+    assert!(code == 1 && errors.contains("there is no session \"nothing\""), "{errors}");
+}
+
+#[test]
+fn revoke_names_the_file_that_has_the_rule() {
+    let fixture = CliFixture::new();
+    let (_, output, _) = fixture.run(&["modes", "check"]);
+    assert!(output.starts_with("no modes file: ") && output.ends_with("built in: 3 modes\n"), "{output}");
+    let folder = fixture.path(".config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("modes.yaml"), "permissions:\n  deny: [fetch]\n").unwrap();
+    assert_eq!(fixture.run(&["modes", "check"]).1, "3 modes, 1 rule, 0 servers: fine\n");
+    fixture.run(&["permissions", "ask", "think"]);
+    let (code, _, errors) = fixture.run(&["permissions", "revoke", "fetch"]);
+    assert!(code == 1 && errors.contains("modes.yaml:2: remove it there"), "{errors}");
+    let (code, _, errors) = fixture.run(&["permissions", "revoke", "todo"]);
+    assert!(code == 1 && errors.contains("permissions.yaml, which has think"), "{errors}");
+    assert_eq!(fixture.run(&["permissions", "revoke", "think"]).0, 0, "the control");
 }
