@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,7 @@ use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Runtime};
 use crate::headless::{self, Format, Job, Outcome, StoredTarget};
+use crate::mode::Modes;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
 use crate::{client, rpc};
@@ -77,7 +79,7 @@ pub struct Cli {
     /// Continue the session with this id; its last six characters are enough [with -p]
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
-    /// Working directory of a headless prompt [default: the current directory]
+    /// Working directory: of a headless prompt, or the one whose project counts [default: the current directory]
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
     /// Output format of a headless prompt [default: text]
@@ -148,6 +150,28 @@ enum Output {
     Json,
     /// Print one JSON object per update and one at the end
     StreamJson,
+}
+
+impl Cli {
+    /// Parses the arguments of the process. Ends it with a message if they are invalid, or ask for help.
+    pub fn from_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|error| with_mode_tip(error).exit())
+    }
+}
+
+/// Suggests `--mode` if the unknown command is a mode.
+fn with_mode_tip(mut error: clap::Error) -> clap::Error {
+    let built_in = Modes::built_in();
+    let mode = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => built_in.resolve(word).ok(),
+        _ => None,
+    };
+    if let Some(mode) = mode {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tip = format!("to choose a mode: --mode {}", mode.id);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 const EXIT_CODES: &str =

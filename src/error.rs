@@ -48,6 +48,10 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    pub fn is_invalid_params(&self) -> bool {
+        matches!(self, Self::InvalidParams { .. })
+    }
+
     pub fn invalid_params(message: impl Into<String>, data: Value) -> Self {
         Self::InvalidParams { message: message.into(), data }
     }

@@ -1,5 +1,6 @@
 //! Runs one prompt without an editor. Denies permission requests, because no user can answer them.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
+use crate::session::SessionHandle;
 use view::View;
 
 pub use view::{Format, printable};
@@ -53,7 +55,8 @@ pub async fn run(
     let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
-    writeln!(progress, "modegate: {mode} mode, session {id}{folder}")?;
+    let limit = open.limited_to.map(|max| format!(", limited to {max} by --max-mode")).unwrap_or_default();
+    writeln!(progress, "modegate: {mode} mode{limit}, session {id}{folder}")?;
     let mut view = View {
         output,
         progress,
@@ -62,6 +65,9 @@ pub async fn run(
         mode,
         denied: Vec::new(),
         notices: Vec::new(),
+        printed: 0,
+        is_command: job.prompt.trim_start().starts_with('/'),
+        running: HashSet::new(),
         text: String::new(),
         answered: false,
         last_call: String::new(),
@@ -91,16 +97,19 @@ pub async fn run(
     let stopped = loop {
         tokio::select! {
             biased;
-            Some(message) = end.recv() => take(&mut view, message).await?,
-            stopped = &mut turn => break stopped.map(|end| (end.reason, end.head)),
+            Some(message) = end.recv() => take(&mut view, message, &handle).await?,
+            stopped = &mut turn => break stopped.map(|end| (end.reason, end.head, end.command)),
         }
     };
-    let (stopped, head) = match stopped {
-        Ok((reason, head)) => (Ok(reason), head),
-        Err(error) => (Err(error), None),
+    let (stopped, head, command) = match stopped {
+        Ok((reason, head, command)) => (Ok(reason), head, command),
+        Err(error) => (Err(error), None, None),
     };
     while let Ok(message) = end.try_recv() {
-        take(&mut view, message).await?;
+        take(&mut view, message, &handle).await?;
+    }
+    if let Some(command) = &command {
+        view.answer_command(&command.answer)?;
     }
     let error = stopped.as_ref().err().map(ToString::to_string);
     view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
@@ -112,6 +121,10 @@ pub async fn run(
     let plan = view.mode == "plan";
     Ok(match stopped {
         Ok(StopReason::Cancelled) => Outcome::Interrupted,
+        Ok(StopReason::EndTurn) if command.as_ref().is_some_and(|command| command.has_failed) => {
+            Outcome::Failed
+        }
+        Ok(StopReason::EndTurn) if command.is_some() => Outcome::Done,
         // In plan mode a plan is a success, even if calls were denied.
         Ok(StopReason::EndTurn) if !plan && !view.denied.is_empty() => Outcome::Denied,
         Ok(StopReason::EndTurn) if plan && !view.answered => {
@@ -141,7 +154,11 @@ async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
     Ok(id.clone())
 }
 
-async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) -> std::io::Result<()> {
+async fn take<O: Write, P: Write>(
+    view: &mut View<'_, O, P>,
+    message: Outgoing,
+    session: &SessionHandle,
+) -> std::io::Result<()> {
     match message {
         Outgoing::Update(notification, _room) => view.update(&notification.update),
         Outgoing::Barrier(stored) => {
@@ -149,7 +166,8 @@ async fn take<O: Write, P: Write>(view: &mut View<'_, O, P>, message: Outgoing) 
             Ok(())
         }
         Outgoing::Request { request: ClientRequest::RequestPermission(request), reply, .. } => {
-            view.deny(&request)?;
+            let reason = session.ask_reason(request.tool_call.tool_call_id.clone()).await;
+            view.deny(&request, reason.as_ref())?;
             let _ = reply.send(Err(ClientError::Gone));
             Ok(())
         }

@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::telemetry;
@@ -19,7 +18,7 @@ fn main() -> ExitCode {
     let environment = Environment::take();
     #[cfg(target_os = "linux")]
     modegate::process::orphans::adopt();
-    let cli = Cli::parse();
+    let cli = Cli::from_arguments();
     let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {
         input: std::io::stdin(),

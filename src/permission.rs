@@ -121,6 +121,44 @@ pub enum Verdict {
     Deny(Denial),
 }
 
+/// Rule of a denial because a call needs permission, and no user can answer.
+pub const NO_USER: &str = "no_user";
+
+/// Why a call needs permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskReason {
+    /// Text of the `ask` rule.
+    Rule(String),
+    /// The command line is not understood whole. Text of a `deny` rule that may match a part of it.
+    NotUnderstood(String),
+    Outside(PathBuf),
+    Network(Option<Address>),
+    /// Name of the MCP server that claims that the tool only reads.
+    Claim(String),
+    Mode,
+}
+
+impl std::fmt::Display for AskReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rule(rule) => write!(f, "the rule ask {rule}"),
+            Self::NotUnderstood(rule) => {
+                write!(
+                    f,
+                    "Modegate does not understand this line whole, and a rule denies commands: deny {rule}"
+                )
+            }
+            Self::Outside(path) => write!(f, "{} is outside the session's folders", path.display()),
+            Self::Network(_) => f.write_str("network: ask"),
+            Self::Claim(server) => write!(
+                f,
+                "only the server {server} claims that the tool only reads; to trust it, set `trust_hints` in your modes.yaml"
+            ),
+            Self::Mode => f.write_str("permission: ask"),
+        }
+    }
+}
+
 /// Security: the message never suggests a way around the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
@@ -138,6 +176,12 @@ pub struct Ceilings {
 impl Ceilings {
     fn denying(&self, call: &CallFacts) -> Option<&rules::Rule> {
         self.rules.iter().find_map(|rules| rules.denying(call))
+    }
+
+    /// Returns a `deny` rule that may match a part of a line that is not fully understood.
+    fn may_deny(&self, call: &CallFacts) -> Option<&rules::Rule> {
+        let is_opaque = matches!(call.commands, Commands::Line { before: None, is_understood: false, .. });
+        self.rules.iter().filter(|_| is_opaque).find_map(|rules| rules.pattern_deny(&call.tool))
     }
 
     fn asking(&self, call: &CallFacts) -> Option<&rules::Rule> {
@@ -192,7 +236,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     let outside = !scopes.is_empty();
     // Any one of these scopes covers the command line. None exist if the line cannot be displayed in full.
     let mut covering: Vec<Scope> = Vec::new();
-    let (mut is_opaque, mut is_shown_in_part) = (false, false);
+    let mut is_shown_in_part = false;
     let is_asked_by_rule = ceilings.asking(call).is_some();
     match &call.commands {
         Commands::None if !outside => scopes.push(match (&call.address, &call.claim) {
@@ -205,8 +249,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         Commands::Line { before: Some(before), .. } => {
             scopes.extend(before.iter().map(|it| Scope::Command(call.tool.clone(), it.clone())));
         }
-        Commands::Line { is_understood, always, .. } => {
-            is_opaque = !is_understood;
+        Commands::Line { always, .. } => {
             covering = always.iter().map(|it| Scope::Run(call.tool.clone(), it.clone())).collect();
             is_shown_in_part = covering.is_empty();
         }
@@ -220,9 +263,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    // A line that is not fully understood may contain a command that a rule denies.
-    let may_be_denied = is_opaque && ceilings.rules.iter().any(|rules| rules.has_pattern_deny(&call.tool));
-    let by_rule = may_be_denied || is_asked_by_rule;
+    let by_rule = ceilings.may_deny(call).is_some() || is_asked_by_rule;
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call));
     if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
         return Verdict::Allow;
@@ -280,27 +321,28 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     let mode = ceilings.modes.first().map_or("no mode", |mode| mode.id.as_str());
     match decide(ceilings, &Grants::default(), call) {
         Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
-        Verdict::Ask(_) => {
-            let why = if let Some(rule) = ceilings.asking(call) {
-                format!("the rule ask {}", rule.text)
-            } else if let Some(target) = call.targets.iter().find(|target| target.inside.is_none()) {
-                format!("{} is outside the session's folders", target.path.display())
-            } else if call.effect == Effect::Network {
-                "network: ask".into()
-            } else if let Some(claim) = &call.claim {
-                format!(
-                    "only the server {} claims that the tool only reads; to trust it, set `trust_hints` in your modes.yaml",
-                    claim.server
-                )
-            } else {
-                "permission: ask".into()
-            };
-            format!("asked for in {mode}: {why}")
-        }
+        Verdict::Ask(_) => format!("asked for in {mode}: {}", ask_reason(ceilings, call)),
         Verdict::Allow => match ceilings.allowing(call) {
             Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
             None => format!("allowed in {mode}: no rule denies it or requires a permission request"),
         },
+    }
+}
+
+/// Returns the reason of [`Verdict::Ask`].
+pub fn ask_reason(ceilings: &Ceilings, call: &CallFacts) -> AskReason {
+    if let Some(rule) = ceilings.asking(call) {
+        AskReason::Rule(rule.text.clone())
+    } else if let Some(rule) = ceilings.may_deny(call) {
+        AskReason::NotUnderstood(rule.text.clone())
+    } else if let Some(target) = call.targets.iter().find(|target| target.inside.is_none()) {
+        AskReason::Outside(target.path.clone())
+    } else if call.effect == Effect::Network {
+        AskReason::Network(call.address.clone())
+    } else if let Some(claim) = &call.claim {
+        AskReason::Claim(claim.server.clone())
+    } else {
+        AskReason::Mode
     }
 }
 

@@ -24,7 +24,7 @@ use crate::store::sessions::StoredSession;
 use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, Toolset};
 use crate::workspace::{ContentHash, Workspace};
-pub use handle::{Closed, PromptEnd, SessionHandle, SessionSnapshot, Undone};
+pub use handle::{Closed, CommandEnd, PromptEnd, SessionHandle, SessionSnapshot, Undone};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
 use ancestry::Ancestry;

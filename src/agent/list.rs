@@ -124,7 +124,7 @@ impl Agent {
                 Ok(DeleteSessionResponse::new())
             }
             Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
-                "the session is open in another process: close it there first".into(),
+                "the session is open in another process: close it there, or end that process".into(),
             )),
             Err(error @ OpenError::Below(_)) => Err(self.not_open(id, &error)),
             Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Unrecorded),

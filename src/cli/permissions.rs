@@ -10,7 +10,7 @@ use clap::Subcommand;
 use super::UsageError;
 use crate::bounded_file;
 use crate::config::environment::Environment;
-use crate::config::policies::{MAX_FILE, Policies};
+use crate::config::policies::{Loaded, MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
 use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts};
@@ -58,9 +58,7 @@ pub(super) fn run(
             for diagnostic in &loaded.problems {
                 writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
             }
-            for (kind, rule) in loaded.layers.rules.iter() {
-                writeln!(output, "{kind:5} {rule}")?;
-            }
+            list(&loaded, &policies.files(&cwd), &mut output)?;
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Allow { rule } => (Some("allow"), rule),
@@ -133,24 +131,47 @@ pub(super) fn run(
     let folder = path.parent().context("a file lies in a folder")?;
     create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
     match kind {
-        Some(kind) => writeln!(
-            output,
-            "{kind} {rule}: applies to sessions that you open from now on, old ones included"
-        )?,
-        None => {
-            writeln!(output, "{rule}: revoked for sessions that you open from now on, old ones included")?
+        Some(kind) => {
+            writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?
         }
+        None => writeln!(output, "{rule}: revoked for sessions opened from now on, old ones included")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lists each rule with its file. A rule of two files has two lines.
+fn list(loaded: &Loaded, files: &[PathBuf], output: &mut impl Write) -> std::io::Result<()> {
+    let width = loaded.layers.rules.iter().map(|(_, rule)| rule.chars().count()).max().unwrap_or_default();
+    let files: Vec<(&PathBuf, RuleTexts)> =
+        files.iter().filter_map(|file| Some((file, rules_of(file)?))).collect();
+    let mut shown: Vec<(&str, &str)> = Vec::new();
+    for (kind, rule) in loaded.layers.rules.iter() {
+        if shown.contains(&(kind, rule)) {
+            continue;
+        }
+        shown.push((kind, rule));
+        for (file, RuleTexts { deny, ask, allow }) in &files {
+            let rules = [("deny", deny), ("ask", ask), ("allow", allow)];
+            let mut of_kind = rules.iter().filter(|(it, _)| *it == kind).flat_map(|(_, rules)| rules.iter());
+            if of_kind.any(|found| found.value == rule) {
+                writeln!(output, "{kind:5} {rule:width$}  {}", file.display())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `None` if the file cannot be used, so that its rules do not count.
+fn rules_of(file: &Path) -> Option<RuleTexts> {
+    let text = bounded_file::read_text(file, MAX_FILE).ok()?;
+    Some(serde_saphyr::from_str::<ModeFile>(&text).ok()?.permissions)
 }
 
 /// Names the file that has the rule, if `revoke` may not change it, else the rules that `revoke` can remove.
 fn no_such_rule(rule: &str, path: &Path, known: &[&str], others: &[PathBuf]) -> anyhow::Error {
     for other in others.iter().filter(|other| *other != path) {
-        let Ok(text) = bounded_file::read_text(other, MAX_FILE) else { continue };
-        let Ok(file) = serde_saphyr::from_str::<ModeFile>(&text) else { continue };
-        let RuleTexts { deny, ask, allow } = &file.permissions;
-        if let Some(found) = deny.iter().chain(ask).chain(allow).find(|found| found.value == rule) {
+        let Some(RuleTexts { deny, ask, allow }) = rules_of(other) else { continue };
+        if let Some(found) = deny.iter().chain(&ask).chain(&allow).find(|found| found.value == rule) {
             let line = found.referenced.line();
             return anyhow!("the rule {rule} is in {}:{line}: remove it there", other.display());
         }

@@ -15,7 +15,6 @@ use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
-use crate::error::AgentError;
 use crate::mode::stored::Defaults;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
@@ -290,9 +289,8 @@ async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write)
 
 async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) -> anyhow::Result<()> {
     let outcome = opened.session.set_mode_from_command_line(SessionModeId::new(mode)).await;
-    let outcome = outcome.map_err(|error| match error {
-        AgentError::InvalidParams { .. } => UsageError::new(error).into(),
-        other => anyhow::Error::from(other),
+    let outcome = outcome.map_err(|error| {
+        if error.is_invalid_params() { UsageError::new(error).into() } else { anyhow::Error::from(error) }
     });
     match outcome? {
         None => writeln!(output, "{}: is in that mode already", opened.id)?,

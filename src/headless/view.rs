@@ -1,14 +1,16 @@
 //! Output of a headless run.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
 use crate::acp::{
-    ContentBlock, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent, ToolCallStatus,
-    ToolKind, Update,
+    ContentBlock, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
+    ToolCallId, ToolCallStatus, ToolKind, Update,
 };
-use crate::session::encoder::{CLAIM_META, DENIED_META, NOTICE_META};
+use crate::permission::{Address, AskReason, NO_USER};
+use crate::session::encoder::{DENIED_META, NOTICE_META};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -37,6 +39,38 @@ fn first_line(content: Option<&[ToolCallContent]>) -> String {
     printable(text.unwrap_or_default())
 }
 
+/// How a command ended: the last line of its result, such as `[Exit status 1.]`, without the brackets.
+fn last_line(content: Option<&[ToolCallContent]>) -> Option<String> {
+    let ToolCallContent::Content(content) = content?.last()? else { return None };
+    let ContentBlock::Text(text) = &content.content else { return None };
+    let end = text.text.lines().last()?.strip_prefix('[')?.strip_suffix(']')?;
+    Some(printable(end))
+}
+
+/// What the user can do about a call that needs permission.
+fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
+    match reason {
+        Some(AskReason::Rule(rule)) => {
+            format!("the rule ask {rule} requires a question: revoke it, or answer it in an editor")
+        }
+        Some(AskReason::NotUnderstood(rule)) => format!(
+            "the rule deny {rule} may match a part of this line: divide it into simple commands, or answer in an editor"
+        ),
+        Some(AskReason::Network(address)) => {
+            let origin = address.as_ref().map_or_else(|| "https://example.com".to_owned(), Address::origin);
+            format!("add an allow rule: modegate permissions allow 'fetch({origin})'")
+        }
+        Some(AskReason::Claim(_)) => {
+            "only its MCP server claims that it is read-only; to trust the claim, set trust_hints: true for the server in your modes.yaml".into()
+        }
+        Some(AskReason::Outside(_)) => "run it in that directory: --cwd DIR".into(),
+        None if matches!(kind, Some(ToolKind::Read | ToolKind::Search)) => {
+            "run it in that directory: --cwd DIR".into()
+        }
+        Some(AskReason::Mode) | None => "use --mode code to allow changes without asking".into(),
+    }
+}
+
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
     pub(super) progress: &'a mut P,
@@ -45,7 +79,13 @@ pub(super) struct View<'a, O, P> {
     pub(super) mode: String,
     pub(super) denied: Vec<String>,
     /// Messages of Modegate itself.
-    pub(super) notices: Vec<String>,
+    pub(super) notices: Vec<(Option<MessageId>, String)>,
+    /// Number of notices that are printed.
+    pub(super) printed: usize,
+    /// True if a notice may be the answer to a slash command, so that it waits for the next update.
+    pub(super) is_command: bool,
+    /// Commands that have not ended.
+    pub(super) running: HashSet<ToolCallId>,
     pub(super) text: String,
     /// True if the model has written text since its last call.
     pub(super) answered: bool,
@@ -61,12 +101,20 @@ impl<O: Write, P: Write> View<'_, O, P> {
             self.line(&json!({ "type": "update", "update": update }))?;
         }
         let Update::Schema(update) = update else { return Ok(()) };
+        let is_notice = matches!(
+            &**update,
+            SessionUpdate::AgentMessageChunk(chunk)
+                if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META))
+        );
+        if !is_notice {
+            self.print_notices()?;
+        }
         match &**update {
             SessionUpdate::AgentMessageChunk(chunk) => {
                 let ContentBlock::Text(text) = &chunk.content else { return Ok(()) };
-                if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
-                    self.notices.push(text.text.trim().to_owned());
-                    return writeln!(self.progress, "modegate: {}", text.text.trim());
+                if is_notice {
+                    self.notices.push((chunk.message_id.clone(), text.text.trim().to_owned()));
+                    return if self.is_command { Ok(()) } else { self.print_notices() };
                 }
                 self.answered |= !text.text.trim().is_empty();
                 self.text.push_str(&text.text);
@@ -80,6 +128,9 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 // Text before a call is not the answer.
                 self.answered = false;
                 self.last_call.clone_from(&call.title);
+                if call.kind == ToolKind::Execute {
+                    self.running.insert(call.tool_call_id.clone());
+                }
                 // A call without its arguments has no final title.
                 if call.raw_input.is_none() {
                     return Ok(());
@@ -92,6 +143,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
+                if rule.and_then(Value::as_str) == Some(NO_USER) {
+                    // Reported with the permission request.
+                    return Ok(());
+                }
                 let Some(rule) = rule else {
                     return writeln!(
                         self.progress,
@@ -106,27 +161,57 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 let rule = rule.as_str().unwrap_or_default();
                 writeln!(self.progress, "  denied: {} ({rule})", first.trim_end_matches('.'))
             }
+            SessionUpdate::ToolCallUpdate(update)
+                if update.fields.status == Some(ToolCallStatus::Completed)
+                    && self.running.remove(&update.tool_call_id) =>
+            {
+                match last_line(update.fields.content.as_deref()) {
+                    Some(end) => writeln!(self.progress, "  {end}"),
+                    None => Ok(()),
+                }
+            }
             // Other updates are for editors.
             _ => Ok(()),
         }
     }
 
-    pub(super) fn deny(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
+    fn print_notices(&mut self) -> io::Result<()> {
+        for (_, text) in &self.notices[self.printed..] {
+            writeln!(self.progress, "modegate: {text}")?;
+        }
+        self.printed = self.notices.len();
+        Ok(())
+    }
+
+    /// Makes the notice with this id the answer.
+    pub(super) fn answer_command(&mut self, id: &MessageId) -> io::Result<()> {
+        let unprinted = self.notices.split_off(self.printed);
+        let (answer, others): (Vec<_>, Vec<_>) =
+            unprinted.into_iter().partition(|(notice, _)| notice.as_ref() == Some(id));
+        self.notices.extend(others);
+        self.print_notices()?;
+        for (_, text) in answer {
+            let text = format!("{text}\n");
+            self.text.push_str(&text);
+            if self.format == Format::Text {
+                self.output.write_all(printable(&text).as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn deny(
+        &mut self,
+        request: &RequestPermissionRequest,
+        reason: Option<&AskReason>,
+    ) -> io::Result<()> {
         if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
             return self.show_plan(request);
         }
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
         writeln!(self.progress, "denied: {what}: needs permission, and a headless run has no user to ask")?;
-        let is_read = matches!(request.tool_call.fields.kind, Some(ToolKind::Read | ToolKind::Search));
-        let meta = request.tool_call.meta.as_ref();
-        let hint = if meta.is_some_and(|meta| meta.contains_key(CLAIM_META)) {
-            "only its MCP server claims that it is read-only; to trust the claim, set trust_hints: true for the server in your modes.yaml"
-        } else if is_read {
-            "run it in that directory: --cwd DIR"
-        } else {
-            "use --mode code to allow changes without asking"
-        };
-        writeln!(self.progress, "        {hint}")?;
+        let hint = hint(reason, request.tool_call.fields.kind);
+        writeln!(self.progress, "        {}", printable(&hint))?;
         if self.format == Format::StreamJson {
             self.line(&json!({ "type": "denied", "title": what }))?;
         }
@@ -152,6 +237,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
     }
 
     pub(super) fn finish(&mut self, stop: Option<StopReason>, error: Option<&str>) -> io::Result<()> {
+        self.print_notices()?;
+        let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             Format::Text => {
@@ -167,7 +254,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 "stopReason": stop,
                 "error": error,
                 "denied": self.denied,
-                "notices": self.notices,
+                "notices": notices,
                 "text": self.text,
             })),
         }

@@ -211,8 +211,8 @@ impl Rules {
         self.deny.iter().find(|rule| rule.is_about(call, false))
     }
 
-    pub fn has_pattern_deny(&self, tool: &str) -> bool {
-        self.deny.iter().any(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
+    pub fn pattern_deny(&self, tool: &str) -> Option<&Rule> {
+        self.deny.iter().find(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
     pub fn has_pattern_rule(&self, tool: &str) -> bool {

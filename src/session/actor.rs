@@ -17,7 +17,7 @@ use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::change_mode::DEADLINE;
 use super::checkpoint::Undoer;
 use super::external_agent::ExternalAgentSession;
-use super::handle::{Closed, Mail, Prompt, PromptEnd, SessionCommand};
+use super::handle::{Closed, CommandEnd, Mail, Prompt, PromptEnd, SessionCommand};
 use super::request::Offers;
 use super::restore::{Replay, replay_permit};
 use super::subagents::Subagents;
@@ -81,6 +81,8 @@ pub(super) struct RunningTurn {
     pub(super) cancel: CancellationToken,
     pub(super) task: JoinHandle<Result<StopReason, TurnError>>,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
+    /// End of the command whose only work is this turn.
+    pub(super) command: Option<CommandEnd>,
 }
 
 /// Runs a session until it is closed or its last handle is dropped.
@@ -213,6 +215,7 @@ impl Actor {
                 self.save().await;
                 let _ = reply.send(self.snapshot());
             }
+            SessionCommand::AskReason { call, reply } => drop(reply.send(self.ask_reason(&call))),
             SessionCommand::Replay(reply) => self.begin_replay(reply).await,
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
@@ -251,6 +254,8 @@ impl Actor {
     }
 
     async fn start(&mut self, prompt: Prompt) {
+        // A client that neither loads the history nor gets the commands has not seen them.
+        self.report_interruptions();
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }
@@ -285,7 +290,7 @@ impl Actor {
         let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
         self.queue = stay;
         for prompt in back {
-            self.reply(prompt.reply, Ok(StopReason::Cancelled));
+            self.reply(prompt.reply, Ok(StopReason::Cancelled), None);
         }
     }
 
@@ -293,10 +298,11 @@ impl Actor {
         &mut self,
         reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
         outcome: Result<StopReason, AgentError>,
+        command: Option<CommandEnd>,
     ) {
         let (ack, awaiting_ack) = oneshot::channel();
         let head = outcome.is_ok().then(|| self.unacked_head()).flatten();
-        if reply.send(outcome.map(|reason| PromptEnd { reason, head, _ack: ack })).is_ok() {
+        if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
             self.awaiting_ack = Some(awaiting_ack);
         }
     }

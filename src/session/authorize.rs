@@ -15,7 +15,9 @@ use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{self, CallFacts, Claim, Denial, Effect, FilesBelow, Grants, Scope, Verdict};
+use crate::permission::{
+    self, AskReason, CallFacts, Claim, Denial, Effect, FilesBelow, Grants, Scope, Verdict,
+};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -152,12 +154,31 @@ impl Actor {
                      set `trust_hints: true` for the server in the user's modes.yaml.",
                     facts.tool
                 );
-                self.rejected(&call, message)
+                self.not_asked(call, facts, runs, message)
             }
-            PermissionAnswer::Unreachable(why) | PermissionAnswer::No(why) => self.rejected(&call, why),
+            PermissionAnswer::Unreachable(why) => self.not_asked(call, facts, runs, why),
+            PermissionAnswer::No(why) => self.rejected(&call, why),
             PermissionAnswer::AskReason => return self.ask_why(&call, reply),
         };
         let _ = reply.send(authorization);
+    }
+
+    /// Denies a call that needs permission, because the user could not be asked.
+    fn not_asked(
+        &mut self,
+        call: ToolCallId,
+        facts: CallFacts,
+        runs: bool,
+        message: String,
+    ) -> Authorization {
+        let denial = Denial { rule: permission::NO_USER, message };
+        if runs { self.denied(call, denial) } else { self.denied_server_request(call, facts.tool, denial) }
+    }
+
+    /// Returns why an open question is asked, or `None` if the call has none.
+    pub(super) fn ask_reason(&self, call: &ToolCallId) -> Option<AskReason> {
+        let question = self.questions.values().find(|question| question.call == *call)?;
+        Some(permission::ask_reason(&self.call_ceilings(), &question.facts))
     }
 
     fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {

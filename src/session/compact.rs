@@ -71,6 +71,12 @@ impl Actor {
         send_permit: Option<OwnedSemaphorePermit>,
     ) {
         let Summarised { id, retained, outcome } = summarised;
+        if let Some(command) = self.turn.as_mut().and_then(|turn| turn.command.as_mut()) {
+            match &outcome {
+                Ok(_) => command.answer = MessageId::new(id.as_str()),
+                Err(_) => command.has_failed = true,
+            }
+        }
         let stage = match outcome {
             Ok(summary) => {
                 let messages = self.session.history.messages();
@@ -89,6 +95,11 @@ impl Actor {
         self.record(SessionEvent::Compaction { id, stage }, send_permit).await;
         self.save().await;
     }
+}
+
+/// Id of the notice of a `/compact` that summarised nothing.
+pub(super) fn notice_id(turn: u64) -> MessageId {
+    MessageId::new(format!("msg_{turn}_1"))
 }
 
 impl Turn {
@@ -113,7 +124,7 @@ impl Turn {
             },
         };
         if let Some(text) = message {
-            let message_id = MessageId::new(format!("msg_{}_1", self.number));
+            let message_id = notice_id(self.number);
             self.post_event(SessionEvent::Notice { message_id, text }).await?;
         }
         Ok(StopReason::EndTurn)

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::options::{self, ModelSelection};
 use super::{ModeEffect, Origin, Session, SessionContext, SessionInit, actor};
 use crate::acp::{
-    ContentBlock, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
+    ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
 };
 use crate::chain::Head;
@@ -22,6 +22,7 @@ use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
 use crate::model::{Effort, ModelId};
+use crate::permission::AskReason;
 use crate::store::ModeSource;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
@@ -53,6 +54,10 @@ pub(super) enum SessionCommand {
     /// Replies once all events so far are stored, or storing them has failed.
     Recorded(oneshot::Sender<()>),
     Snapshot(oneshot::Sender<SessionSnapshot>),
+    AskReason {
+        call: ToolCallId,
+        reply: oneshot::Sender<Option<AskReason>>,
+    },
     Replay(oneshot::Sender<Result<SessionSnapshot, AgentError>>),
     Undo {
         turn: Option<u64>,
@@ -88,6 +93,8 @@ pub struct SessionSnapshot {
     pub model: Option<ModelId>,
     pub is_fallback: bool,
     pub is_read_only: bool,
+    /// Mode of `--max-mode`, if the session's mode would allow more.
+    pub limited_to: Option<String>,
 }
 
 /// Effect (`None` if the mode was active already), options, and the chain's head if new to the client.
@@ -115,7 +122,17 @@ pub(super) struct Prompt {
 pub struct PromptEnd {
     pub reason: StopReason,
     pub head: Option<Head>,
+    /// `None` if the prompt was for the model.
+    pub command: Option<CommandEnd>,
     pub(super) _ack: oneshot::Sender<()>,
+}
+
+/// End of a slash command that Modegate itself answers.
+#[derive(Debug, Clone)]
+pub struct CommandEnd {
+    /// The notice with the command's answer.
+    pub answer: MessageId,
+    pub has_failed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -135,6 +152,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::SetMode { .. } => "SetMode",
             Self::Recorded(_) => "Recorded",
             Self::Snapshot(_) => "Snapshot",
+            Self::AskReason { .. } => "AskReason",
             Self::Replay(_) => "Replay",
             Self::Undo { .. } => "Undo",
             Self::Close(_) => "Close",
@@ -211,6 +229,13 @@ impl SessionHandle {
         let (reply, answer) = oneshot::channel();
         self.post(SessionCommand::Snapshot(reply))?;
         answer.await.map_err(|_| AgentError::SessionDied)
+    }
+
+    /// Returns why an open permission request is asked, or `None` if the call has none in this session.
+    pub async fn ask_reason(&self, call: ToolCallId) -> Option<AskReason> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::AskReason { call, reply }).ok()?;
+        answer.await.ok()?
     }
 
     pub async fn replay(&self) -> Result<SessionSnapshot, AgentError> {
@@ -300,6 +325,7 @@ impl SessionHandle {
             | SessionCommand::SetMode { .. }
             | SessionCommand::Recorded(_)
             | SessionCommand::Snapshot(_)
+            | SessionCommand::AskReason { .. }
             | SessionCommand::Replay(_)
             | SessionCommand::Undo { .. }
             | SessionCommand::SetOption { .. } => {

@@ -23,7 +23,7 @@ use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Access, canonical};
 use crate::model::Effort;
-use crate::permission::Scope;
+use crate::permission::{Scope, compare};
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
@@ -127,7 +127,9 @@ impl Actor {
                 unconfirmed: Vec::new(),
             });
             let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
-            self.session.apply_new(SessionEvent::Notice { message_id, text });
+            let notice = SessionEvent::Notice { message_id, text };
+            self.session.apply_new(notice.clone());
+            self.interruptions.push(notice);
         }
         if !undone.is_empty() {
             // Must come first: on the next load, any later note marks the undo as known.
@@ -203,8 +205,10 @@ impl Actor {
             self.session.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
         let started = std::mem::take(&mut self.session.started_calls);
+        let mut titles = Vec::new();
         for below in self.session.relayed_open_calls.end(Some(CUT_OFF)) {
             self.note_interrupted_call(below.tool.as_deref(), &below.title);
+            titles.push(below.title.clone());
             self.session.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
         }
         let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
@@ -212,8 +216,19 @@ impl Actor {
         for id in open {
             if let Some(ToolCallEvent { name, title, .. }) = self.session.open_calls.get(&id).cloned() {
                 self.note_interrupted_call(Some(&name), &title);
+                titles.push(title);
             }
             self.session.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
+        }
+        if !titles.is_empty() {
+            // Not stored: a replay shows the calls themselves.
+            let message_id = MessageId::new(format!("msg_{}_c{}", self.session.turns, self.session.saved));
+            let text = format!(
+                "Modegate ended while these calls were running: {}. They may have had effects; the changes of a command are \
+                 unknown.\n\n",
+                titles.join(", ")
+            );
+            self.interruptions.push(SessionEvent::Notice { message_id, text });
         }
     }
 
@@ -305,6 +320,13 @@ impl Actor {
         );
     }
 
+    fn limited_to(&self) -> Option<String> {
+        let SessionContext { modes, max_modes, .. } = &self.context;
+        let max = max_modes.first()?;
+        let own = modes.ceilings(&self.session.mode.0).ok()?;
+        compare::allows_more(&own, max_modes).then(|| max.id.clone())
+    }
+
     pub(super) fn snapshot(&self) -> SessionSnapshot {
         let model = Some(&self.session.active.model).filter(|_| self.session.agent.external_agent.is_none());
         SessionSnapshot {
@@ -315,6 +337,7 @@ impl Actor {
             options: self.options(),
             head: self.session.head.clone(),
             has_unrecorded_modes: !self.session.unrecorded_modes.is_empty(),
+            limited_to: self.limited_to(),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::SessionContext;
 use super::actor::Actor;
 use super::checkpoint::Undoer;
 use super::command::{self, Command, Comparison, Found, Placed, Vocabulary};
-use super::handle::{Prompt, Undone};
+use super::handle::{CommandEnd, Prompt, Undone};
 use crate::acp::{AvailableCommandsUpdate, MessageId, SessionModeId, SessionUpdate, StopReason};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -70,7 +70,7 @@ impl Actor {
             return Some(prompt);
         };
         let command = &placed.command;
-        let mut refused = false;
+        let mut has_failed = matches!(command, Command::InvalidArgument(_));
         let mut text = match command {
             Command::Help => command::help(&self.context.modes, &self.context.commands),
             Command::Prompt(_) | Command::Compact => {
@@ -85,14 +85,17 @@ impl Actor {
             Command::InvalidArgument(name) => command::usage(name),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => self.describe_undone(&undone),
-                Err(error) => format!("/undo: {}.\n", error.to_string().trim_end_matches('.')),
+                Err(error) => {
+                    has_failed = true;
+                    format!("/undo: {}.\n", error.to_string().trim_end_matches('.'))
+                }
             },
             Command::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
                 match self.change_mode(&mode, ModeSource::Command).await {
                     Ok(_) => self.describe_mode(),
                     Err(error @ AgentError::InvalidParams { .. }) => {
-                        refused = true;
+                        has_failed = true;
                         format!("{error}.\n")
                     }
                     Err(error) => {
@@ -104,7 +107,7 @@ impl Actor {
         };
         let prompt = model_prompt(prompt, &placed);
         let found_command = match &placed.command {
-            Command::SetMode { mode, .. } if !refused => Some(mode.as_str()),
+            Command::SetMode { mode, .. } if !has_failed => Some(mode.as_str()),
             _ => None,
         };
         let notices = self.ignored_commands(&ignored, found_command);
@@ -118,9 +121,10 @@ impl Actor {
         let content = Vec::new();
         self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         let message_id = MessageId::new(format!("msg_c{}", self.session.answered));
+        let command = CommandEnd { answer: message_id.clone(), has_failed };
         self.record(SessionEvent::Notice { message_id, text }, None).await;
         self.save().await;
-        self.reply(reply, Ok(StopReason::EndTurn));
+        self.reply(reply, Ok(StopReason::EndTurn), Some(command));
         None
     }
 
@@ -200,7 +204,7 @@ impl Actor {
         let cwd = self.session.workspace.cwd();
         let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
         let files: String = undone.files.iter().map(name).collect();
-        let mut message = format!("Restored to the state before turn {}:\n{files}", undone.turn);
+        let mut message = format!("Undid the changes of turn {}:\n{files}", undone.turn);
         if !undone.remaining_folders.is_empty() {
             let remaining: String = undone.remaining_folders.iter().map(name).collect();
             message = format!("{message}Folders kept because they are not empty:\n{remaining}");

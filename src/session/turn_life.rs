@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
 use super::change_mode::DEADLINE;
+use super::compact;
 use super::encoder;
 use super::event_log::title;
-use super::handle::Prompt;
+use super::handle::{CommandEnd, Prompt};
 use super::spawn::Spawned;
 use super::turn::{self, Turn, TurnError};
 use super::turn_message::TurnMessage;
@@ -72,7 +73,8 @@ impl Actor {
             snapshot: self.snapshot.clone(),
         };
         let task = tokio::spawn(turn::run(running));
-        self.turn = Some(RunningTurn { messages, cancel, task, reply });
+        let command = compacts.then(|| CommandEnd { answer: compact::notice_id(turn), has_failed: false });
+        self.turn = Some(RunningTurn { messages, cancel, task, reply, command });
     }
 
     /// Replaces numbers that answer questions in the chat by the answers' text.
@@ -183,7 +185,7 @@ impl Actor {
         self.session.pending_switch_notes.retain(|(_, is_sent)| !is_sent);
         self.deliver_notes();
         self.save().await;
-        self.reply(turn.reply, outcome);
+        self.reply(turn.reply, outcome, turn.command);
         if self.awaiting_ack.is_none() {
             self.start_next().await;
         }

@@ -61,7 +61,7 @@ pub struct Listing {
 pub enum OpenError {
     #[error("there is no such session")]
     Unknown,
-    #[error("the session is open in another process")]
+    #[error("the session is open in another process: close it there, or end that process")]
     Busy,
     /// A sub-agent's session. Opened alone, it would lose the limits of its parents.
     #[error("the session belongs to a sub-agent of {0}: open {0} instead")]

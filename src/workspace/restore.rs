@@ -50,7 +50,10 @@ fn list(paths: &[PathBuf]) -> String {
 fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
     let mut text = Vec::new();
     if !since.is_empty() {
-        text.push(format!("changed since, so nothing was restored: {}", list(since)));
+        text.push(format!(
+            "these files have changed since, so nothing was restored: {}. Restore them as the turn left them, and undo again",
+            list(since)
+        ));
     }
     let gap = |Gap { path, number, of }: &Gap| {
         format!(

@@ -214,7 +214,7 @@ pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Re
 }
 
 pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()> {
-    writeln!(output, "Restored to the state before turn {}:", undone.turn)?;
+    writeln!(output, "Undid the changes of turn {}:", undone.turn)?;
     for file in &undone.files {
         writeln!(output, "  {}", line_of(&file.display().to_string()))?;
     }

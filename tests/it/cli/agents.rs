@@ -90,7 +90,7 @@ prompt: |
     assert!(code == 0 && text.contains("  command: \"sh\"\n  args: [\"-c\",\"true\"]\n"), "{text}");
     assert!(text.contains("# env: KEY (values are not shown)") && !text.contains("secret-value"), "{text}");
     let (code, text) = home.agents(&["show", "nobody"]);
-    assert!(code == 1 && text.contains("the agents are general, explore, docs, other, theirs"), "{text}");
+    assert!(code == 2 && text.contains("the agents are general, explore, docs, other, theirs"), "{text}");
     assert_eq!(home.agents(&["check"]), (0, "5 agents: fine\n".into()));
     assert!(!home.path().join(".other").exists(), "a check makes nothing");
     // What decides of a call knows the tools that delegate, too.

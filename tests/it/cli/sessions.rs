@@ -139,7 +139,7 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
     // Turn 2 wrote what was there already; turn 1 made the file.
     let (code, output, errors) = fixture.run(&["sessions", "undo", part, "--turn", "1"]);
     assert!(
-        code == 0 && output.contains("Restored to the state before turn 1:") && output.contains("a.txt"),
+        code == 0 && output.contains("Undid the changes of turn 1:") && output.contains("a.txt"),
         "{output}{errors}"
     );
     assert_eq!(fixture.file(), None);
@@ -245,6 +245,10 @@ fn wrong_usage_of_subcommands_exits_with_2() {
         assert!(code == 2 && errors.contains(reason), "{arguments:?}: {code} {errors}");
     }
     assert_eq!(fixture.run(&["modes", "explain", "code", "shell"]).0, 0, "the control");
+    for (word, tip) in [("plan", "--mode plan"), ("replai", "'replay'")] {
+        let (code, _, errors) = fixture.run(&[word, "-p", "x"]);
+        assert!(code == 2 && errors.contains(tip), "{errors}");
+    }
 }
 
 #[test]
@@ -272,9 +276,147 @@ fn revoke_names_the_file_that_has_the_rule() {
     std::fs::write(folder.join("modes.yaml"), "permissions:\n  deny: [fetch]\n").unwrap();
     assert_eq!(fixture.run(&["modes", "check"]).1, "3 modes, 1 rule, 0 servers: fine\n");
     fixture.run(&["permissions", "ask", "think"]);
+    fixture.run(&["permissions", "deny", "fetch"]);
+    let (_, list, _) = fixture.run(&["permissions", "list"]);
+    let ends: Vec<_> = list.lines().map(|line| (&line[..11], line.rsplit('/').next().unwrap())).collect();
+    let expected = [
+        ("deny  fetch", "modes.yaml"),
+        ("deny  fetch", "permissions.yaml"),
+        ("ask   think", "permissions.yaml"),
+    ];
+    assert_eq!(ends, expected, "{list}");
+    assert_eq!(fixture.run(&["permissions", "revoke", "fetch"]).0, 0);
     let (code, _, errors) = fixture.run(&["permissions", "revoke", "fetch"]);
     assert!(code == 1 && errors.contains("modes.yaml:2: remove it there"), "{errors}");
     let (code, _, errors) = fixture.run(&["permissions", "revoke", "todo"]);
     assert!(code == 1 && errors.contains("permissions.yaml, which has think"), "{errors}");
     assert_eq!(fixture.run(&["permissions", "revoke", "think"]).0, 0, "the control");
+}
+
+#[test]
+fn a_call_that_needs_permission_without_a_user_is_in_the_audit_log() {
+    for (mode, code, denials, counts) in [
+        ("ask", 3, 1, "denials: 1, calls that may change something: 0"),
+        ("code", 0, 0, "denials: 0, calls that may change something: 1"),
+    ] {
+        let fixture = CliFixture::new();
+        let (ended, output, errors) = fixture.prompt(&["--mode", mode, "--output", "json", "-p", "write it"]);
+        assert_eq!(ended, code, "{errors}");
+        let result: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(result["denied"].as_array().unwrap().len(), denials, "{result}");
+        assert_eq!(errors.matches("denied: Write a.txt").count(), denials, "{errors}");
+        assert!(!errors.contains("failed:"), "{errors}");
+        let (ended, text, _) = fixture.run(&["audit", result["sessionId"].as_str().unwrap()]);
+        assert!(ended == 0 && text.contains(counts), "{text}");
+        let store = rusqlite::Connection::open(fixture.path("store.db")).unwrap();
+        let mut statement = store.prepare("SELECT tool, rule FROM denials").unwrap();
+        let rows: Vec<(String, String)> = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let expected = vec![("write_file".to_owned(), "no_user".to_owned()); denials];
+        assert_eq!(rows, expected, "{mode}");
+    }
+}
+
+#[test]
+fn a_slash_command_answers_on_stdout_and_its_exit_code_tells_if_it_worked() {
+    let fixture = CliFixture::new();
+    for mode in ["plan", "code"] {
+        for (prompt, code, answer) in [
+            ("/help", 0, "/undo"),
+            ("/permissions", 0, "Rules:"),
+            ("/mode plan", 0, "Mode: plan."),
+            ("/compact", 0, "There is nothing to summarise yet."),
+            ("/mode cod", 1, "the modes are ask, plan, code"),
+            ("/undo 77", 1, "nothing was undone"),
+            ("/undo x", 1, "/undo"),
+        ] {
+            let (ended, output, errors) = fixture.prompt(&["--mode", mode, "-p", prompt]);
+            assert_eq!(ended, code, "{mode} {prompt}: {output}{errors}");
+            assert!(output.contains(answer), "{mode} {prompt}: {output}{errors}");
+            assert!(!errors.contains(&format!("modegate: {output}")), "{mode} {prompt}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn a_headless_run_shows_the_limit_of_max_mode_and_how_commands_end() {
+    let fixture = CliFixture::new();
+    let header = |mode| fixture.prompt(&["--max-mode", "plan", "--mode", mode, "-p", "x"]).2;
+    assert!(header("code").starts_with("modegate: code mode, limited to plan by --max-mode, session"));
+    assert!(header("plan").starts_with("modegate: plan mode, session"), "the control");
+    let script = |command: &str| {
+        let call = json!({ "id": "s", "name": "shell", "arguments": { "command": command } });
+        let lines = [
+            json!({ "tool_call": call }),
+            json!({ "stop": "done" }),
+            json!({ "text": "Done." }),
+            json!({ "stop": "done" }),
+        ];
+        std::fs::write(fixture.path("script.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    };
+    for (command, end) in [("exit 2", "  Exit status 2.\n"), ("true", "  Exit status 0, no output.\n")] {
+        script(command);
+        let (_, _, errors) = fixture.prompt(&["--mode", "code", "-p", "x"]);
+        assert!(errors.contains(end), "{command}: {errors}");
+    }
+    // A question that a rule requires is asked in code mode, too.
+    fixture.run(&["permissions", "ask", "shell(make *)"]);
+    fixture.run(&["permissions", "deny", "shell(git push *)"]);
+    for (command, hint) in [
+        ("make", "the rule ask shell(make *) requires a question: revoke it, or answer it in an editor"),
+        ("X=1; $X make", "the rule deny shell(git push *) may match a part of this line"),
+    ] {
+        script(command);
+        let (code, _, errors) = fixture.prompt(&["--mode", "code", "-p", "x"]);
+        assert!(code == 3 && errors.contains(hint), "{command}: {errors}");
+    }
+    let (_, text, _) = fixture.run(&["modes", "explain", "code", "shell", "X=1; $X make"]);
+    assert!(text.contains("a rule denies commands: deny shell(git push *)"), "{text}");
+    script("make");
+    fixture.run(&["permissions", "revoke", "shell(make *)"]);
+    let (_, _, errors) = fixture.prompt(&["--mode", "ask", "-p", "x"]);
+    assert!(errors.contains("use --mode code to allow changes without asking"), "the control: {errors}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
+    let fixture = CliFixture::new();
+    let folder = fixture.path(".config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("modes.yaml"), "modes: [{id: fast, extends: code}]\n").unwrap();
+    let call = json!({ "id": "s", "name": "shell", "arguments": { "command": "touch started; sleep 60" } });
+    let lines = [json!({ "tool_call": call }), json!({ "stop": "done" }), json!({ "stop": "done" })];
+    std::fs::write(fixture.path("script.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--model", &format!("scripted:{}", fixture.path("script.jsonl").display())])
+        .args(["--store", fixture.path("store.db").to_str().unwrap(), "--mode", "fast", "-p", "x"])
+        .current_dir(fixture.work())
+        .env("HOME", fixture.0.path())
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while !fixture.work().join("started").exists() {
+        assert!(killed.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    std::fs::remove_file(folder.join("modes.yaml")).unwrap();
+    let expected = [
+        "Modegate ended while these calls were running: touch started; sleep 60",
+        "Modegate no longer has the fast mode. The session continues in plan mode.",
+    ];
+    for times in [1, 0] {
+        let (_, output, errors) =
+            fixture.run(&["--continue", "--model", "offline", "--output", "json", "-p", "/help"]);
+        let result: Value = serde_json::from_str(&output).unwrap();
+        for text in expected {
+            assert_eq!(errors.matches(text).count(), times, "{errors}");
+            assert_eq!(result["notices"].to_string().matches(text).count(), times, "{result}");
+        }
+    }
 }

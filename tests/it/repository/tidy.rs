@@ -42,7 +42,7 @@ const LAYERS: [(&str, &[&str]); 48] = [
     ("gate", &["acp", "permission"]),
     ("git_folder", &["bounded_file"]),
     ("external_agent", &["acp", "client", "process", "agents"]),
-    ("headless", &["acp", "agent", "client", "model", "session"]),
+    ("headless", &["acp", "agent", "client", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("lib", &[]),

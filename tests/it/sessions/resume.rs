@@ -300,7 +300,7 @@ async fn close_during_a_command_keeps_changes_undoable() {
     let mut client = fixture.agent(with_shell(home.path()));
     open(&mut client, "session/resume", &session).await;
     let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
-    assert!(answer.contains("the state before turn 1"), "{answer}");
+    assert!(answer.contains("the changes of turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
     client.end().await;
 }
@@ -320,7 +320,7 @@ async fn background_job_changes_are_undone() {
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     client.until_answer(id).await;
     let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
-    assert!(answer.contains("the state before turn 1") && answer.contains("Note: Commands ran"), "{answer}");
+    assert!(answer.contains("the changes of turn 1") && answer.contains("Note: Commands ran"), "{answer}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
     client.end().await;
 }
@@ -340,7 +340,7 @@ async fn undo_completes_a_partly_restored_turn() {
     std::fs::remove_file(client.cwd().join("c.txt")).unwrap();
     std::fs::remove_dir_all(client.cwd().join("d")).unwrap();
     let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
-    assert!(answer.contains("the state before turn 1"), "{answer}");
+    assert!(answer.contains("the changes of turn 1"), "{answer}");
     assert!(!client.cwd().join("b.txt").exists() && !client.cwd().join("d").exists());
     assert_eq!(std::fs::read_to_string(client.cwd().join("e.txt")).unwrap(), "e\n");
     let answer = text_of(&turn(&mut client, &session, "/undo 1", &[]).await);

@@ -35,7 +35,11 @@ fn folder(path: &Path) -> Vec<Connection> {
 
 fn locked(path: &Path) -> Vec<Connection> {
     let other = Connection::open(path).unwrap();
-    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; CREATE TABLE t (x); BEGIN EXCLUSIVE").unwrap();
+    other
+        .execute_batch(
+            "PRAGMA locking_mode = EXCLUSIVE; CREATE TABLE t (x); PRAGMA user_version = 9; BEGIN EXCLUSIVE",
+        )
+        .unwrap();
     vec![other]
 }
 

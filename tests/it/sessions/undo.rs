@@ -84,10 +84,10 @@ async fn undo_restores_changes_of_tools_and_commands() {
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
 
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("the state before turn 2") && answer.contains("- a.txt"), "{answer}");
+    assert!(answer.contains("the changes of turn 2") && answer.contains("- a.txt"), "{answer}");
     assert_eq!(tree(&cwd), second);
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("the state before turn 1"), "{answer}");
+    assert!(answer.contains("the changes of turn 1"), "{answer}");
     assert_eq!(tree(&cwd), first);
     let answer = slash(&mut client, &session, "/undo").await;
     assert!(answer.contains("there is nothing to undo"), "{answer}");
@@ -137,7 +137,7 @@ async fn undo_rejects_conflicts_and_read_only_modes() {
     let mut client = fixture.agent(Setup::default());
     open(&mut client, "session/resume", &session).await;
     let answer = slash(&mut client, &session, "/undo 1").await;
-    assert!(answer.contains("the state before turn 1"), "{answer}");
+    assert!(answer.contains("the changes of turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
     // While a turn runs, nothing is.
     let prompt = client.prompt(&session, "wait").await;
@@ -310,7 +310,7 @@ async fn undo_names_conflicting_changes_between_edits() {
         let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
         create_files(&client.cwd());
         let (_, answer) = undo_with(&mut client, between).await;
-        assert!(answer.contains("the state before turn 1"), "{answer}");
+        assert!(answer.contains("the changes of turn 1"), "{answer}");
         assert_eq!(std::fs::read_to_string(client.cwd().join("a.txt")).unwrap(), "one\n");
         client.end().await;
     }

@@ -198,7 +198,7 @@ async fn random_undo_restores_or_names_conflicts() {
         let output = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
         if conflicts.is_empty() {
             assert_eq!(states(&cwd), expected, "{output}");
-            undone += usize::from(answer.contains("the state before turn 1"));
+            undone += usize::from(answer.contains("the changes of turn 1"));
         } else {
             assert!(answer.contains("nothing was restored"), "{output}");
             assert_eq!(tree(&cwd), whole, "{output}");

@@ -361,6 +361,11 @@ fn refusals() -> Vec<[String; 3]> {
         "There is no such tool. Available: read_file, …".into(),
         "none: the model calls another tool".into(),
     ]);
+    rows.push([
+        format!("`{}`", permission::NO_USER),
+        "The user could not be asked: no client is connected to answer.".into(),
+        "an [`allow` rule](permissions.md#rules), a mode that does not ask, or an editor".into(),
+    ]);
     let code = source("permission.rs");
     let quoted = |start: &'static str| {
         code.split(start)

@@ -7,7 +7,10 @@ use super::{Page, source};
 /// What the outcomes of a headless run mean.
 const OUTCOMES: [(&str, &str); 4] = [
     ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
-    ("Failed", "an error, or a limit ended the turn: stderr has the reason"),
+    (
+        "Failed",
+        "an error, a slash command that failed, or a limit that ended the turn: the output has the reason",
+    ),
     ("Denied", "a call was denied; in `plan`: the answer is empty"),
     ("Interrupted", "SIGINT or SIGTERM cancelled the turn"),
 ];
