@@ -258,41 +258,32 @@ where
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Wrap(arguments)) => {
             if let Err(error) = arguments.put(&mut flags, &environment, variable) {
-                writeln!(errors, "modegate: {error}")?;
-                return Ok(ExitCode::from(2));
+                return usage_error(&mut errors, &error.to_string());
             }
         }
         Some(Command::Replay(_) | Command::Setup(_)) | None => {}
     }
     if cli.resume.is_some() && flags.cwd.is_some() {
-        writeln!(
-            errors,
-            "modegate: --cwd is for new sessions: --resume continues in the session's own directory"
-        )?;
-        return Ok(ExitCode::from(2));
+        return usage_error(
+            &mut errors,
+            "--cwd is for new sessions: --resume continues in the session's own directory",
+        );
     }
     let mode_given = flags.mode.is_some();
     let config = match Config::new(&flags, environment) {
         Ok(config) => config,
-        Err(error) => {
-            writeln!(errors, "modegate: {error:#}")?;
-            return Ok(ExitCode::from(2));
-        }
+        Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
     };
     let mut input = BufReader::new(input);
     let is_read = read_prompt(&mut cli, mode_given, &mut input, input_kind)?;
     if cli.prompt.is_some() && (cli.record.is_some() || cli.lockstep) {
-        writeln!(
-            errors,
-            "modegate: --record and --lockstep are for conversations with a client, not for -p"
-        )?;
-        return Ok(ExitCode::from(2));
+        return usage_error(
+            &mut errors,
+            "--record and --lockstep are for conversations with a client, not for -p",
+        );
     }
     match cli.prompt.take() {
-        Some(prompt) if prompt.trim().is_empty() => {
-            writeln!(errors, "modegate: the prompt is empty")?;
-            Ok(ExitCode::from(2))
-        }
+        Some(prompt) if prompt.trim().is_empty() => usage_error(&mut errors, "the prompt is empty"),
         Some(mut prompt) => {
             if !is_read && input_kind != InputKind::Terminal {
                 append_piped(&mut prompt, input, &mut errors, &stop).await?;
@@ -305,13 +296,10 @@ where
             run_headless((prompt, which), cli.output.unwrap_or(Output::Text), config, output, errors, stop)
                 .await
         }
-        None if cli.resume_latest || cli.resume.is_some() => {
-            writeln!(
-                errors,
-                "modegate: --continue and --resume are for -p; in an editor, open the session there"
-            )?;
-            Ok(ExitCode::from(2))
-        }
+        None if cli.resume_latest || cli.resume.is_some() => usage_error(
+            &mut errors,
+            "--continue and --resume are for -p; in an editor, open the session there",
+        ),
         None if input_kind == InputKind::Terminal => {
             let text = if flags.wrapped.is_some() { WRAPPED_ON_A_TERMINAL } else { ON_A_TERMINAL };
             errors.write_all(text.as_bytes())?;
@@ -319,6 +307,11 @@ where
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,
     }
+}
+
+fn usage_error(errors: &mut impl Write, message: &str) -> anyhow::Result<ExitCode> {
+    writeln!(errors, "modegate: {message}")?;
+    Ok(ExitCode::from(2))
 }
 
 fn take_flags(cli: &mut Cli) -> Flags {
