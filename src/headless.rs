@@ -111,33 +111,40 @@ pub async fn run(
     if let Some(command) = &command {
         view.answer_command(&command.answer)?;
     }
-    let error = stopped.as_ref().err().map(ToString::to_string);
-    view.finish(stopped.as_ref().ok().copied(), error.as_deref())?;
+    let stopped = stopped.map_err(|error| error.to_string());
+    view.finish(stopped.as_ref().ok().copied(), stopped.as_ref().err().map(String::as_str))?;
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
         writeln!(view.progress, "modegate: head of the audit log {}", head.hash)?;
     }
+    outcome(stopped, command.map(|command| command.has_failed), &mut view)
+}
+
+/// `has_failed` is about a slash command; `None` if the model got the prompt.
+fn outcome<O: Write, P: Write>(
+    stopped: Result<StopReason, String>,
+    has_failed: Option<bool>,
+    view: &mut View<'_, O, P>,
+) -> anyhow::Result<Outcome> {
     let plan = view.mode == "plan";
-    Ok(match stopped {
-        Ok(StopReason::Cancelled) => Outcome::Interrupted,
-        Ok(StopReason::EndTurn) if command.as_ref().is_some_and(|command| command.has_failed) => {
-            Outcome::Failed
-        }
-        Ok(StopReason::EndTurn) if command.is_some() => Outcome::Done,
+    Ok(match (stopped, has_failed) {
+        (Ok(StopReason::Cancelled), _) => Outcome::Interrupted,
+        (Ok(StopReason::EndTurn), Some(true)) => Outcome::Failed,
+        (Ok(StopReason::EndTurn), Some(false)) => Outcome::Done,
         // In plan mode a plan is a success, even if calls were denied.
-        Ok(StopReason::EndTurn) if !plan && !view.denied.is_empty() => Outcome::Denied,
-        Ok(StopReason::EndTurn) if plan && !view.answered => {
-            writeln!(progress, "modegate: the answer is empty")?;
+        (Ok(StopReason::EndTurn), None) if !plan && !view.denied.is_empty() => Outcome::Denied,
+        (Ok(StopReason::EndTurn), None) if plan && !view.answered => {
+            writeln!(view.progress, "modegate: the answer is empty")?;
             Outcome::Denied
         }
-        Ok(StopReason::EndTurn) => Outcome::Done,
-        Ok(reason) => {
-            writeln!(progress, "modegate: stopped: {}", serde_json::json!(reason))?;
+        (Ok(StopReason::EndTurn), None) => Outcome::Done,
+        (Ok(reason), _) => {
+            writeln!(view.progress, "modegate: stopped: {}", serde_json::json!(reason))?;
             Outcome::Failed
         }
-        Err(error) => {
-            writeln!(progress, "modegate: {error}")?;
+        (Err(error), _) => {
+            writeln!(view.progress, "modegate: {error}")?;
             Outcome::Failed
         }
     })
