@@ -19,10 +19,11 @@ use crate::headless::printable;
 use crate::mode::Modes;
 use crate::permission::hints::Belief;
 use crate::permission::rules;
-use crate::permission::{self, CallFacts, Ceilings, Claim};
-use crate::policy::{Layers, ModeFile, Owner};
+use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
+use crate::policy::{Diagnostic, Layers, ModeFile, Owner};
 use crate::store::log;
-use crate::text::counted;
+use crate::text::{counted, first_line};
+use crate::tool::content::visible;
 use crate::tool::mcp::{self, ExpectedBeliefs};
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
@@ -38,10 +39,10 @@ pub(super) enum Action {
     },
     /// Check a modes file, or all that apply here
     Check {
-        /// File to check [default: yours and the current project's]
+        /// File to check [default: your files and the current project's]
         file: Option<PathBuf>,
-        /// Check the file as a project's, which may only narrow your modes
-        #[arg(long)]
+        /// Check the file as a project's file, which can only restrict your modes
+        #[arg(long, requires = "file")]
         project: bool,
     },
     /// Print the JSON Schema of modes files
@@ -55,7 +56,7 @@ pub(super) enum Action {
         /// The tool's arguments: a JSON object, or the text of the first argument
         arguments: Option<String>,
     },
-    /// Print the modes of another tool's SQLite database as a modes file
+    /// Convert the modes in another program's SQLite database to a modes file
     Import {
         /// A database with a table `agent_modes`
         database: PathBuf,
@@ -78,80 +79,104 @@ pub(super) async fn run(
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
-    mut errors: impl Write,
+    errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
     let policies = Policies::new(environment, None, false);
-    let loaded = policies.load(&cwd);
     match action {
         Action::Check { file: Some(file), project } => {
-            let own = policies.own();
-            let project = project || file.ends_with(policies::PROJECT);
-            return check_file(&file, project, own, output);
+            // The working folder may be `.modegate`.
+            let path = std::path::absolute(&file)?;
+            check_file(&file, project || path.ends_with(policies::PROJECT), &policies, output)
         }
-        Action::Check { file: None, .. } => return check(&loaded, &policies.files(&cwd), output),
+        Action::Check { file: None, .. } => {
+            let cwd = config::real_working_folder(flags)?;
+            check(&policies.load(&cwd), &policies.files(&cwd), output)
+        }
         Action::Schema => {
             writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
-            return Ok(ExitCode::SUCCESS);
+            Ok(ExitCode::SUCCESS)
         }
         Action::Log { session, json } => {
-            return show_log(flags, environment, session.as_deref(), json, output).await;
+            show_log(flags, environment, session.as_deref(), json, (output, errors)).await
         }
-        Action::Import { database, modes } => return mode_import::import(&database, &modes, output),
-        Action::List | Action::Show { .. } | Action::Explain { .. } => {}
-    }
-    for diagnostic in &loaded.problems {
-        writeln!(errors, "modegate: {diagnostic}\n{}", diagnostic.shown)?;
-    }
-    let Layers { modes, rules, .. } = &loaded.layers;
-    match action {
+        Action::Import { database, modes } => mode_import::import(&database, &modes, output),
         Action::List => {
-            for mode in modes.iter() {
-                writeln!(output, "{:12} {}", mode.id, one_line(&mode.description))?;
+            let loaded = policies.load(&config::real_working_folder(flags)?);
+            let code = report(&loaded, errors)?;
+            for mode in loaded.layers.modes.iter() {
+                writeln!(output, "{:12} {}", mode.id, visible(first_line(&mode.description)))?;
             }
+            Ok(code)
         }
         Action::Show { mode } => {
-            write!(output, "{}", modes.resolve(&mode).map_err(UsageError::new)?.to_yaml())?
+            let loaded = policies.load(&config::real_working_folder(flags)?);
+            let code = report(&loaded, errors)?;
+            let mode = loaded.layers.modes.resolve(&mode).map_err(UsageError::new)?;
+            write!(output, "{}", mode.to_yaml())?;
+            Ok(code)
         }
         Action::Explain { mode, tool, arguments } => {
-            let mut all = modes.ceilings(&mode).map_err(UsageError::new)?;
-            if let Some(max) = &flags.max_mode {
-                all.extend(modes.ceilings(max).map_err(UsageError::new)?);
-            }
-            let built_in = Modes::built_in();
-            if !loaded.problems.is_empty() {
-                // Sessions have the same limit while a file is unusable.
-                all.extend(built_in.ceilings("plan")?);
-            }
-            let ceilings = Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] };
+            let cwd = config::real_working_folder(flags)?;
+            let loaded = policies.load(&cwd);
+            let code = report(&loaded, errors)?;
+            let ceilings = ceilings(&mode, flags.max_mode.as_deref(), &loaded)?;
             if let Some(beliefs) = mcp::expected_beliefs(&loaded.layers.servers, &tool) {
-                explain_server_tool(&ceilings, &tool, &beliefs, &mut output)?;
+                let facts = server_tool_facts(&cwd, &tool, arguments.as_deref())?;
+                explain_server_tool(&ceilings, &facts, &beliefs, &mut output)?;
             } else {
                 let agents = &loaded.layers.agents;
                 let facts = facts(environment, &cwd, agents, &tool, arguments.as_deref()).await?;
                 writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             }
-        }
-        Action::Check { .. } | Action::Schema | Action::Log { .. } | Action::Import { .. } => {
-            unreachable!("answered above")
+            Ok(code)
         }
     }
+}
+
+/// Prints the problems, as sessions do.
+fn report(loaded: &Loaded, mut errors: impl Write) -> std::io::Result<ExitCode> {
+    for diagnostic in &loaded.problems {
+        write!(errors, "modegate: {}", describe(diagnostic))?;
+    }
     Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The message, and an excerpt of the file if it could be read. Both may contain text of a project.
+fn describe(diagnostic: &Diagnostic) -> String {
+    let message = visible(&diagnostic.to_string());
+    match diagnostic.shown.as_str() {
+        "" => format!("{message}\n"),
+        excerpt => format!("{message}\n{}\n", visible(excerpt)),
+    }
+}
+
+fn ceilings(mode: &str, max_mode: Option<&str>, loaded: &Loaded) -> anyhow::Result<Ceilings> {
+    let Layers { modes, rules, .. } = &loaded.layers;
+    let mut all = modes.ceilings(mode).map_err(UsageError::new)?;
+    if let Some(max) = max_mode {
+        all.extend(modes.ceilings(max).map_err(UsageError::new)?);
+    }
+    if !loaded.problems.is_empty() {
+        // As in sessions: while a file is unusable, nothing exceeds plan.
+        all.extend(Modes::built_in().ceilings("plan")?);
+    }
+    Ok(Ceilings { modes: all, rules: vec![Arc::new(rules.clone())] })
 }
 
 /// Explains decisions without the server: its hints count only where the user's entries leave them open.
 fn explain_server_tool(
     ceilings: &Ceilings,
-    tool: &str,
+    facts: &CallFacts,
     beliefs: &ExpectedBeliefs,
     mut output: impl Write,
 ) -> std::io::Result<()> {
     let explain = |belief: Belief| {
         let claim = Claim { server: beliefs.server.clone(), flips: 0 };
         let claim = (belief == Belief::ClaimsToRead).then_some(claim);
-        let facts = CallFacts { claim, ..CallFacts::of_tool(tool, belief.effect()) };
+        let facts = CallFacts { claim, effect: belief.effect(), ..facts.clone() };
         permission::explain(ceilings, &facts)
     };
+    let tool = &facts.tool;
     let not_started = format!("The MCP server {} was not started", beliefs.server);
     if beliefs.with_hint == beliefs.without_hint {
         writeln!(output, "{not_started}. Your settings for it decide, whatever its hints say.")?;
@@ -165,65 +190,35 @@ fn explain_server_tool(
 fn check_file(
     file: &std::path::Path,
     project: bool,
-    mut own: Layers,
+    policies: &Policies,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let text = match bounded_file::read_own_text(file, policies::MAX_FILE) {
         Ok(text) => text,
         Err(error) => bail!("{} {error}", file.display()),
     };
-    let owner = if project { Owner::Project } else { Owner::User };
-    if !project {
-        own = Layers::default();
+    // A project's file is added to the user's, whose problems would give wrong results.
+    let mut loaded = if project { policies.own() } else { Loaded::default() };
+    if loaded.problems.is_empty() {
+        let owner = if project { Owner::Project } else { Owner::User };
+        loaded.problems.extend(loaded.layers.add(&file.display().to_string(), &text, owner).err());
     }
-    match own.add(&file.display().to_string(), &text, owner) {
-        Ok(()) => {
-            writeln!(output, "{}: fine", file.display())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(diagnostic) => {
-            writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
-            Ok(ExitCode::FAILURE)
-        }
+    for diagnostic in &loaded.problems {
+        write!(output, "{}", describe(diagnostic))?;
     }
+    let warnings = warn(&loaded.layers, &mut output)?;
+    if !loaded.problems.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    writeln!(output, "{}: {}", file.display(), verdict(warnings))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::Result<ExitCode> {
     for diagnostic in &loaded.problems {
-        writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
+        write!(output, "{}", describe(diagnostic))?;
     }
-    for mode in loaded.layers.modes.iter() {
-        let named =
-            mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
-        for pattern in named {
-            if let Some(nearest) = unknown_tool(pattern) {
-                writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;
-            }
-        }
-    }
-    for (kind, rule) in loaded.layers.rules.iter() {
-        let tool = rule.split('(').next().unwrap_or(rule);
-        if let Some(nearest) = unknown_tool(tool) {
-            writeln!(output, "{kind} {rule}: there is no tool {tool:?}; did you mean {nearest}?")?;
-        }
-    }
-    for rule in loaded.layers.rules.unmatchable() {
-        writeln!(output, "allow {rule}: {}", rules::NO_PATTERN_FOR_SERVERS)?;
-    }
-    for (name, server) in &loaded.layers.servers {
-        if server.is_for_client() {
-            writeln!(
-                output,
-                "servers: {name:?} has no command and no url, so it configures the client's server"
-            )?;
-        }
-        if let Some(text) = server.unexpanded() {
-            writeln!(
-                output,
-                "servers: {name:?}: {text:?} is passed as it is: only env and headers expand ${{NAME}}, and ~ is not expanded"
-            )?;
-        }
-    }
+    let warnings = warn(&loaded.layers, &mut output)?;
     if !loaded.problems.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
@@ -235,15 +230,61 @@ fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::
     }
     let rules = counted(loaded.layers.rules.iter().count(), "rule", "rules");
     let servers = counted(loaded.layers.servers.len(), "server", "servers");
-    writeln!(output, "{modes}, {rules}, {servers}: fine")?;
+    writeln!(output, "{modes}, {rules}, {servers}: {}", verdict(warnings))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Drops control characters from untrusted text.
-fn one_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
+/// Warns about names of tools that do not exist. Returns the number of warnings.
+fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
+    let mut warnings = 0;
+    for mode in layers.modes.iter() {
+        let named =
+            mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
+        for pattern in named {
+            if let Some(nearest) = unknown_tool(pattern) {
+                warnings += 1;
+                writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;
+            }
+        }
+    }
+    for (kind, rule) in layers.rules.iter() {
+        let tool = rule.split('(').next().unwrap_or(rule);
+        if let Some(nearest) = unknown_tool(tool) {
+            warnings += 1;
+            writeln!(output, "{kind} {rule}: there is no tool {tool:?}; did you mean {nearest}?")?;
+        }
+    }
+    for rule in layers.rules.unmatchable() {
+        warnings += 1;
+        writeln!(output, "allow {rule}: {}", rules::NO_PATTERN_FOR_SERVERS)?;
+    }
+    for (name, server) in &layers.servers {
+        if server.is_for_client() {
+            warnings += 1;
+            writeln!(
+                output,
+                "servers: {name:?} has no command and no url, so it configures the client's server"
+            )?;
+        }
+        if let Some(text) = server.unexpanded() {
+            warnings += 1;
+            writeln!(
+                output,
+                "servers: {name:?}: {text:?} is passed as it is: only env and headers expand ${{NAME}}, and ~ is not expanded"
+            )?;
+        }
+    }
+    Ok(warnings)
 }
 
+fn verdict(warnings: usize) -> String {
+    match warnings {
+        0 => "fine".to_owned(),
+        warnings => format!("usable, with {}", counted(warnings, "warning", "warnings")),
+    }
+}
+
+/// The built-in tools of a session here, with default shell settings. They prepare calls, but run none.
 pub(super) fn tools(
     environment: &Environment,
     workspace: &Workspace,
@@ -255,7 +296,7 @@ pub(super) fn tools(
     Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
 }
 
-/// Prepares the call as in a session, but does not run it.
+/// Returns the facts that decide a call. The call is prepared as in a session, but not run.
 async fn facts(
     environment: &Environment,
     cwd: &std::path::Path,
@@ -267,25 +308,50 @@ async fn facts(
     let tools = tools(environment, &workspace, agents)?;
     let Some(found) = tools.find(tool) else {
         let names: Vec<String> = tools.all().iter().map(|tool| tool.spec().name.to_string()).collect();
-        let text = format!("there is no tool {tool:?}; those of Modegate itself are {}", names.join(", "));
+        let text = format!("there is no tool {tool:?}; Modegate's own tools are {}", names.join(", "));
         return Err(UsageError(text).into());
     };
     let facts = found.spec().facts();
     let Some(arguments) = arguments else { return Ok(facts) };
-    let required = found.spec().schema.to_value()["required"].as_array().cloned().unwrap_or_default();
     let arguments = match json_arguments(arguments)? {
         Some(object) => object,
-        None => required
-            .iter()
-            .filter_map(Value::as_str)
-            .enumerate()
-            .map(|(at, name)| (name.to_owned(), json!(if at == 0 { arguments } else { "" })))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
+        None => text_argument(&found.spec().schema.to_value(), arguments).ok_or_else(|| {
+            UsageError(format!("{tool} has no arguments, so that it cannot use {arguments:?}"))
+        })?,
     };
     let call = found.prepare(arguments, &workspace).await?;
     let (commands, address, mentions) = (call.commands(), call.address(), call.mentions());
     Ok(CallFacts { targets: call.targets().to_vec(), commands, address, mentions, ..facts })
+}
+
+/// Returns the facts that decide a call of a server's tool, apart from its hints.
+fn server_tool_facts(
+    cwd: &std::path::Path,
+    tool: &str,
+    arguments: Option<&str>,
+) -> anyhow::Result<CallFacts> {
+    let mentions = match arguments.map(json_arguments).transpose()? {
+        None => Vec::new(),
+        Some(Some(arguments)) => mcp::call::mentions(&arguments, &Workspace::new(cwd, &[])?),
+        Some(None) => {
+            let text = format!("the arguments of {tool} are not a JSON object, as an MCP tool requires");
+            return Err(UsageError(text).into());
+        }
+    };
+    Ok(CallFacts { mentions, ..CallFacts::of_tool(tool, Effect::Unknown) })
+}
+
+/// Returns the first required argument, or else the first optional one, with this text. Other required
+/// arguments are empty. Returns `None` if the tool has no arguments.
+fn text_argument(schema: &Value, text: &str) -> Option<Value> {
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut arguments: serde_json::Map<_, _> = required.map(|name| (name.to_owned(), json!(""))).collect();
+    if arguments.is_empty() {
+        let first = schema["properties"].as_object()?.keys().next()?;
+        arguments.insert(first.clone(), json!(""));
+    }
+    *arguments.values_mut().next()? = json!(text);
+    Some(arguments.into())
 }
 
 /// Returns `None` if the text is the first argument itself.
@@ -306,11 +372,16 @@ async fn show_log(
     environment: &Environment,
     session: Option<&str>,
     as_json: bool,
-    mut output: impl Write,
+    (mut output, mut errors): (impl Write, impl Write),
 ) -> anyhow::Result<ExitCode> {
     let path = config::store_file(flags, environment)?;
     if !config::has_record(&path)? {
-        writeln!(output, "Nothing is recorded yet in {}.", path.display())?;
+        let text = format!("Nothing is recorded yet in {}.", path.display());
+        if as_json {
+            writeln!(errors, "{text}")?
+        } else {
+            writeln!(output, "{text}")?
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let session = match session {
@@ -353,15 +424,70 @@ pub(super) fn trust(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+    let cwd = config::real_working_folder(flags)?;
     let file = file.or_else(|| policies::project_files(&cwd).pop());
     let file = file.with_context(|| format!("there is no {} here", policies::PROJECT))?;
     let hash = Policies::new(environment, None, false).trust(&file)?;
     writeln!(
         output,
-        "Trusted as it is now: {} ({}). Any change to it ends that.",
+        "Trusted with its present content: {} (hash {}). A change to the file ends the trust.",
         file.display(),
         &hash[..12]
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_the_first_argument_of_a_tool() {
+        let built_in = Toolset::built_in();
+        for (tool, expected) in [
+            ("read_file", json!({ "path": "x" })),
+            ("write_file", json!({ "path": "x", "content": "" })),
+            ("list_directory", json!({ "path": "x" })),
+        ] {
+            let schema = built_in.find(tool).unwrap().spec().schema.to_value();
+            assert_eq!(text_argument(&schema, "x"), Some(expected), "{tool}");
+        }
+        assert_eq!(text_argument(&json!({ "type": "object", "properties": {} }), "x"), None);
+    }
+
+    #[test]
+    fn arguments_of_mcp_tools_are_paths_for_rules() {
+        let facts = |arguments| server_tool_facts(&std::env::temp_dir(), "mcp__files__read", arguments);
+        assert_eq!(facts(Some("{\"path\": \"/etc/x\"}")).unwrap().mentions, [PathBuf::from("/etc/x")]);
+        assert!(facts(None).unwrap().mentions.is_empty());
+        facts(Some("/etc/x")).unwrap_err();
+    }
+
+    #[test]
+    fn check_of_a_file_warns_about_unknown_tools() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("modes.yaml");
+        let policies = Policies::new(&Environment::default(), None, false);
+        for (tool, expected) in [("shel", "usable, with 1 warning\n"), ("shell", ": fine\n")] {
+            std::fs::write(&path, format!("permissions: {{deny: [{tool}]}}")).unwrap();
+            let mut output = Vec::new();
+            check_file(&path, false, &policies, &mut output).unwrap();
+            let output = String::from_utf8(output).unwrap();
+            assert!(output.ends_with(expected), "{output}");
+            assert_eq!(output.contains("did you mean shell?"), tool == "shel");
+        }
+    }
+
+    #[tokio::test]
+    async fn log_as_json_contains_no_prose() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Some(folder.path().join("none.db").display().to_string());
+        let flags = Flags { store, ..Flags::default() };
+        for as_json in [true, false] {
+            let (mut output, mut errors) = (Vec::new(), Vec::new());
+            let streams = (&mut output, &mut errors);
+            show_log(&flags, &Environment::default(), None, as_json, streams).await.unwrap();
+            assert_eq!((output.is_empty(), errors.is_empty()), (as_json, !as_json));
+        }
+    }
 }

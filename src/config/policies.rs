@@ -41,7 +41,7 @@ pub struct Policies {
     is_fixed: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Loaded {
     pub layers: Layers,
     pub problems: Vec<Diagnostic>,
@@ -54,7 +54,7 @@ impl Policies {
     }
 
     pub fn load(&self, cwd: &Path) -> Loaded {
-        let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
+        let mut loaded = Loaded::default();
         if !self.is_fixed {
             for name in [MODES, PERMISSIONS] {
                 if let Some(path) = self.folder.as_ref().map(|folder| folder.join(name)) {
@@ -100,12 +100,12 @@ impl Policies {
         trusted.is_some_and(|trusted| trusted.lines().any(|line| line.split(' ').next() == Some(&hash)))
     }
 
-    pub fn own(&self) -> Layers {
-        let mut loaded = Loaded { layers: Layers::default(), problems: Vec::new() };
+    pub fn own(&self) -> Loaded {
+        let mut loaded = Loaded::default();
         for path in [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name))) {
             loaded.add_own(&path);
         }
-        loaded.layers
+        loaded
     }
 
     /// Trusts a file by its current content, not its path. Returns the hash.
@@ -114,7 +114,10 @@ impl Policies {
             Ok(text) => text,
             Err(error) => bail!("{} {error}", path.display()),
         };
-        self.own().add(&path.display().to_string(), &text, Owner::User)?;
+        let Loaded { mut layers, problems } = self.own();
+        let added = layers.add(&path.display().to_string(), &text, Owner::User);
+        // The file may use a mode that is defined in an unusable file.
+        added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;
         let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
         let hash = ids::hash(&text);
         let mut trusted = match read_trusted(folder) {

@@ -20,7 +20,7 @@ pub use question::Question;
 use server::Server;
 pub use server::{Phase, ServerEvent};
 
-mod call;
+pub mod call;
 mod connect;
 mod handler;
 mod listing;

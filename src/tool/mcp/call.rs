@@ -228,7 +228,7 @@ fn is_as_decided(spec: &ToolSpec, permit: &Permit) -> bool {
 }
 
 /// Every string in the arguments as a path, also relative to a session folder that contains it.
-fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
+pub fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut open = vec![arguments];
     while let Some(value) = open.pop() {
