@@ -88,7 +88,7 @@ fn user_command_files_are_read_and_errors_reported() {
         (result, String::from_utf8(output.stderr).unwrap())
     };
     let (help, _) = run("/help");
-    let listed = help["notices"].to_string();
+    let listed = help["text"].to_string();
     assert!(
         listed.contains("`/hello`: Say hello.") && listed.contains("`/both`: The project's."),
         "{listed}"
