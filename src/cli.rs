@@ -258,7 +258,7 @@ where
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Wrap(arguments)) => {
             if let Err(error) = arguments.put(&mut flags, &environment, variable) {
-                return usage_error(&mut errors, &error.to_string());
+                return usage_error(&mut errors, &error);
             }
         }
         Some(Command::Replay(_) | Command::Setup(_)) | None => {}

@@ -131,14 +131,13 @@ fn outcome<O: Write, P: Write>(
     Ok(match (stopped, has_failed) {
         (Ok(StopReason::Cancelled), _) => Outcome::Interrupted,
         (Ok(StopReason::EndTurn), Some(true)) => Outcome::Failed,
-        (Ok(StopReason::EndTurn), Some(false)) => Outcome::Done,
         // In plan mode a plan is a success, even if calls were denied.
         (Ok(StopReason::EndTurn), None) if !plan && !view.denied.is_empty() => Outcome::Denied,
         (Ok(StopReason::EndTurn), None) if plan && !view.answered => {
             writeln!(view.progress, "modegate: the answer is empty")?;
             Outcome::Denied
         }
-        (Ok(StopReason::EndTurn), None) => Outcome::Done,
+        (Ok(StopReason::EndTurn), _) => Outcome::Done,
         (Ok(reason), _) => {
             writeln!(view.progress, "modegate: stopped: {}", serde_json::json!(reason))?;
             Outcome::Failed

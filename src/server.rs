@@ -95,7 +95,10 @@ impl ServerDefinition {
             return Some((None, conflict));
         }
         let path = self.read.iter().find(|path| !path.value.is_absolute())?;
-        Some((Some(path), format!("`read` lists absolute paths, and {:?} is not one", path.value)))
+        Some((
+            Some(path),
+            format!("`read` lists absolute paths, and \"{}\" is not one", path.value.display()),
+        ))
     }
 
     fn conflict(&self) -> Option<String> {

@@ -378,9 +378,9 @@ async fn show_log(
     if !config::has_record(&path)? {
         let text = format!("Nothing is recorded yet in {}.", path.display());
         if as_json {
-            writeln!(errors, "{text}")?
+            writeln!(errors, "{text}")?;
         } else {
-            writeln!(output, "{text}")?
+            writeln!(output, "{text}")?;
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -132,7 +132,7 @@ pub(super) fn run(
     create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
     match kind {
         Some(kind) => {
-            writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?
+            writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?;
         }
         None => writeln!(output, "{rule}: revoked for sessions opened from now on, old ones included")?,
     }

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn only_a_successful_result_claims_to_attach_an_image() {
         let image = json!({ "type": "image", "mimeType": "image/png", "data": "AAAA" });
-        let output = result(&[image.clone()], false, &Value::Null).unwrap();
+        let output = result(std::slice::from_ref(&image), false, &Value::Null).unwrap();
         assert_eq!(output.text, "[image, image/png, 3 bytes, attached if you accept images]");
         assert!(matches!(output.content[..], [ToolContent::Block(_)]));
         let Err(ToolError::Failed(text)) = result(&[image], true, &Value::Null) else { panic!("no error") };

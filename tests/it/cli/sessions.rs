@@ -187,19 +187,16 @@ fn reading_commands_leave_foreign_files_as_they_are() {
     use std::os::unix::fs::PermissionsExt;
     let fixture = CliFixture::new();
     let store = fixture.path("store.db");
-    let foreign = |path: &Path| {
-        let other = rusqlite::Connection::open(path).unwrap();
-        other.execute_batch("CREATE TABLE t (x)").unwrap();
-    };
-    let text = |path: &Path| std::fs::write(path, "notes").unwrap();
-    let cases: [(&dyn Fn(&Path), &str); 2] =
-        [(&text, "file is not a database"), (&foreign, "it is a database of another program")];
+    let database = fixture.path("other.db");
+    rusqlite::Connection::open(&database).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    let foreign = std::fs::read(database).unwrap();
+    let cases =
+        [(b"notes".to_vec(), "file is not a database"), (foreign, "it is a database of another program")];
     let readable = || std::fs::set_permissions(&store, PermissionsExt::from_mode(0o644)).unwrap();
     let rights = || std::fs::metadata(&store).unwrap().permissions().mode() & 0o777;
-    for (write, reason) in cases {
-        write(&store);
+    for (before, reason) in cases {
+        std::fs::write(&store, &before).unwrap();
         readable();
-        let before = std::fs::read(&store).unwrap();
         let (code, _, errors) = fixture.run(&["sessions", "list"]);
         assert!(code == 1 && errors.contains(reason), "{errors}");
         assert_eq!((rights(), std::fs::read(&store).unwrap() == before), (0o644, true), "{reason}");
