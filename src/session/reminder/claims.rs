@@ -224,7 +224,7 @@ impl<'a> Levels<'a> {
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer apply."),
+            Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer hold."),
             Self::NoLongerRefused(these) => write!(f, "No longer refused: {}.", these.text),
             Self::NothingFromNowOn => f.write_str("From now on nothing may be changed."),
             Self::RefusedFromNowOn(these) => write!(f, "From now on refused: {}.", these.text),

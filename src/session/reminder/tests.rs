@@ -81,7 +81,7 @@ fn only_plan_has_a_reminder_without_a_switch() {
     assert_eq!(
         reminder("code", Some("plan")).unwrap(),
         "<system-reminder>\nThe user's session has switched from plan mode to code mode. The restrictions of plan mode \
-         no longer apply. The user is no longer asked before: fetch, mcp__s__look.\n</system-reminder>"
+         no longer hold. The user is no longer asked before: fetch, mcp__s__look.\n</system-reminder>"
     );
     assert_eq!(
         reminder("ask", Some("code")).unwrap(),
