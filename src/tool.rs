@@ -346,8 +346,8 @@ mod tests {
         agents
     }
 
-    /// Lists every tool with its effect: a new tool without a decision fails here (D28). The toolset compares the effects of
-    /// commands, which depend on the system, with their table.
+    /// Lists every tool with its effect: a new tool without a decision fails here (D28). The tools that run commands
+    /// need a shell, so only their table is compared here; the generated page of tools shows the effects of their specs.
     #[test]
     fn every_tool_has_its_listed_effect() {
         let commands = [
