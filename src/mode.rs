@@ -107,7 +107,7 @@ pub enum ReminderPosition {
     BeforePrompt,
 }
 
-/// What a ceiling is for the user.
+/// Origin of a ceiling, for messages.
 #[derive(Debug, Clone, Default)]
 pub enum CeilingKind {
     #[default]

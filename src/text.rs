@@ -1,4 +1,4 @@
-//! Shortens text for people and models.
+//! Cuts, counts and picks lines of text that people and models read. Pure.
 
 use std::borrow::Cow;
 

@@ -32,7 +32,7 @@ pub struct RuleTexts {
     /// Calls to deny in every mode.
     #[schemars(with = "Vec<String>")]
     pub deny: Vec<Spanned<String>>,
-    /// Calls that are asked about in every mode.
+    /// Calls that need permission in every mode.
     #[schemars(with = "Vec<String>")]
     pub ask: Vec<Spanned<String>>,
     /// Calls that run without asking unless the mode denies them.
