@@ -1,6 +1,6 @@
 //! Events of a session, in order. Plain data.
 //!
-//! The ACP encoder ([`crate::session::encoder`]), the model's history ([`crate::session::history`]) and the
+//! The ACP encoder ([`crate::conversation::acp_updates`]), the model's history ([`crate::conversation::history`]) and the
 //! store only read them, so that another protocol version needs only another encoder.
 
 use std::borrow::Cow;

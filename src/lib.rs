@@ -23,6 +23,7 @@ pub mod chain;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod conversation;
 pub mod error;
 pub mod event;
 pub mod external_agent;

@@ -83,7 +83,7 @@ pub enum ToolList {
     Mask,
 }
 
-/// Handling of a mode switch in the text of the model's answer (`session/mode_switch`).
+/// Handling of a mode switch in the text of the model's answer (`conversation/mode_switch`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InBand {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::conversation::system_prompt::{FILE, read_file};
 use crate::git_folder::{self, Git};
-use crate::session::system_prompt::{FILE, read_file};
 
 /// The repository's root, or the working directory outside a repository.
 pub(super) fn root(cwd: &Path) -> &Path {

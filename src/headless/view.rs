@@ -9,8 +9,8 @@ use crate::acp::{
     ContentBlock, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
     ToolCallId, ToolCallStatus, ToolKind, Update,
 };
+use crate::conversation::acp_updates::{DENIED_META, NOTICE_META};
 use crate::permission::{Address, AskReason, NO_USER};
-use crate::session::encoder::{DENIED_META, NOTICE_META};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {

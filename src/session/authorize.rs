@@ -9,11 +9,11 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::encoder;
 use super::permission_options::{self, PermissionAnswer};
 use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
+use crate::conversation::acp_updates;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::{
     self, AskReason, CallFacts, Claim, Denial, Effect, FilesBelow, Grants, Scope, Verdict,
@@ -122,7 +122,7 @@ impl Actor {
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let request = RequestPermissionRequest::new(
             self.session.id.clone(),
-            encoder::call_for_permission(announced, preview, claim),
+            acp_updates::call_for_permission(announced, preview, claim),
             permission_options::options(&scopes, &mode, self.client_io.capabilities().forms),
         );
         let (id, answer) = self.client.request_permission(request);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::actor::Actor;
-use super::reminder::Transition;
 use super::{ModeEffect, capability, valid_modes};
 use crate::acp::SessionModeId;
+use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::mode::{Mode, UnknownMode};

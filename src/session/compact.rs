@@ -6,10 +6,10 @@ use futures_util::StreamExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
-use super::compaction::{self, Fill};
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{MessageId, StopReason};
+use crate::conversation::compaction::{self, Fill};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::actor::Actor;
-use super::encoder;
-use super::open_calls::is_end;
 use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate, ToolCallStatus};
 use crate::chain::{Head, Link};
+use crate::conversation::acp_updates;
+use crate::conversation::open_calls::is_end;
 use crate::event::SessionEvent;
 use crate::store::entry::Entry;
 use crate::store::{ChangeReason, ModeChange, ModeSource, Row};
@@ -150,13 +150,13 @@ impl Actor {
             self.context.capabilities.shows_output && !matches!(event, SessionEvent::ForwardedUpdate { .. });
         let mut send_permit = send_permit;
         let session = self.session.id.clone();
-        encoder::encode(
+        acp_updates::encode(
             &event,
             self.context.compactions,
             || self.options(),
             |mut update| {
                 if may_have_terminal {
-                    encoder::announce_terminal(&mut update, &session, self.session.workspace.cwd());
+                    acp_updates::announce_terminal(&mut update, &session, self.session.workspace.cwd());
                 }
                 self.client.update(session.clone(), update, send_permit.take());
             },
@@ -211,7 +211,7 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
             let notice = SessionEvent::Notice { message_id, text: problem };
             let (client, id) = (&self.client, &self.session.id);
-            encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
+            acp_updates::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
             self.session.apply_new(notice);
         }
     }

@@ -3,7 +3,6 @@
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::encoder;
 use super::exit_form;
 use super::switch::{Chosen, REJECT, REJECT_WITH_FEEDBACK, SwitchRequest};
 use super::turn_message::Proposed;
@@ -13,6 +12,7 @@ use crate::acp::{
     ToolCallUpdateFields,
 };
 use crate::client::ClientError;
+use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::ids;
 use crate::mode::DEFAULT;
@@ -34,7 +34,7 @@ impl Actor {
             return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
         };
         let shown = [ToolContent::text(&proposal.plan)];
-        let call_shown = encoder::call_for_permission(announced, &shown, None);
+        let call_shown = acp_updates::call_for_permission(announced, &shown, None);
         let fields = ToolCallUpdateFields::new()
             .title(announced.title.clone())
             .status(ToolCallStatus::Pending)

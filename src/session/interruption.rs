@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::actor::Actor;
-use super::encoder;
 use crate::acp::{MessageId, SessionId};
+use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::store::{Row, Store, StoreError};
 use crate::tool::BusyGuard;
@@ -105,7 +105,7 @@ impl Actor {
     pub(super) fn report_interruptions(&mut self) {
         for notice in std::mem::take(&mut self.interruptions) {
             let (client, id) = (&self.client, &self.session.id);
-            encoder::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
+            acp_updates::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::actor::Actor;
-use super::neutralise::neutralise;
-use super::reminder::{self, Reader};
-use super::system_prompt::{self, Role};
 use super::turn_message::Next;
+use crate::conversation::neutralise::neutralise;
+use crate::conversation::reminder::{self, Reader};
+use crate::conversation::system_prompt::{self, Role};
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{ModelRequest, ToolOffer};
 use crate::permission::{self, CallFacts};

@@ -11,14 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::actor::Actor;
 use super::checkpoint;
-use super::encoder;
 use super::external_agent::retained_context::RetainedContext;
 use super::handle::SessionSnapshot;
 use super::options::{self, ModelSelection};
-use super::reminder::Transition;
 use super::{Origin, SessionContext};
 use crate::acp::{MessageId, SessionModeId};
 use crate::client::Client;
+use crate::conversation::acp_updates;
+use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Access, canonical};
@@ -309,7 +309,7 @@ impl Actor {
             _ => {}
         }
         let mut send_permit = Some(send_permit);
-        encoder::encode_for_replay(
+        acp_updates::encode_for_replay(
             event,
             context.compactions,
             || {

@@ -13,16 +13,16 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::encoder::NOTICE_META;
 use super::external_agent::relay::ExternalAgentReport;
 use super::external_agent::run::RunEvent;
 use super::external_agent::turn::STOPPED;
-use super::open_calls::OpenCalls;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::conversation::acp_updates::NOTICE_META;
+use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
 use crate::tool::ToolContent;
 use crate::tool::background::BackgroundStatus;

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::SessionHandle;
 use super::actor::Actor;
 use super::change_mode::DEADLINE;
-use super::encoder;
 use super::handle::SessionCommand;
-use super::neutralise::neutralise;
 use super::subagent_relay::{ENDED, Report, below};
 use crate::acp::{ToolCallId, Update};
+use crate::conversation::acp_updates;
+use crate::conversation::neutralise::neutralise;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::tool::background::{BackgroundAgent, BackgroundStatus};
@@ -177,7 +177,7 @@ impl Actor {
                 if self.session.open_calls.contains_key(&call) {
                     self.client.update(
                         self.session.id.clone(),
-                        encoder::progress(call, &content),
+                        acp_updates::progress(call, &content),
                         send_permit,
                     );
                 }

@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use super::Session;
 use super::actor::Actor;
 use super::authorize::Answer;
-use super::encoder;
-use super::mode_switch::{self, Found, Switch};
 use super::turn_message::Proposed;
 use crate::acp::{
     MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     SelectedPermissionOutcome, SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate,
     ToolCallUpdateFields, ToolKind,
 };
+use crate::conversation::acp_updates;
+use crate::conversation::mode_switch::{self, Found, Switch};
 use crate::event::{SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
@@ -159,7 +159,7 @@ impl Actor {
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
             .status(ToolCallStatus::Pending)
-            .content(vec![encoder::text_content(&switch.analysis)]);
+            .content(vec![acp_updates::text_content(&switch.analysis)]);
         let targets = vec![target];
         let mut options = self.options_to("Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));

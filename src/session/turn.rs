@@ -13,10 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::actor::Change;
-use super::mode_switch::{Found, Reader};
 use super::turn_message::{Next, TurnMessage};
 use crate::acp::{ContentBlock, MessageId, StopReason, ToolCallId, ToolKind};
 use crate::client::Client;
+use crate::conversation::mode_switch::{Found, Reader};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, Model, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::tool::{ClientIo, Location, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};

@@ -8,13 +8,13 @@ use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
 use super::change_mode::DEADLINE;
 use super::compact;
-use super::encoder;
 use super::event_log::title;
 use super::handle::{CommandEnd, Prompt};
 use super::spawn::Spawned;
 use super::turn::{self, Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::conversation::acp_updates;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError};
@@ -99,7 +99,7 @@ impl Actor {
                 self.record(event, send_permit).await;
             }
             TurnMessage::Progress { id, content, send_permit } => {
-                self.client.update(self.session.id.clone(), encoder::progress(id, &content), send_permit);
+                self.client.update(self.session.id.clone(), acp_updates::progress(id, &content), send_permit);
             }
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.session.questions.extend(questions);

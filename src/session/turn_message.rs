@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::compact::{Summarised, Summary};
 use super::external_agent::Ready;
-use super::mode_switch::Found;
 use super::spawn::Spawned;
 use crate::acp::ToolCallId;
+use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::ExternalAgentError;
 use crate::gate::Permit;

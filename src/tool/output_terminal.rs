@@ -1,6 +1,6 @@
 //! Streams command output to Zed's display-only terminal. Modegate itself runs the command.
 //!
-//! The tool call announces the terminal (`_meta.terminal_info`, see [`crate::session::encoder`]). Its updates
+//! The tool call announces the terminal (`_meta.terminal_info`, see [`crate::conversation::acp_updates`]). Its updates
 //! carry `_meta.terminal_output` and, at the end, `_meta.terminal_exit`.
 
 use serde_json::{Value, json};

@@ -14,12 +14,12 @@ use crate::acp::{
     ToolCallUpdateFields, ToolKind,
 };
 use crate::client::{ClientError, ClientRequest};
+use crate::conversation::acp_updates::{DENIED_META, text_content};
 use crate::event::SessionEvent;
 use crate::gate::Permit;
 use crate::permission::Denial;
 use crate::session::actor::Actor;
 use crate::session::capability::{self, Decision, Requirement};
-use crate::session::encoder::{DENIED_META, text_content};
 use crate::session::subagent_relay::{Answer, Report};
 
 const RULE: &str = "access";

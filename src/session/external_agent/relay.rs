@@ -15,8 +15,8 @@ use crate::acp::{
     ToolCallUpdate, Update,
 };
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
+use crate::conversation::open_calls::OpenCalls;
 use crate::event::SessionEvent;
-use crate::session::open_calls::OpenCalls;
 use crate::session::subagent_relay::{Answer, Report, below};
 
 pub(in crate::session) enum ExternalAgentReport {

@@ -3,9 +3,9 @@
 use super::ExternalAgentSession;
 use super::relay::ExternalAgentReport;
 use crate::acp::SessionUpdate;
+use crate::conversation::open_calls::is_end;
 use crate::event::SessionEvent;
 use crate::session::actor::Actor;
-use crate::session::open_calls::is_end;
 
 impl Actor {
     pub(in crate::session) async fn external_agent_report(

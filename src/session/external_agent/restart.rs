@@ -7,8 +7,8 @@ use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallId,
     ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
+use crate::conversation::acp_updates::text_content;
 use crate::session::actor::Actor;
-use crate::session::encoder::text_content;
 use crate::session::subagent_relay::Report;
 
 const RESTART: &str = "restart";

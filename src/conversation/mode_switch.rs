@@ -328,7 +328,7 @@ fn fence(line: &str) -> Option<(u8, usize, &str)> {
 }
 
 /// Notice with the first line of the reason (G37).
-pub(super) fn notice(from: &str, to: &str, analysis: &str) -> String {
+pub fn notice(from: &str, to: &str, analysis: &str) -> String {
     let reason: String = first_line(analysis).chars().filter(|c| !c.is_control()).collect();
     format!("The agent switched from {from} mode to {to} mode: {}\n", shorten(&reason, MAX_REASON))
 }

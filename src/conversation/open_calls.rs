@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::encoder::text_content;
+use super::acp_updates::text_content;
 use crate::acp::{SessionUpdate, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields};
 
 #[derive(Debug, Default)]
-pub(super) struct OpenCalls(BTreeMap<Arc<str>, OpenCall>);
+pub struct OpenCalls(BTreeMap<Arc<str>, OpenCall>);
 
 #[derive(Debug, Default)]
 struct OpenCall {
@@ -19,18 +19,18 @@ struct OpenCall {
 }
 
 #[derive(Debug)]
-pub(super) struct CutOff {
+pub struct CutOff {
     pub update: SessionUpdate,
     pub tool: Option<String>,
     pub title: String,
 }
 
-pub(super) fn is_end(status: ToolCallStatus) -> bool {
+pub fn is_end(status: ToolCallStatus) -> bool {
     matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
 }
 
 impl OpenCalls {
-    pub(super) fn apply(&mut self, update: &SessionUpdate) {
+    pub fn apply(&mut self, update: &SessionUpdate) {
         match update {
             SessionUpdate::ToolCall(call) if !is_end(call.status) => {
                 let shown = OpenCall { tool: call.name.clone(), title: call.title.clone() };
@@ -54,12 +54,12 @@ impl OpenCalls {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Ends all open calls, innermost first. `text` replaces their content; `None` leaves it.
-    pub(super) fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
+    pub fn end(&mut self, text: Option<&str>) -> Vec<CutOff> {
         let open = std::mem::take(&mut self.0);
         let ended = open.into_iter().rev().map(|(id, OpenCall { tool, title })| {
             let fields = ToolCallUpdateFields::new()

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::acp::{MessageId, ToolCallId, ToolCallStatus, ToolKind};
+use crate::conversation::history::History;
+use crate::conversation::neutralise::tests::{hostile, tags};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Modes, ShellUse};
 use crate::permission::{Effect, Target, Verdict, decide};
 use crate::policy::{Layers, Owner};
-use crate::session::history::History;
-use crate::session::neutralise::tests::{hostile, tags};
 
 /// Tools of every effect.
 fn tools() -> Vec<CallFacts> {
