@@ -4,6 +4,14 @@
 //! [`acp_updates`] and [`history`] turn the same events into updates for a client and messages for a model.
 //! A second version of the protocol would be a second such reader. Only [`system_prompt`] reads files.
 
+use std::collections::HashMap;
+
+use crate::acp::{PlanEntry, SessionModeId, ToolCallId};
+use crate::event::{Compaction, SessionEvent, ToolCallEvent};
+use compaction::Fill;
+use history::History;
+use open_calls::OpenCalls;
+
 pub mod acp_updates;
 pub mod compaction;
 pub mod history;
@@ -12,3 +20,72 @@ pub mod neutralise;
 pub mod open_calls;
 pub mod reminder;
 pub mod system_prompt;
+
+/// What the events of a session amount to. The events alone determine it, new or stored.
+#[derive(Default)]
+pub struct Conversation {
+    pub history: History,
+    pub plan: Vec<PlanEntry>,
+    pub last_prompt: Option<String>,
+    /// Number of commands that Modegate itself answered.
+    pub answered: u64,
+    /// Calls whose arguments are still streaming.
+    pub started_calls: Vec<ToolCallId>,
+    pub open_calls: HashMap<ToolCallId, ToolCallEvent>,
+    /// Open calls of sub-agents and of an external agent.
+    pub relayed_open_calls: OpenCalls,
+    pub fill: Fill,
+    pub compactions: u64,
+    pub compacting: Option<String>,
+    /// Mode before the first recorded change.
+    pub first_mode: Option<SessionModeId>,
+}
+
+impl Conversation {
+    pub fn apply(&mut self, event: &SessionEvent) {
+        self.history.apply(event);
+        match event {
+            SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
+            SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
+            SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
+            SessionEvent::ToolCall(call) => {
+                self.started_calls.retain(|id| *id != call.id);
+                self.open_calls.insert(call.id.clone(), call.clone());
+            }
+            SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
+                self.started_calls.retain(|id| *id != update.id);
+                self.open_calls.remove(&update.id);
+            }
+            SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
+            SessionEvent::Plan { entries } => self.plan.clone_from(entries),
+            SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
+            SessionEvent::Compaction { id, stage: Compaction::Started } => {
+                self.compactions += 1;
+                self.compacting = Some(id.clone());
+            }
+            SessionEvent::Compaction { stage, .. } => {
+                self.compacting = None;
+                if matches!(stage, Compaction::Done { .. }) {
+                    self.fill = Fill::unknown();
+                }
+            }
+            SessionEvent::ModeChange { from, .. } if self.first_mode.is_none() => {
+                self.first_mode = Some(from.clone());
+            }
+            // The client or the emitter of an event handles all others.
+            _ => {}
+        }
+    }
+
+    /// Takes the ids of calls without an end, sorted, including calls that were still streaming.
+    pub fn take_open_calls(&mut self) -> Vec<ToolCallId> {
+        let started = std::mem::take(&mut self.started_calls);
+        let mut open: Vec<_> = self.open_calls.keys().cloned().chain(started).collect();
+        open.sort_by(|a, b| a.0.cmp(&b.0));
+        open
+    }
+
+    pub fn title_of(&self, call: &ToolCallId) -> String {
+        self.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default()
+    }
+}

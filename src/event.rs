@@ -168,6 +168,11 @@ impl ToolCallUpdateEvent {
 }
 
 impl SessionEvent {
+    /// True if the client must get the session's config options with the event.
+    pub fn changes_options(&self) -> bool {
+        matches!(self, Self::ModeChange { .. } | Self::ModelChange { .. } | Self::AgentChange { .. })
+    }
+
     fn piece_of(&self) -> Option<&MessageId> {
         match self {
             Self::AgentText { message_id, .. } | Self::AgentThought { message_id, .. } => Some(message_id),

@@ -7,16 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acp::{McpServer, PlanEntry, SessionId, SessionModeId, ToolCallId};
+use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
-use crate::chain::Head;
 use crate::client::ClientCapabilities;
-use crate::conversation::compaction::Fill;
-use crate::conversation::history::{self, History};
-use crate::conversation::open_calls::OpenCalls;
 use crate::conversation::reminder::Transition;
 use crate::conversation::system_prompt::Sources;
-use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
@@ -119,7 +114,6 @@ pub struct SessionContext {
 }
 
 pub struct Session {
-    id: SessionId,
     workspace: Workspace,
     agent: Arc<AgentSpec>,
     ancestry: Ancestry,
@@ -135,35 +129,16 @@ pub struct Session {
     reply_ceilings: Option<ReplyCeilings>,
     is_reminded: bool,
     transition: Option<PendingTransition>,
-    unsaved: Vec<SessionEvent>,
-    saved: u64,
-    fill: Fill,
-    plan: Vec<PlanEntry>,
-    compactions: u64,
-    compacting: Option<String>,
     summarised_in: Option<u64>,
-    last_prompt: Option<String>,
-    history: History,
     grants: Grants,
     seen: HashMap<PathBuf, ContentHash>,
-    started_calls: Vec<ToolCallId>,
-    open_calls: HashMap<ToolCallId, ToolCallEvent>,
-    relayed_open_calls: OpenCalls,
-    /// Mode before the first recorded change.
-    first_mode: Option<SessionModeId>,
     /// Mode before the last change.
     previous: Option<SessionModeId>,
     pending_switch_notes: Vec<(String, bool)>,
     pending_model_notes: Vec<String>,
     jobs: Vec<Job>,
-    /// Head of the session's hash chain.
-    head: Head,
-    /// Chain length that was last reported to the client.
-    acked: u64,
     /// Hash of the ceilings under which the last recorded call was decided.
     recorded_under: Option<String>,
-    answered: u64,
-    turns: u64,
     requests: u64,
     questions: Vec<ChatQuestion>,
     pending_user_notices: Vec<String>,
@@ -197,15 +172,10 @@ struct PendingTransition {
 
 impl Session {
     fn new(start: SessionInit, active: ModelSelection, chosen: ModelSelection) -> Self {
-        let SessionInit {
-            id, workspace, mode, pending_user_notices, unrecorded_modes, agent, ancestry, ..
-        } = start;
+        let SessionInit { workspace, mode, pending_user_notices, unrecorded_modes, agent, ancestry, .. } =
+            start;
         Self {
-            head: Head::start(&id.0),
-            acked: 0,
             recorded_under: None,
-            answered: 0,
-            id,
             workspace,
             agent,
             ancestry,
@@ -217,74 +187,17 @@ impl Session {
             reply_ceilings: None,
             is_reminded: false,
             transition: None,
-            unsaved: Vec::new(),
-            saved: 0,
-            fill: Fill::default(),
-            plan: Vec::new(),
-            compactions: 0,
-            compacting: None,
             summarised_in: None,
-            last_prompt: None,
-            history: History::default(),
             grants: Grants::default(),
             seen: HashMap::new(),
-            started_calls: Vec::new(),
-            open_calls: HashMap::new(),
-            relayed_open_calls: OpenCalls::default(),
-            first_mode: None,
             previous: None,
             pending_switch_notes: Vec::new(),
             pending_model_notes: Vec::new(),
             jobs: Vec::new(),
-            turns: 0,
             requests: 0,
             questions: Vec::new(),
             pending_user_notices,
             server_notices: 0,
-        }
-    }
-
-    /// Applies a new event and queues it for the store, merging chunks of one message.
-    fn apply_new(&mut self, event: SessionEvent) {
-        self.apply(&event);
-        match self.unsaved.last_mut() {
-            Some(last) if last.can_merge(&event) => last.append(event),
-            _ => self.unsaved.push(event),
-        }
-    }
-
-    fn apply(&mut self, event: &SessionEvent) {
-        self.history.apply(event);
-        match event {
-            SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
-            SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
-            SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
-            SessionEvent::ToolCall(call) => {
-                self.started_calls.retain(|id| *id != call.id);
-                self.open_calls.insert(call.id.clone(), call.clone());
-            }
-            SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
-                self.started_calls.retain(|id| *id != update.id);
-                self.open_calls.remove(&update.id);
-            }
-            SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
-            SessionEvent::Plan { entries } => self.plan.clone_from(entries),
-            SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
-            SessionEvent::Compaction { id, stage: Compaction::Started } => {
-                self.compactions += 1;
-                self.compacting = Some(id.clone());
-            }
-            SessionEvent::Compaction { stage, .. } => {
-                self.compacting = None;
-                if matches!(stage, Compaction::Done { .. }) {
-                    self.fill = Fill::unknown();
-                }
-            }
-            SessionEvent::ModeChange { from, .. } if self.first_mode.is_none() => {
-                self.first_mode = Some(from.clone());
-            }
-            // The client or the emitter of an event handles all others.
-            _ => {}
         }
     }
 

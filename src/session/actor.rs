@@ -16,16 +16,18 @@ use tokio_util::sync::CancellationToken;
 use super::authorize::{Answer, DenialCount, OpenQuestion};
 use super::change_mode::DEADLINE;
 use super::checkpoint::Undoer;
+use super::event_log::EventLog;
 use super::external_agent::ExternalAgentSession;
 use super::handle::{Closed, CommandEnd, Mail, Prompt, PromptEnd, SessionCommand};
 use super::request::Offers;
 use super::restore::{Replay, replay_permit};
+use super::subagent_relay::Report;
 use super::subagents::Subagents;
 use super::switch::OpenSwitch;
 use super::turn::TurnError;
 use super::turn_message::TurnMessage;
 use super::{Origin, Session, SessionContext};
-use crate::acp::{McpServer, StopReason};
+use crate::acp::{McpServer, SessionId, StopReason};
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -41,7 +43,7 @@ const MAX_WAITING: usize = 8;
 pub(super) struct Actor {
     pub(super) session: Session,
     pub(super) context: SessionContext,
-    pub(super) client: Client,
+    pub(super) log: EventLog,
     pub(super) client_io: ClientIo,
     pub(super) gate: Gate,
     /// Open permission requests, by request id.
@@ -57,8 +59,6 @@ pub(super) struct Actor {
     /// Completes once the last answer is on its way; the next prompt waits for it.
     pub(super) awaiting_ack: Option<oneshot::Receiver<()>>,
     pub(super) offers: Offers,
-    pub(super) is_posted: bool,
-    pub(super) event_log_failed: bool,
     /// Unbounded: a call sends one or two.
     pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
     pub(super) snapshot: Option<SnapshotHandle>,
@@ -72,6 +72,7 @@ pub(super) struct Actor {
     pub(super) external_agent: ExternalAgentSession,
     pub(super) own_ceilings: watch::Sender<Arc<Ceilings>>,
     servers: mpsc::UnboundedReceiver<ServerEvent>,
+    mailbox: mpsc::UnboundedReceiver<Mail>,
 }
 
 pub(super) type Change = (u64, Changes);
@@ -85,52 +86,41 @@ pub(super) struct RunningTurn {
     pub(super) command: Option<CommandEnd>,
 }
 
+/// Everything that makes a session act.
+enum Event {
+    Command(Mail),
+    /// The last handle is gone.
+    NoHandle,
+    /// The answer to a question with this request id.
+    Answer(u64, Answer),
+    Report(Report),
+    Changes(Change),
+    Turn(TurnMessage),
+    TurnOver,
+    /// The answer of the last turn is on its way.
+    Acked,
+    Server(ServerEvent),
+    /// The client has room for the next update of a replay.
+    Replay(OwnedSemaphorePermit),
+}
+
 /// Runs a session until it is closed or its last handle is dropped.
-pub(super) async fn run(
-    session: Session,
-    origin: Origin,
-    context: SessionContext,
-    client: Client,
-    (servers, agent_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
-    mut mailbox: mpsc::UnboundedReceiver<Mail>,
-) {
-    let mut actor = Actor::new(session, context, client, servers);
-    actor.external_agent.servers = agent_servers;
+pub(super) async fn run(mut actor: Actor, origin: Origin) {
     if let Err(error) = actor.begin(origin).await {
         tracing::error!(%error, "cannot restore a session");
-        actor.release().await;
-        return;
+        return actor.release().await;
     }
     loop {
-        tokio::select! {
-            // Commands first: a cancel or a mode change precedes requests of a turn.
-            biased;
-            command = mailbox.recv() => match command {
-                Some((SessionCommand::Close(done), _)) => {
-                    actor.close().await;
-                    let Actor { session: Session { head, unrecorded_modes, .. }, gate: unfinished, .. } = actor;
-                    let _ = done.send(Closed { head, unrecorded_modes, unfinished });
-                    return;
-                }
-                Some((command, _slot)) => actor.command(command).await,
-                None => return actor.close().await,
-            },
-            Some((number, answer)) = actor.answers.next() => {
-                if !actor.switch_answered(number, &answer).await {
-                    actor.answered(number, answer).await;
-                }
+        match actor.next().await {
+            Event::Command((SessionCommand::Close(done), _)) => {
+                actor.close().await;
+                let Actor { log, session, gate: unfinished, .. } = actor;
+                let unrecorded_modes = session.unrecorded_modes;
+                let _ = done.send(Closed { head: log.head, unrecorded_modes, unfinished });
+                return;
             }
-            // Reports of other agents for a call precede its end.
-            Some(report) = actor.subagents.next() => actor.report(report).await,
-            // Changes of a call are recorded before its end.
-            Some((turn, changes)) = actor.changes.1.recv() => actor.record_changes(turn, changes),
-            message = next_message(&mut actor.turn) => match message {
-                Some(message) => actor.turn_message(message).await,
-                None => actor.turn_over().await,
-            },
-            () = acked(&mut actor.awaiting_ack) => actor.start_next().await,
-            Some(event) = actor.servers.recv() => actor.server_event(event).await,
-            send_permit = replay_permit(&actor.replays, &mut actor.place, &actor.client) => actor.replay_next(send_permit).await,
+            Event::NoHandle => return actor.close().await,
+            event => actor.handle(event).await,
         }
     }
 }
@@ -151,18 +141,21 @@ async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
 }
 
 impl Actor {
-    fn new(
+    pub(super) fn new(
         session: Session,
+        id: SessionId,
         context: SessionContext,
         client: Client,
-        servers: mpsc::UnboundedReceiver<ServerEvent>,
+        (servers, agent_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
+        mailbox: mpsc::UnboundedReceiver<Mail>,
     ) -> Self {
-        let client_io = ClientIo::new(client.clone(), session.id.clone(), context.capabilities);
+        let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let (ceilings, _) = watch::channel(Arc::new(context.ceilings(session.modes())));
+        let log = EventLog::new(id, client, &context, session.workspace.cwd());
         Self {
             session,
             context,
-            client,
+            log,
             client_io,
             gate: Gate::default(),
             questions: HashMap::new(),
@@ -175,8 +168,6 @@ impl Actor {
             queue: VecDeque::new(),
             awaiting_ack: None,
             offers: Offers::default(),
-            is_posted: false,
-            event_log_failed: false,
             changes: mpsc::unbounded_channel(),
             snapshot: None,
             interruptions: Vec::new(),
@@ -184,9 +175,47 @@ impl Actor {
             place: None,
             server_questions: (0, 0),
             subagents: Subagents::default(),
-            external_agent: ExternalAgentSession::default(),
+            external_agent: ExternalAgentSession::new(agent_servers),
             own_ceilings: ceilings,
             servers,
+            mailbox,
+        }
+    }
+
+    /// Waits for the next event. Cancel-safe: a dropped call loses none.
+    async fn next(&mut self) -> Event {
+        tokio::select! {
+            // Commands first: a cancel or a mode change precedes requests of a turn.
+            biased;
+            command = self.mailbox.recv() => command.map_or(Event::NoHandle, Event::Command),
+            Some((number, answer)) = self.answers.next() => Event::Answer(number, answer),
+            // Reports of other agents for a call precede its end.
+            Some(report) = self.subagents.next() => Event::Report(report),
+            // Changes of a call are recorded before its end.
+            Some(change) = self.changes.1.recv() => Event::Changes(change),
+            message = next_message(&mut self.turn) => message.map_or(Event::TurnOver, Event::Turn),
+            () = acked(&mut self.awaiting_ack) => Event::Acked,
+            Some(event) = self.servers.recv() => Event::Server(event),
+            send_permit = replay_permit(&self.replays, &mut self.place, &self.log.client) => Event::Replay(send_permit),
+        }
+    }
+
+    async fn handle(&mut self, event: Event) {
+        match event {
+            Event::Command((command, _slot)) => self.command(command).await,
+            Event::NoHandle => {}
+            Event::Answer(number, answer) => {
+                if !self.switch_answered(number, &answer).await {
+                    self.answered(number, answer).await;
+                }
+            }
+            Event::Report(report) => self.report(report).await,
+            Event::Changes((turn, changes)) => self.record_changes(turn, changes),
+            Event::Turn(message) => self.turn_message(message).await,
+            Event::TurnOver => self.turn_over().await,
+            Event::Acked => self.start_next().await,
+            Event::Server(event) => self.server_event(event).await,
+            Event::Replay(send_permit) => self.replay_next(send_permit).await,
         }
     }
 
@@ -199,20 +228,20 @@ impl Actor {
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {
-                    let head = effect.is_some().then(|| self.unacked_head()).flatten();
+                    let head = effect.is_some().then(|| self.log.unacked_head()).flatten();
                     (effect, self.options(), head)
                 });
                 // The receiver may be gone, here and below.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {
-                if let Err(error) = self.context.store.flush().await {
+                if let Err(error) = self.log.store.flush().await {
                     tracing::warn!(%error, "a new session is not stored yet");
                 }
                 let _ = reply.send(());
             }
             SessionCommand::Snapshot(reply) => {
-                self.save().await;
+                self.log.save().await;
                 let _ = reply.send(self.snapshot());
             }
             SessionCommand::AskReason { call, reply } => drop(reply.send(self.ask_reason(&call))),
@@ -301,7 +330,7 @@ impl Actor {
         command: Option<CommandEnd>,
     ) {
         let (ack, awaiting_ack) = oneshot::channel();
-        let head = outcome.is_ok().then(|| self.unacked_head()).flatten();
+        let head = outcome.is_ok().then(|| self.log.unacked_head()).flatten();
         if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
             self.awaiting_ack = Some(awaiting_ack);
         }
@@ -341,14 +370,14 @@ impl Actor {
             self.context.tools.servers().close().await;
         }
         self.record_last_changes().await;
-        self.save().await;
+        self.log.save().await;
         self.release().await;
     }
 
     /// Lets other processes open the session, after all its rows.
     async fn release(&mut self) {
-        self.context.store.post(Row::Release { session: self.session.id.clone() });
-        if let Err(error) = self.context.store.flush().await {
+        self.log.store.post(Row::Release { session: self.log.id.clone() });
+        if let Err(error) = self.log.store.flush().await {
             tracing::warn!(%error, "cannot release a session yet");
         }
     }

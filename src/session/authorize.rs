@@ -71,7 +71,13 @@ impl Actor {
         fits: bool,
     ) -> Authorization {
         let Some(facts) = facts else {
-            let name = self.session.open_calls.get(&call).map(|call| call.name.as_str()).unwrap_or_default();
+            let name = self
+                .log
+                .conversation
+                .open_calls
+                .get(&call)
+                .map(|call| call.name.as_str())
+                .unwrap_or_default();
             if let Some(message) = self.context.tools.servers().why_missing(name) {
                 return self.denied(call, Denial { rule: "unknown_tool", message });
             }
@@ -115,17 +121,17 @@ impl Actor {
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
-        let Some(announced) = self.session.open_calls.get(&call).filter(|_| !cancelled) else {
+        let Some(announced) = self.log.conversation.open_calls.get(&call).filter(|_| !cancelled) else {
             return drop(reply.send(Authorization::Cancelled));
         };
         let mode = self.session.mode.0.to_string();
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let request = RequestPermissionRequest::new(
-            self.session.id.clone(),
+            self.log.id.clone(),
             acp_updates::call_for_permission(announced, preview, claim),
             permission_options::options(&scopes, &mode, self.client_io.capabilities().forms),
         );
-        let (id, answer) = self.client.request_permission(request);
+        let (id, answer) = self.log.client.request_permission(request);
         self.answers.push(answer.map(move |answer| (id, answer)).boxed());
         self.questions.insert(id, OpenQuestion { call, facts, runs, scopes, mode, reply });
     }
@@ -182,7 +188,7 @@ impl Actor {
     }
 
     fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {
-        let announced = self.session.open_calls.get(call);
+        let announced = self.log.conversation.open_calls.get(call);
         let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
         Authorization::Rejected { message, too_often }
     }
@@ -192,7 +198,8 @@ impl Actor {
         let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
             return drop(reply.send(Authorization::Cancelled));
         };
-        let title = self.session.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default();
+        let title =
+            self.log.conversation.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default();
         let Authorization::Rejected { too_often, .. } = self.rejected(call, String::new()) else { return };
         let client_io = self.client_io.for_call(call);
         tokio::spawn(async move {
@@ -210,7 +217,7 @@ impl Actor {
         let void: Vec<u64> =
             self.questions.iter().filter(|(_, it)| !it.runs && it.call == *call).map(|(id, _)| *id).collect();
         for number in void {
-            self.client.withdraw(number);
+            self.log.client.withdraw(number);
             // Dropping the sender cancels the request.
             self.questions.remove(&number);
         }
@@ -223,7 +230,7 @@ impl Actor {
         let mut closed = Vec::new();
         for number in void {
             let Some(question) = self.questions.remove(&number) else { continue };
-            self.client.withdraw(number);
+            self.log.client.withdraw(number);
             let authorization = match self.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,
@@ -248,14 +255,14 @@ impl Actor {
     }
 
     fn remember(&mut self, mode: &str, allows: bool, scopes: Vec<Scope>) {
-        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let (turn, at) = (self.log.turns, self.log.now_ms());
         for scope in scopes {
             let mode = mode.to_owned();
             let entry = Entry::Answer { turn, mode: mode.clone(), allows, scope: (&scope).into(), at };
-            let link = self.link(&entry);
+            let link = self.log.link(&entry);
             let grant = StoredGrant { mode: mode.clone(), allows, scope: scope.clone() };
-            let session = self.session.id.clone();
-            self.context.store.post(Row::Grant { session, turn, grant, link, at });
+            let session = self.log.id.clone();
+            self.log.store.post(Row::Grant { session, turn, grant, link, at });
             if allows {
                 self.session.grants.allow(&mode, scope);
             } else {
@@ -277,24 +284,24 @@ impl Actor {
             UserConsent::No => self.without_asking(facts),
         };
         // The event of the call precedes its chain entry.
-        self.post_unsaved();
+        self.log.post_unsaved();
         let (hash, text) = self.text_of_call();
         if self.session.recorded_under.as_deref() != Some(&hash) {
-            self.context.store.post(Row::Text { hash: hash.clone(), text });
+            self.log.store.post(Row::Text { hash: hash.clone(), text });
             self.session.recorded_under = Some(hash.clone());
         }
         let entry = Entry::Call {
-            turn: self.session.turns,
+            turn: self.log.turns,
             call: call.to_string(),
             facts: Facts::new(facts, self.context.source.is_counted()),
-            arguments: self.session.open_calls.get(call).map(arguments_hash).unwrap_or_default(),
+            arguments: self.log.conversation.open_calls.get(call).map(arguments_hash).unwrap_or_default(),
             mode: self.session.mode.to_string(),
             under: hash,
             consent,
-            at: self.context.source.now_ms(),
+            at: self.log.now_ms(),
         };
-        self.chain(&entry);
-        self.save().await;
+        self.log.chain(&entry);
+        self.log.save().await;
     }
 
     async fn granted(
@@ -332,17 +339,17 @@ impl Actor {
         let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
         let files =
             reads.then(|| FilesBelow::new(self.call_ceilings(), self.session.grants.clone(), facts.clone()));
-        let mut permit = self.gate.admit(call.clone(), facts, self.session.turns, &cancel);
+        let mut permit = self.gate.admit(call.clone(), facts, self.log.turns, &cancel);
         (permit.files, permit.claim) = (files, claim);
         if runs {
             // Recorded together with the permit: no mode change comes between the two.
-            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::in_progress(call)), None).await;
+            self.log.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::in_progress(call)), None).await;
         }
         Authorization::Granted { permit, last_seen, jobs, agents, snapshot }
     }
 
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
-        let announced = self.session.open_calls.get(&call);
+        let announced = self.log.conversation.open_calls.get(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
         let too_often = announced.is_some_and(|call| self.denials.add(call, denial.rule));
         self.record_denial(call, tool, denial, too_often)
@@ -365,10 +372,10 @@ impl Actor {
         too_often: bool,
     ) -> Authorization {
         let Denial { rule, message } = denial;
-        tracing::info!(session = %self.session.id, mode = %self.session.mode, tool, rule, "denied a call");
-        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        tracing::info!(session = %self.log.id, mode = %self.session.mode, tool, rule, "denied a call");
+        let (turn, at) = (self.log.turns, self.log.now_ms());
         let mode = self.session.mode.clone();
-        let link = self.link(&Entry::Denial {
+        let link = self.log.link(&Entry::Denial {
             turn,
             call: call.to_string(),
             tool: tool.clone(),
@@ -376,8 +383,8 @@ impl Actor {
             rule: rule.to_owned(),
             at,
         });
-        let session = self.session.id.clone();
-        self.context.store.post(Row::Denial(store::Denial {
+        let session = self.log.id.clone();
+        self.log.store.post(Row::Denial(store::Denial {
             session,
             turn,
             call,

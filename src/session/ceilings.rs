@@ -118,6 +118,13 @@ impl Actor {
         ceilings
     }
 
+    /// Returns the hash and the text of a mode. The store keeps both.
+    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
+        let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
+        (ids::hash(&text), text)
+    }
+
     /// Returns hash and text of all ceilings of a call, so that an audit can repeat the decision
     /// ([`crate::audit`]).
     pub(super) fn text_of_call(&self) -> (String, String) {

@@ -34,7 +34,7 @@ impl Actor {
         let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
         let modes = Arc::clone(&self.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
-            tracing::warn!(session = %self.session.id, "the mode was not changed: {unknown}");
+            tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
             self.no_mode(&mode.0, &unknown)
         })?;
         let (from, to) = (self.session.mode.clone(), new.mode_id());
@@ -42,12 +42,13 @@ impl Actor {
             return Ok(None);
         }
         let before = self.ceilings();
-        self.post_unsaved();
-        let change = self.mode_change(Some(from.clone()), to.clone(), why);
+        self.log.post_unsaved();
+        let text = self.text_of(&to);
+        let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
         let tightened = self.is_tighter(&from.0, &to.0);
         // Nothing is decided during this wait: only this loop decides.
-        if let Err(error) = self.context.store.record_mode_change(change).await {
+        if let Err(error) = self.log.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
             if !tightened {
                 return Err(AgentError::Unrecorded);
@@ -62,8 +63,8 @@ impl Actor {
                 unrecorded: to.0.to_string(),
             });
         }
-        tracing::debug!(session = %self.session.id, %from, %to, source, "the mode changed");
-        self.session.head.follow(&link);
+        tracing::debug!(session = %self.log.id, %from, %to, source, "the mode changed");
+        self.log.head.follow(&link);
         self.session.mode = to.clone();
         self.session.previous = Some(from.clone());
         let void = self.close_switches();
@@ -77,14 +78,15 @@ impl Actor {
         self.session.active = selection;
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
-        let during = self.turn.is_some().then_some(self.session.turns);
+        let during = self.turn.is_some().then_some(self.log.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.session.note_transition(
             Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
             during,
         );
         // If the process ends before this event is stored, the next load adds it.
-        self.record(SessionEvent::ModeChange { from, to, unconfirmed }, None).await;
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 

@@ -35,8 +35,8 @@ impl Actor {
             let _ = of_parent.send((*turn, changes));
             return;
         }
-        let session = self.session.id.clone();
-        self.context.store.post(Row::Changes { session, turn, changes });
+        let session = self.log.id.clone();
+        self.log.store.post(Row::Changes { session, turn, changes });
     }
 
     pub(super) async fn record_last_changes(&mut self) {
@@ -51,8 +51,7 @@ impl Actor {
                     let text =
                         "Changes of a call that was still running when the session closed are unknown.";
                     let uncovered = vec![text.to_owned()];
-                    return self
-                        .record_changes(self.session.turns, Changes { uncovered, ..Changes::default() });
+                    return self.record_changes(self.log.turns, Changes { uncovered, ..Changes::default() });
                 }
             }
         }
@@ -64,12 +63,12 @@ impl Actor {
         if shell != ShellUse::Full {
             return None;
         }
-        let text = if self.context.store.is_in_memory() {
+        let text = if self.log.store.is_in_memory() {
             "Changes by commands are unknown: this session is stored in memory only."
         } else {
             "Commands ran: undo does not cover files ignored by .gitignore or the state of version control."
         };
-        let (turn, uncovered) = (self.session.turns, vec![text.to_owned()]);
+        let (turn, uncovered) = (self.log.turns, vec![text.to_owned()]);
         self.record_changes(turn, Changes { uncovered, ..Changes::default() });
         self.shared_snapshot().await
     }
@@ -80,10 +79,10 @@ impl Actor {
             return parent.snapshot.clone();
         }
         if self.snapshot.is_none()
-            && !self.context.store.is_in_memory()
-            && let Some(folder) = self.context.store.private_folder().await
+            && !self.log.store.is_in_memory()
+            && let Some(folder) = self.log.store.private_folder().await
         {
-            let folder = folder.join(&*self.session.id.0);
+            let folder = folder.join(&*self.log.id.0);
             self.snapshot =
                 Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, &self.session.workspace)));
         }
@@ -110,7 +109,7 @@ impl Actor {
         while let Ok((turn, changes)) = self.changes.1.try_recv() {
             self.record_changes(turn, changes);
         }
-        let found = self.context.store.checkpoint(&self.session.id, turn).await;
+        let found = self.log.store.checkpoint(&self.log.id, turn).await;
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
             Found::Checkpoint(checkpoint) => checkpoint,
             Found::Nothing { was_undone, uncovered } => {
@@ -180,7 +179,7 @@ impl Actor {
         if tighter.is_none() && !modes.is_empty() {
             return None;
         }
-        let (on, undo) = (&self.session.mode, format!("`modegate sessions undo {}`", self.session.id));
+        let (on, undo) = (&self.session.mode, format!("`modegate sessions undo {}`", self.log.id));
         Some(match tighter.filter(|mode| *mode.id != *on.0) {
             Some(ceiling) => format!(
                 "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
@@ -193,22 +192,22 @@ impl Actor {
     }
 
     async fn note_undone(&mut self, undone: &Undone) {
-        let (turn, at) = (undone.turn, self.context.source.now_ms());
+        let (turn, at) = (undone.turn, self.log.now_ms());
         for file in &undone.files {
             self.session.seen.remove(file);
         }
         let files = undone.files.len() as u64;
-        self.chain(&Entry::Undo { turn, files, at });
-        if let Err(error) = self.context.store.mark_undone(&self.session.id, turn, at).await {
+        self.log.chain(&Entry::Undo { turn, files, at });
+        if let Err(error) = self.log.store.mark_undone(&self.log.id, turn, at).await {
             tracing::error!(%error, "cannot record the undo");
         }
         let cwd = self.session.workspace.cwd();
         let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
         let files: Vec<String> = undone.files.iter().map(name).collect();
         let note = undone_note(&files);
-        self.record(SessionEvent::Undone { turn, files }, None).await;
+        self.log.record(SessionEvent::Undone { turn, files }, None).await;
         self.note_for_model(note);
-        self.save().await;
+        self.log.save().await;
     }
 
     pub(super) fn note_interrupted_call(&mut self, tool: Option<&str>, title: &str) {
@@ -216,7 +215,7 @@ impl Actor {
             return;
         }
         let text = format!("The changes of `{title}` before its interruption are unknown.");
-        let (turn, uncovered) = (self.session.turns, vec![text]);
+        let (turn, uncovered) = (self.log.turns, vec![text]);
         self.record_changes(turn, Changes { uncovered, ..Changes::default() });
     }
 }

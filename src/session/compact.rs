@@ -31,9 +31,9 @@ impl Actor {
     /// the provider.
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
-        let tokens = self.session.fill.estimate(self.session.history.bytes());
-        let already_tried = self.session.summarised_in == Some(self.session.turns);
-        let is_futile = already_tried && self.session.fill.is_unknown();
+        let tokens = self.log.conversation.fill.estimate(self.log.conversation.history.bytes());
+        let already_tried = self.session.summarised_in == Some(self.log.turns);
+        let is_futile = already_tried && self.log.conversation.fill.is_unknown();
         if is_futile || !compaction::is_due(tokens, context) {
             return None;
         }
@@ -43,16 +43,16 @@ impl Actor {
     /// Ignores the estimate: for a request that was too long, and for `/compact`.
     pub(super) fn summary_on_overflow(&mut self) -> Option<Summary> {
         let context = self.context.models.facts(&self.session.active.model).context;
-        self.summary(context.min(compaction::tokens(self.session.history.bytes())))
+        self.summary(context.min(compaction::tokens(self.log.conversation.history.bytes())))
     }
 
     fn summary(&mut self, context: u64) -> Option<Summary> {
-        let messages = self.session.history.messages();
+        let messages = self.log.conversation.history.messages();
         let retained = compaction::retained(&messages, context)?;
         let ordinal = self.session.requests;
         self.session.requests += 1;
         let request = ModelRequest {
-            session: self.session.id.clone(),
+            session: self.log.id.clone(),
             ordinal,
             model: self.session.active.model.clone(),
             effort: self.session.active.effort,
@@ -62,7 +62,11 @@ impl Actor {
             allowed: Some(Arc::default()),
             messages: compaction::question(&messages, retained),
         };
-        Some(Summary { request, id: format!("compaction_{}", self.session.compactions + 1), retained })
+        Some(Summary {
+            request,
+            id: format!("compaction_{}", self.log.conversation.compactions + 1),
+            retained,
+        })
     }
 
     pub(super) async fn summarised(
@@ -79,21 +83,21 @@ impl Actor {
         }
         let stage = match outcome {
             Ok(summary) => {
-                let messages = self.session.history.messages();
-                let request = self.session.last_prompt.as_deref();
+                let messages = self.log.conversation.history.messages();
+                let request = self.log.conversation.last_prompt.as_deref();
                 let request = request.filter(|words| !compaction::is_retained(&messages, retained, words));
-                let preamble = compaction::preamble(&summary, request, &self.session.plan);
+                let preamble = compaction::preamble(&summary, request, &self.log.conversation.plan);
                 Compaction::Done { summary, preamble, retained }
             }
             Err(error) => {
                 tracing::warn!(%error, "the conversation could not be summarised");
-                self.session.fill = Fill::unknown();
+                self.log.conversation.fill = Fill::unknown();
                 Compaction::Failed { reason: error.text }
             }
         };
-        self.session.summarised_in = Some(self.session.turns);
-        self.record(SessionEvent::Compaction { id, stage }, send_permit).await;
-        self.save().await;
+        self.session.summarised_in = Some(self.log.turns);
+        self.log.record(SessionEvent::Compaction { id, stage }, send_permit).await;
+        self.log.save().await;
     }
 }
 

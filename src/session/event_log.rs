@@ -3,55 +3,103 @@
 //! Events before a message or a call are durable before the client sees it, and so is the end of a call
 //! (invariant 14).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::actor::Actor;
-use crate::acp::{ContentBlock, MessageId, SessionModeId, SessionUpdate, ToolCallStatus};
+use super::SessionContext;
+use crate::acp::{
+    ContentBlock, MessageId, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallStatus,
+    Update,
+};
 use crate::chain::{Head, Link};
-use crate::conversation::acp_updates;
+use crate::client::Client;
 use crate::conversation::open_calls::is_end;
+use crate::conversation::{Conversation, acp_updates};
 use crate::event::SessionEvent;
+use crate::ids::Source;
 use crate::store::entry::Entry;
-use crate::store::{ChangeReason, ModeChange, ModeSource, Row};
+use crate::store::{ChangeReason, ModeChange, Row, Store};
 use crate::text::{first_line, shorten};
 
 const MAX_TITLE: usize = 80;
 
-impl Actor {
-    pub(super) fn record_start(&mut self) {
-        let mode = self.session.mode.clone();
-        let (cwd, directories) = self.folders();
-        let parent = self.session.ancestry.parent.as_ref().map(|parent| parent.session.clone());
-        let session = Row::Session {
-            id: self.session.id.clone(),
-            parent,
-            agent: self.session.agent.id.clone(),
-            cwd,
-            directories,
-            mode: mode.clone(),
-            at: self.context.source.now_ms(),
-        };
-        let mode = self.followed_change(None, mode, ModeSource::Start);
-        self.context.store.post_all(vec![session, mode]);
-        self.session.acked = self.session.head.length;
+pub(super) struct EventLog {
+    pub(super) id: SessionId,
+    pub(super) client: Client,
+    pub(super) store: Store,
+    source: Source,
+    /// Number of the current turn, or of the last one.
+    pub(super) turns: u64,
+    pub(super) conversation: Conversation,
+    /// Head of the session's hash chain.
+    pub(super) head: Head,
+    /// Length of the chain that was last reported to the client.
+    acked: u64,
+    unsaved: Vec<SessionEvent>,
+    /// Number of stored events.
+    pub(super) saved: u64,
+    is_posted: bool,
+    has_failed: bool,
+    sends_compactions: bool,
+    /// Working directory of terminals. `None` if the client does not show them.
+    terminals_in: Option<PathBuf>,
+}
+
+impl EventLog {
+    pub(super) fn new(id: SessionId, client: Client, context: &SessionContext, cwd: &Path) -> Self {
+        Self {
+            head: Head::start(&id.0),
+            id,
+            client,
+            store: context.store.clone(),
+            source: context.source.clone(),
+            turns: 0,
+            conversation: Conversation::default(),
+            acked: 0,
+            unsaved: Vec::new(),
+            saved: 0,
+            is_posted: false,
+            has_failed: false,
+            sends_compactions: context.compactions,
+            terminals_in: context.capabilities.shows_output.then(|| cwd.to_owned()),
+        }
     }
 
-    pub(super) fn folders(&self) -> (PathBuf, Vec<PathBuf>) {
-        let workspace = &self.session.workspace;
-        (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
+    pub(super) fn now_ms(&self) -> i64 {
+        self.source.now_ms()
     }
 
-    /// Builds a mode change. The caller adds it to the chain with [`Head::follow`].
+    /// Applies a new event and queues it for the store, merging chunks of one message.
+    pub(super) fn apply_new(&mut self, event: SessionEvent) {
+        self.conversation.apply(&event);
+        match self.unsaved.last_mut() {
+            Some(last) if last.can_merge(&event) => last.append(event),
+            _ => self.unsaved.push(event),
+        }
+    }
+
+    /// Posts a row that the next [`Self::save`] waits for.
+    pub(super) fn post(&mut self, row: Row) {
+        self.store.post(row);
+        self.is_posted = true;
+    }
+
+    /// Makes the next [`Self::save`] wait for rows that others have posted.
+    pub(super) fn mark_posted(&mut self) {
+        self.is_posted = true;
+    }
+
+    /// Builds a mode change. The caller adds it to the chain with [`Head::follow`]. `text` has the hash and
+    /// the text of the new mode.
     pub(super) fn mode_change(
         &self,
         from: Option<SessionModeId>,
         to: SessionModeId,
         why: impl Into<ChangeReason>,
+        text: (String, String),
     ) -> ModeChange {
-        let (turn, at, why) = (self.session.turns, self.context.source.now_ms(), why.into());
-        let text = self.text_of(&to);
+        let (turn, at, why) = (self.turns, self.now_ms(), why.into());
         let entry = Entry::Mode {
             turn,
             from: from.as_ref().map(ToString::to_string),
@@ -61,64 +109,93 @@ impl Actor {
             plan: why.plan.clone(),
             at,
         };
-        let link = self.session.head.next(entry.to_body());
-        ModeChange { session: self.session.id.clone(), turn, from, to, why, text, link, at }
+        let link = self.head.next(entry.to_body());
+        ModeChange { session: self.id.clone(), turn, from, to, why, text, link, at }
     }
 
-    /// Does not wait for the commit.
-    pub(super) fn post_mode_change(
-        &mut self,
-        from: Option<SessionModeId>,
-        to: SessionModeId,
-        why: impl Into<ChangeReason>,
-    ) {
-        let change = self.followed_change(from, to, why);
-        self.context.store.post(change);
-    }
-
-    fn followed_change(
-        &mut self,
-        from: Option<SessionModeId>,
-        to: SessionModeId,
-        why: impl Into<ChangeReason>,
-    ) -> Row {
-        let change = self.mode_change(from, to, why);
-        self.session.head.follow(&change.link);
+    /// Adds a mode change to the chain. The caller posts the row.
+    pub(super) fn link_mode_change(&mut self, change: ModeChange) -> Row {
+        self.head.follow(&change.link);
         self.is_posted = true;
         Row::ModeChange(Box::new(change))
     }
 
     /// Returns the link for a row that is written together with the entry.
     pub(super) fn link(&mut self, entry: &Entry) -> Link {
-        let link = self.session.head.next(entry.to_body());
-        self.session.head.follow(&link);
+        let link = self.head.next(entry.to_body());
+        self.head.follow(&link);
         self.is_posted = true;
         link
     }
 
     pub(super) fn chain(&mut self, entry: &Entry) {
         let link = self.link(entry);
-        self.context.store.post(Row::Link { session: self.session.id.clone(), link });
+        self.store.post(Row::Link { session: self.id.clone(), link });
     }
 
     /// Returns the head of the chain if it is new to the client.
     pub(super) fn unacked_head(&mut self) -> Option<Head> {
-        let head = &self.session.head;
-        let acked = std::mem::replace(&mut self.session.acked, head.length);
-        (acked != head.length).then(|| head.clone())
+        let acked = std::mem::replace(&mut self.acked, self.head.length);
+        (acked != self.head.length).then(|| self.head.clone())
     }
 
-    /// Returns the hash and the text of a mode. The store keeps both.
-    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
-        let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
-        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
-        (crate::ids::hash(&text), text)
+    /// Continues the chain of a stored session. The client knows its head.
+    pub(super) fn resume(&mut self, head: Head) {
+        (self.acked, self.head) = (head.length, head);
     }
 
     /// Records an event (invariant 14). At the end of a call, a barrier in the client's channel waits for the
     /// commit, not this function.
     pub(super) async fn record(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
-        let begins = match &event {
+        debug_assert!(!event.changes_options(), "the client needs the new options");
+        self.record_all(event, Vec::new(), send_permit).await;
+    }
+
+    /// Records an event that changes the session's config options, which are `options` from now on.
+    pub(super) async fn record_with_options(
+        &mut self,
+        event: SessionEvent,
+        options: Vec<SessionConfigOption>,
+    ) {
+        self.record_all(event, options, None).await;
+    }
+
+    async fn record_all(
+        &mut self,
+        event: SessionEvent,
+        options: Vec<SessionConfigOption>,
+        mut send_permit: Option<OwnedSemaphorePermit>,
+    ) {
+        if self.begins_message_or_call(&event) {
+            self.save().await;
+        }
+        let stored = ends_call(&event).then(|| self.client.barrier());
+        // External agents and sub-agents announce their own terminals.
+        let terminals_in = match event {
+            SessionEvent::ForwardedUpdate { .. } => None,
+            _ => self.terminals_in.as_deref(),
+        };
+        let id = &self.id;
+        acp_updates::encode(
+            &event,
+            self.sends_compactions,
+            || options,
+            |mut update| {
+                if let Some(cwd) = terminals_in {
+                    acp_updates::announce_terminal(&mut update, id, cwd);
+                }
+                self.client.update(id.clone(), update, send_permit.take());
+            },
+        );
+        self.apply_new(event);
+        if let Some(stored) = stored {
+            self.post_unsaved();
+            self.store.flush_then(stored);
+        }
+    }
+
+    fn begins_message_or_call(&self, event: &SessionEvent) -> bool {
+        match event {
             SessionEvent::ForwardedUpdate { update } => match &**update {
                 SessionUpdate::ToolCall(_) => true,
                 SessionUpdate::ToolCallUpdate(update) => {
@@ -139,49 +216,37 @@ impl Actor {
             | SessionEvent::ModeChange { .. }
             // Not shown: the response to the prompt waits for the store anyway.
             | SessionEvent::Stop { .. } => false,
-            event => !self.session.unsaved.last().is_some_and(|last| last.can_merge(event)),
-        };
-        if begins {
-            self.save().await;
-        }
-        let stored = ends_call(&event).then(|| self.client.barrier());
-        // External agents and sub-agents announce their own terminals.
-        let may_have_terminal =
-            self.context.capabilities.shows_output && !matches!(event, SessionEvent::ForwardedUpdate { .. });
-        let mut send_permit = send_permit;
-        let session = self.session.id.clone();
-        acp_updates::encode(
-            &event,
-            self.context.compactions,
-            || self.options(),
-            |mut update| {
-                if may_have_terminal {
-                    acp_updates::announce_terminal(&mut update, &session, self.session.workspace.cwd());
-                }
-                self.client.update(session.clone(), update, send_permit.take());
-            },
-        );
-        self.session.apply_new(event);
-        if let Some(stored) = stored {
-            self.post_unsaved();
-            self.context.store.flush_then(stored);
+            event => !self.unsaved.last().is_some_and(|last| last.can_merge(event)),
         }
     }
 
+    pub(super) async fn record_notice(&mut self, message_id: MessageId, text: String) {
+        self.record(SessionEvent::Notice { message_id, text }, None).await;
+    }
+
+    /// Sends an update that is not recorded.
+    pub(super) fn send(&self, update: impl Into<Update>, send_permit: Option<OwnedSemaphorePermit>) {
+        self.client.update(self.id.clone(), update.into(), send_permit);
+    }
+
+    /// Shows a notice without recording it.
+    pub(super) fn show(&self, notice: &SessionEvent) {
+        acp_updates::encode(notice, false, Vec::new, |update| self.send(update, None));
+    }
+
     pub(super) fn post_unsaved(&mut self) {
-        if self.session.unsaved.is_empty() {
+        if self.unsaved.is_empty() {
             return;
         }
-        let at = self.context.source.now_ms();
-        let unsaved = std::mem::take(&mut self.session.unsaved);
+        let (at, turn) = (self.now_ms(), self.turns);
+        let unsaved = std::mem::take(&mut self.unsaved);
         let mut rows = Vec::with_capacity(unsaved.len());
         for event in unsaved {
-            let seq = self.session.saved;
-            self.session.saved += 1;
-            let (session, turn) = (self.session.id.clone(), self.session.turns);
+            let (session, seq) = (self.id.clone(), self.saved);
+            self.saved += 1;
             rows.push(Row::Event { session, seq, turn, event, at });
         }
-        self.context.store.post_all(rows);
+        self.store.post_all(rows);
         self.is_posted = true;
     }
 
@@ -191,10 +256,10 @@ impl Actor {
         if !std::mem::take(&mut self.is_posted) {
             return;
         }
-        let problem = match self.context.store.flush().await {
-            Ok(()) => match self.context.store.substituted() {
+        let problem = match self.store.flush().await {
+            Ok(()) => match self.store.substituted() {
                 None => {
-                    self.event_log_failed = false;
+                    self.has_failed = false;
                     return;
                 }
                 Some(reason) => format!(
@@ -207,12 +272,11 @@ impl Actor {
                 format!("This session is not being recorded: {error}.\n")
             }
         };
-        if !std::mem::replace(&mut self.event_log_failed, true) {
-            let message_id = MessageId::new(format!("msg_{}_r", self.session.turns));
+        if !std::mem::replace(&mut self.has_failed, true) {
+            let message_id = MessageId::new(format!("msg_{}_r", self.turns));
             let notice = SessionEvent::Notice { message_id, text: problem };
-            let (client, id) = (&self.client, &self.session.id);
-            acp_updates::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
-            self.session.apply_new(notice);
+            self.show(&notice);
+            self.apply_new(notice);
         }
     }
 }

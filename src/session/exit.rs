@@ -26,7 +26,7 @@ impl Actor {
     pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
         let targets = self.exits(proposal.mode.as_deref());
         let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
-        let announced = self.session.open_calls.get(&call).filter(|_| !cancelled);
+        let announced = self.log.conversation.open_calls.get(&call).filter(|_| !cancelled);
         let now = self.ceilings().modes;
         let allows_more = |mode| compare::allows_more(&self.ceilings_in(std::iter::once(mode)).modes, &now);
         let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
@@ -40,17 +40,17 @@ impl Actor {
             .status(ToolCallStatus::Pending)
             .content(call_shown.fields.content.clone());
         let pending = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields));
-        self.client.update(self.session.id.clone(), pending.into(), None);
+        self.log.send(pending, None);
         let mut options = self.options_to("Implement in", &targets);
         options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
         let feedback = "Keep planning, and say what to change";
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
-        let session = self.session.id.clone();
+        let session = self.log.id.clone();
         if self.context.capabilities.forms {
             // Clients answer no form automatically.
             let request = exit_form::request(&session, &call, &options);
             let (reply_to, answer) = oneshot::channel();
-            let id = self.client.forward(request.into(), reply_to);
+            let id = self.log.client.forward(request.into(), reply_to);
             let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
             self.await_switch(id, answer, targets, SwitchRequest::Exit { call, proposal, reply });
         } else {
@@ -117,7 +117,7 @@ impl Actor {
                 }
                 if !proposal.steps.is_empty() {
                     let entries = proposal.steps.into_iter().map(step).collect();
-                    self.record(SessionEvent::Plan { entries }, None).await;
+                    self.log.record(SessionEvent::Plan { entries }, None).await;
                 }
                 let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
                 Proposed::Switched(self.accepted(&mode) + &added)

@@ -88,6 +88,10 @@ impl Running {
 }
 
 impl ExternalAgentSession {
+    pub(super) fn new(servers: Vec<McpServer>) -> Self {
+        Self { servers, ..Self::default() }
+    }
+
     pub(super) fn resume(
         &mut self,
         events: u64,
@@ -164,8 +168,8 @@ impl Actor {
                 "Changes that the agent {} makes with its own tools are unknown and cannot be undone.",
                 self.session.agent.id
             );
-            self.record_changes(self.session.turns, Changes { uncovered: vec![text], ..Changes::default() });
-            self.save().await;
+            self.record_changes(self.log.turns, Changes { uncovered: vec![text], ..Changes::default() });
+            self.log.save().await;
         }
         // Until the next prompt, the agent may not exceed the current ceilings.
         self.begin_reply();
@@ -187,10 +191,10 @@ impl Actor {
             let text = "deterministic runs do not start external agents".into();
             return self.fail_external_agent(&ExternalAgentError::NotStarted(text));
         };
-        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let (turn, at) = (self.log.turns, self.log.now_ms());
         let agent = self.session.agent.id.clone();
-        self.chain(&Entry::ExternalAgent { turn, agent: agent.clone(), sandboxed: is_sandboxed, at });
-        self.save().await;
+        self.log.chain(&Entry::ExternalAgent { turn, agent: agent.clone(), sandboxed: is_sandboxed, at });
+        self.log.save().await;
         let permit = self.admit_external_agent(PROCESS_CALL, is_sandboxed);
         let (fences, to_fence) = mpsc::channel(4);
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
@@ -212,14 +216,14 @@ impl Actor {
         let relay = ExternalAgentRelay {
             start,
             to: to.clone(),
-            client: self.client.clone(),
+            client: self.log.client.clone(),
             cancel: relay_cancel,
             fences: to_fence,
         };
         let run = AgentRun {
             request,
             shell,
-            session: self.session.id.clone(),
+            session: self.log.id.clone(),
             client,
             modes: definition.modes.clone(),
             previous_mode: self.external_agent.previous_mode.clone(),
@@ -271,8 +275,8 @@ impl Actor {
                 let external_session = self.external_agent.retained_context.session_id().map(str::to_owned);
                 self.external_agent.previous_mode = previous_mode;
                 let external_mode = self.external_agent.previous_mode.as_ref().map(ToString::to_string);
-                self.context.store.post(Row::ExternalAgent {
-                    session: self.session.id.clone(),
+                self.log.store.post(Row::ExternalAgent {
+                    session: self.log.id.clone(),
                     external_session,
                     external_mode,
                 });
@@ -299,7 +303,7 @@ impl Actor {
             RunEvent::Started(_) => {}
             RunEvent::Ended(why) => {
                 for (_, open_request) in std::mem::take(&mut self.external_agent.open_requests) {
-                    self.client.withdraw(open_request.id);
+                    self.log.client.withdraw(open_request.id);
                 }
                 if is_current {
                     self.external_agent_ended(&ExternalAgentError::Ended(why)).await;

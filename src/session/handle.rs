@@ -11,8 +11,9 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::actor::{self, Actor};
 use super::options::{self, ModelSelection};
-use super::{ModeEffect, Origin, Session, SessionContext, SessionInit, actor};
+use super::{ModeEffect, Origin, Session, SessionContext, SessionInit};
 use crate::acp::{
     ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
@@ -176,8 +177,10 @@ impl SessionHandle {
         let folders = init.workspace.clone();
         let origin = std::mem::replace(&mut init.origin, Origin::New);
         let agent_servers = std::mem::take(&mut init.servers);
+        let id = init.id.clone();
         let session = Session::new(init, active, chosen);
-        tokio::spawn(actor::run(session, origin, context, client, (servers, agent_servers), mailbox));
+        let actor = Actor::new(session, id, context, client, (servers, agent_servers), mailbox);
+        tokio::spawn(actor::run(actor, origin));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }
 

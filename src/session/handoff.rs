@@ -60,16 +60,17 @@ impl Actor {
         if agent.id == self.session.agent.id {
             return;
         }
-        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let (turn, at) = (self.log.turns, self.log.now_ms());
         let before = std::mem::replace(&mut self.session.agent, Arc::clone(&agent));
-        self.chain(&Entry::Agent { turn, from: before.id.clone(), to: agent.id.clone(), at });
-        self.context.store.post(Row::Agent { session: self.session.id.clone(), agent: agent.id.clone() });
+        self.log.chain(&Entry::Agent { turn, from: before.id.clone(), to: agent.id.clone(), at });
+        self.log.store.post(Row::Agent { session: self.log.id.clone(), agent: agent.id.clone() });
         if self.session.system.take().is_some() {
             self.freeze_system_prompt().await;
         }
         self.end_denied_calls().await;
         let selection = self.mode_selection();
         self.session.active = selection;
-        self.record(SessionEvent::AgentChange { agent: agent.id.clone() }, None).await;
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options).await;
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::actor::Actor;
 use crate::acp::{MessageId, SessionId};
-use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::store::{Row, Store, StoreError};
 use crate::tool::BusyGuard;
@@ -48,9 +47,9 @@ impl Actor {
         match &self.session.ancestry.parent {
             Some(parent) => Arc::clone(&parent.intents),
             None => Arc::new(TurnIntents {
-                store: self.context.store.clone(),
-                session: self.session.id.clone(),
-                turn: self.session.turns,
+                store: self.log.store.clone(),
+                session: self.log.id.clone(),
+                turn: self.log.turns,
             }),
         }
     }
@@ -61,8 +60,8 @@ impl Actor {
         intent: Intent,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, tokio::task::JoinError> {
-        let (session, token) = (self.session.id.clone(), intent.token.clone());
-        let log = TurnIntents { store: self.context.store.clone(), session: session.clone(), turn };
+        let (session, token) = (self.log.id.clone(), intent.token.clone());
+        let log = TurnIntents { store: self.log.store.clone(), session: session.clone(), turn };
         let done = tokio::task::spawn_blocking(move || {
             // An intent that is not committed now may be later, so it is concluded in any case.
             log.record(intent);
@@ -70,13 +69,12 @@ impl Actor {
         })
         .await?;
         let changes = Changes { concludes: Some(token), ..Changes::default() };
-        self.context.store.post(Row::Changes { session, turn, changes });
-        self.is_posted = true;
+        self.log.post(Row::Changes { session, turn, changes });
         Ok(done)
     }
 
     pub(super) async fn recover_interrupted(&mut self) -> Result<(), StoreError> {
-        let intents = self.context.store.intents(&self.session.id).await?;
+        let intents = self.log.store.intents(&self.log.id).await?;
         for (turn, intent) in intents {
             let may_change = self.why_not(&intent.changed).is_none();
             let workspace = self.session.workspace.clone();
@@ -89,12 +87,11 @@ impl Actor {
                 continue;
             };
             self.record_changes(turn, changes);
-            self.is_posted = true;
+            self.log.mark_posted();
             if let Some(text) = message {
-                let message_id =
-                    MessageId::new(format!("msg_{}_i{}", self.session.turns, self.session.saved));
+                let message_id = MessageId::new(format!("msg_{}_i{}", self.log.turns, self.log.saved));
                 let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
-                self.session.apply_new(notice.clone());
+                self.log.apply_new(notice.clone());
                 self.interruptions.push(notice);
                 self.note_for_model(text);
             }
@@ -104,8 +101,7 @@ impl Actor {
 
     pub(super) fn report_interruptions(&mut self) {
         for notice in std::mem::take(&mut self.interruptions) {
-            let (client, id) = (&self.client, &self.session.id);
-            acp_updates::encode(&notice, false, Vec::new, |update| client.update(id.clone(), update, None));
+            self.log.show(&notice);
         }
     }
 }

@@ -12,10 +12,10 @@ const MAX_PENDING: usize = 20;
 impl Actor {
     /// Adds a fact immediately if no turn is running.
     pub(super) fn note_for_model(&mut self, text: String) {
-        let is_between_turns = self.turn.is_none() && self.session.open_calls.is_empty();
+        let is_between_turns = self.turn.is_none() && self.log.conversation.open_calls.is_empty();
         if is_between_turns && self.has_model() {
-            self.session.apply_new(SessionEvent::SystemNote { text });
-            self.post_unsaved();
+            self.log.apply_new(SessionEvent::SystemNote { text });
+            self.log.post_unsaved();
         } else {
             self.note_later(text);
         }
@@ -33,7 +33,7 @@ impl Actor {
         let pending = std::mem::take(&mut self.session.pending_model_notes);
         if self.has_model() {
             for text in pending {
-                self.session.apply_new(SessionEvent::SystemNote { text });
+                self.log.apply_new(SessionEvent::SystemNote { text });
             }
         }
     }

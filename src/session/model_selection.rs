@@ -48,8 +48,8 @@ impl Actor {
             }
         }
         let ModelSelection { model, effort } = self.session.chosen.clone();
-        let session = self.session.id.clone();
-        self.context.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
+        let session = self.log.id.clone();
+        self.log.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
         self.activate(active).await;
         Ok(self.options())
     }
@@ -82,7 +82,8 @@ impl Actor {
         }
         self.session.active = selection.clone();
         let ModelSelection { model, effort } = selection;
-        self.record(SessionEvent::ModelChange { model, effort }, None).await;
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options).await;
     }
 
     pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {

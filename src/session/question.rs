@@ -44,11 +44,11 @@ impl Actor {
         let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));
         let active = active.ok_or("a server may ask only while one of its tools is called")?;
         let (turn, count) = self.server_questions;
-        let count = if turn == self.session.turns { count } else { 0 };
+        let count = if turn == self.log.turns { count } else { 0 };
         if count >= MAX_QUESTIONS {
             return Err("servers have asked too many questions in this turn");
         }
-        self.server_questions = (self.session.turns, count + 1);
+        self.server_questions = (self.log.turns, count + 1);
         Ok(active)
     }
 }

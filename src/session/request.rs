@@ -78,21 +78,21 @@ impl Actor {
         self.session.requests += 1;
         let is_masked = self.offers.shown.len() != self.offers.available.len();
         let request = ModelRequest {
-            session: self.session.id.clone(),
+            session: self.log.id.clone(),
             ordinal,
             model: self.session.active.model.clone(),
             effort: self.session.active.effort,
             system: self.session.system.clone().unwrap_or_default(),
             tools: Arc::clone(&self.offers.shown),
             allowed: is_masked.then(|| Arc::clone(&self.offers.available)),
-            messages: reminder::splice(self.session.history.messages(), reminder, position),
+            messages: reminder::splice(self.log.conversation.history.messages(), reminder, position),
         };
         Some(Next::Ask { request, reads_switches })
     }
 
     /// Logs the insertion and removal of reminders (G20, G48).
     fn log_reminder(&mut self, is_inserted: bool) {
-        let (session, mode) = (&self.session.id, &self.session.mode);
+        let (session, mode) = (&self.log.id, &self.session.mode);
         if is_inserted {
             tracing::debug!(%session, %mode, "the reminder was inserted into the request");
         } else if self.session.is_reminded {
@@ -105,13 +105,11 @@ impl Actor {
         if self.session.system.is_some() {
             return;
         }
-        let now = self.context.source.now_ms();
+        let now = self.log.now_ms();
         let role = Role { agent: &self.session.agent, is_subagent: self.session.ancestry.parent.is_some() };
         let (sources, skills) = (&self.context.sources, &self.context.skills);
         let text = system_prompt::make(sources, skills, self.session.workspace.cwd(), now, &role).await;
-        self.context
-            .store
-            .post(Row::SystemPrompt { session: self.session.id.clone(), text: Arc::clone(&text) });
+        self.log.store.post(Row::SystemPrompt { session: self.log.id.clone(), text: Arc::clone(&text) });
         self.session.system = Some(text);
     }
 

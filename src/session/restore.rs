@@ -4,6 +4,7 @@
 //! The closing events are recorded, so every later load gives the same result.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -46,13 +47,12 @@ impl Actor {
         match origin {
             Origin::New => self.record_start(),
             Origin::Stored(stored) => {
-                self.session.head = stored.head.clone();
-                self.session.acked = stored.head.length;
+                self.log.resume(stored.head.clone());
                 self.restore(*stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
-                self.session.turns = stored.turns;
+                self.log.turns = stored.turns;
                 self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
                 self.restore(*stored, ModeSource::Fork).await?;
             }
@@ -60,19 +60,52 @@ impl Actor {
         Ok(())
     }
 
+    fn record_start(&mut self) {
+        let mode = self.session.mode.clone();
+        let (cwd, directories) = self.folders();
+        let parent = self.session.ancestry.parent.as_ref().map(|parent| parent.session.clone());
+        let session = Row::Session {
+            id: self.log.id.clone(),
+            parent,
+            agent: self.session.agent.id.clone(),
+            cwd,
+            directories,
+            mode: mode.clone(),
+            at: self.log.now_ms(),
+        };
+        let text = self.text_of(&mode);
+        let change = self.log.mode_change(None, mode, ModeSource::Start, text);
+        let change = self.log.link_mode_change(change);
+        self.log.store.post_all(vec![session, change]);
+        self.log.unacked_head();
+    }
+
+    /// Does not wait for the commit.
+    fn post_mode_change(&mut self, from: Option<SessionModeId>, to: SessionModeId, source: ModeSource) {
+        let text = self.text_of(&to);
+        let change = self.log.mode_change(from, to, source, text);
+        let change = self.log.link_mode_change(change);
+        self.log.store.post(change);
+    }
+
+    pub(super) fn folders(&self) -> (PathBuf, Vec<PathBuf>) {
+        let workspace = &self.session.workspace;
+        (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
+    }
+
     async fn restore(&mut self, stored: StoredSession, source: ModeSource) -> Result<(), StoreError> {
-        let id = self.session.id.clone();
-        self.session.turns = stored.turns;
+        let id = self.log.id.clone();
+        self.log.turns = stored.turns;
         self.restore_model_selection(stored.chosen.as_ref());
         self.restore_grants(&stored).await?;
         // Mode of the model's last request, if it has changed since.
         let (mut old_mode, mut has_reply) = (None, false);
         // Mode after the last recorded change, and files undone since the last reply.
         let (mut shown, mut undone) = (None, Vec::new());
-        while self.session.saved < stored.events {
-            let page = self.context.store.events(&id, self.session.saved, PAGE).await?;
+        while self.log.saved < stored.events {
+            let page = self.log.store.events(&id, self.log.saved, PAGE).await?;
             let Some(last) = page.last() else { break };
-            self.session.saved = last.seq + 1;
+            self.log.saved = last.seq + 1;
             for stored_event in page {
                 match &stored_event.event {
                     SessionEvent::ModeChange { from, to, .. } => {
@@ -89,27 +122,26 @@ impl Actor {
                     }
                     _ => {}
                 }
-                self.session.apply(&stored_event.event);
+                self.log.conversation.apply(&stored_event.event);
             }
         }
-        let retained_context =
-            RetainedContext::stored(stored.external_session.clone(), self.session.turns > 0);
+        let retained_context = RetainedContext::stored(stored.external_session.clone(), self.log.turns > 0);
         let left = stored.external_mode.clone().map(SessionModeId::new);
-        self.external_agent.resume(self.session.saved, retained_context, left);
+        self.external_agent.resume(self.log.saved, retained_context, left);
         // Gives new notices other ids than stored ones.
-        self.session.server_notices = self.session.saved;
+        self.session.server_notices = self.log.saved;
         self.close_interrupted_calls();
         self.record_folders(&stored);
         self.begin_chain(&stored).await?;
         let to = self.session.mode.clone();
         let stored_mode = stored.mode.clone().map(SessionModeId::new);
-        let before = self.context.store.mode_before(&stored.id).await?.map(SessionModeId::new);
+        let before = self.log.store.mode_before(&stored.id).await?.map(SessionModeId::new);
         let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
         if let Some((from, on)) = shown.or(before).zip(stored_mode).filter(is_other) {
             // The change was acknowledged, but its event was not stored.
             old_mode.get_or_insert_with(|| from.clone());
             self.session.previous = Some(from.clone());
-            self.session.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
+            self.log.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
         let from = stored.mode.map(SessionModeId::new);
         if from.as_ref() != Some(&to) && source != ModeSource::Fork {
@@ -121,14 +153,10 @@ impl Actor {
             old_mode.get_or_insert(from.clone());
             let text =
                 format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
-            self.session.apply_new(SessionEvent::ModeChange {
-                from,
-                to: to.clone(),
-                unconfirmed: Vec::new(),
-            });
-            let message_id = MessageId::new(format!("msg_{}_m{}", self.session.turns, self.session.saved));
+            self.log.apply_new(SessionEvent::ModeChange { from, to: to.clone(), unconfirmed: Vec::new() });
+            let message_id = MessageId::new(format!("msg_{}_m{}", self.log.turns, self.log.saved));
             let notice = SessionEvent::Notice { message_id, text };
-            self.session.apply_new(notice.clone());
+            self.log.apply_new(notice.clone());
             self.interruptions.push(notice);
         }
         if !undone.is_empty() {
@@ -146,7 +174,7 @@ impl Actor {
             // Delivered with the next turn: opening and closing a session must not change it.
             self.note_later(RESUMED_NOTE.to_owned());
         }
-        self.save().await;
+        self.log.save().await;
         Ok(())
     }
 
@@ -154,7 +182,7 @@ impl Actor {
     async fn restore_grants(&mut self, stored: &StoredSession) -> Result<(), StoreError> {
         let is_elsewhere = self.is_elsewhere(stored);
         let mut is_outdated = false;
-        for grant in self.context.store.grants(&stored.id).await? {
+        for grant in self.log.store.grants(&stored.id).await? {
             if !grant.allows {
                 self.session.grants.reject(&grant.mode, grant.scope);
             } else if matches!(grant.scope, Scope::Command(..)) {
@@ -166,7 +194,7 @@ impl Actor {
             }
         }
         if is_outdated {
-            self.context.store.post(Row::OutdatedGrants { session: stored.id.clone() });
+            self.log.store.post(Row::OutdatedGrants { session: stored.id.clone() });
             self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
         }
         Ok(())
@@ -174,12 +202,12 @@ impl Actor {
 
     /// Starts the hash chain of a session from before hash chains existed.
     async fn begin_chain(&mut self, stored: &StoredSession) -> Result<(), StoreError> {
-        if self.session.head.length > 0 {
+        if self.log.head.length > 0 {
             return Ok(());
         }
-        let (mode_changes, denials) = self.context.store.counts(&stored.id).await?;
-        let (turns, at) = (stored.turns, self.context.source.now_ms());
-        self.chain(&Entry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
+        let (mode_changes, denials) = self.log.store.counts(&stored.id).await?;
+        let (turns, at) = (stored.turns, self.log.now_ms());
+        self.log.chain(&Entry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
         Ok(())
     }
 
@@ -201,28 +229,27 @@ impl Actor {
     }
 
     fn close_interrupted_calls(&mut self) {
-        if let Some(id) = self.session.compacting.take() {
-            self.session.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
+        if let Some(id) = self.log.conversation.compacting.take() {
+            self.log.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
         }
-        let started = std::mem::take(&mut self.session.started_calls);
         let mut titles = Vec::new();
-        for below in self.session.relayed_open_calls.end(Some(CUT_OFF)) {
+        for below in self.log.conversation.relayed_open_calls.end(Some(CUT_OFF)) {
             self.note_interrupted_call(below.tool.as_deref(), &below.title);
             titles.push(below.title.clone());
-            self.session.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
+            self.log.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
         }
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
-        open.sort_by(|a, b| a.0.cmp(&b.0));
-        for id in open {
-            if let Some(ToolCallEvent { name, title, .. }) = self.session.open_calls.get(&id).cloned() {
+        for id in self.log.conversation.take_open_calls() {
+            if let Some(ToolCallEvent { name, title, .. }) =
+                self.log.conversation.open_calls.get(&id).cloned()
+            {
                 self.note_interrupted_call(Some(&name), &title);
                 titles.push(title);
             }
-            self.session.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
+            self.log.apply_new(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, CUT_OFF)));
         }
         if !titles.is_empty() {
             // Not stored: a replay shows the calls themselves.
-            let message_id = MessageId::new(format!("msg_{}_c{}", self.session.turns, self.session.saved));
+            let message_id = MessageId::new(format!("msg_{}_c{}", self.log.turns, self.log.saved));
             let text = format!(
                 "Modegate ended while these calls were running: {}. They may have had effects; the changes of a command are \
                  unknown.\n\n",
@@ -239,10 +266,9 @@ impl Actor {
             self.session.system = stored.system.as_deref().map(Into::into);
         }
         if cwd != stored.cwd || directories != stored.directories {
-            let session = self.session.id.clone();
+            let session = self.log.id.clone();
             let is_elsewhere = self.is_elsewhere(stored);
-            self.context.store.post(Row::Folders { session, cwd, directories, is_elsewhere });
-            self.is_posted = true;
+            self.log.post(Row::Folders { session, cwd, directories, is_elsewhere });
         }
     }
 
@@ -253,10 +279,10 @@ impl Actor {
     }
 
     pub(super) async fn begin_replay(&mut self, reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>) {
-        self.save().await;
+        self.log.save().await;
         // The replay includes these events.
         self.interruptions.clear();
-        let mode = self.session.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
+        let mode = self.log.conversation.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
         let selection = options::entering(
             &self.context.modes,
             &self.context.models,
@@ -267,7 +293,7 @@ impl Actor {
         self.replays.push_back(Replay {
             page: VecDeque::new(),
             from: 0,
-            end: self.session.saved,
+            end: self.log.saved,
             then: Replayed { mode, choice: selection },
             reply,
         });
@@ -276,7 +302,7 @@ impl Actor {
     pub(super) async fn replay_next(&mut self, send_permit: OwnedSemaphorePermit) {
         let Some(mut showing) = self.replays.pop_front() else { return };
         if showing.page.is_empty() && showing.from < showing.end {
-            let page = self.context.store.events(&self.session.id, showing.from, PAGE).await;
+            let page = self.log.store.events(&self.log.id, showing.from, PAGE).await;
             match page {
                 Ok(page) => {
                     showing.from = page.last().map_or(showing.end, |last| last.seq + 1);
@@ -316,7 +342,7 @@ impl Actor {
                 let SessionContext { modes, models, agents, .. } = context;
                 options::config_options(modes, &then.mode, models, &then.choice, (agents, &session.agent))
             },
-            |update| self.client.update(session.id.clone(), update, send_permit.take()),
+            |update| self.log.send(update, send_permit.take()),
         );
     }
 
@@ -335,7 +361,7 @@ impl Actor {
             is_read_only: self.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
             modes: options::mode_state(&self.context.modes, &self.session.mode),
             options: self.options(),
-            head: self.session.head.clone(),
+            head: self.log.head.clone(),
             has_unrecorded_modes: !self.session.unrecorded_modes.is_empty(),
             limited_to: self.limited_to(),
         }

@@ -2,7 +2,6 @@
 
 use super::actor::Actor;
 use crate::acp::MessageId;
-use crate::event::SessionEvent;
 use crate::permission::hints::Belief;
 use crate::permission::{CallFacts, Effect};
 use crate::server::ServerSandbox;
@@ -29,10 +28,10 @@ impl Actor {
     pub(super) async fn server_event(&mut self, event: ServerEvent) {
         let text = match event {
             ServerEvent::Changed(changed) => {
-                let (turn, at) = (self.session.turns, self.context.source.now_ms());
+                let (turn, at) = (self.log.turns, self.log.now_ms());
                 for (tool, from, to) in &changed {
                     let (from, to) = (entry::effect(*from), entry::effect(*to));
-                    self.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
+                    self.log.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
                 }
                 let text = changes(&changed);
                 self.note_later(format!("{text} Modegate decides calls to these tools accordingly."));
@@ -40,8 +39,8 @@ impl Actor {
             }
             ServerEvent::ClaimsMore(server) => {
                 // Grants in memory include the count of changed claims; stored grants must not come back.
-                let session = self.session.id.clone();
-                return self.context.store.post(Row::ClaimsChanged { session, server });
+                let session = self.log.id.clone();
+                return self.log.store.post(Row::ClaimsChanged { session, server });
             }
             ServerEvent::Note(text) => text,
             ServerEvent::Elicitation(question) => return self.question(question).await,
@@ -55,9 +54,8 @@ impl Actor {
             return;
         }
         self.session.server_notices += 1;
-        let message_id =
-            MessageId::new(format!("msg_{}_s{}", self.session.turns, self.session.server_notices));
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
+        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.session.server_notices));
+        self.log.record_notice(message_id, text).await;
     }
 
     pub(super) fn servers_starting(&self) -> Option<String> {

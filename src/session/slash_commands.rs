@@ -36,7 +36,7 @@ impl Actor {
         let agent_commands: Vec<_> = agent_commands.cloned().collect();
         commands.extend(agent_commands);
         let update = SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands));
-        self.client.update(self.session.id.clone(), update.into(), None);
+        self.log.send(update, None);
     }
 
     pub(super) fn is_local_command(&self, prompt: &Prompt) -> bool {
@@ -117,13 +117,13 @@ impl Actor {
         }
         text.extend(notices);
         let Prompt { typed, reply, .. } = prompt;
-        let message_id = MessageId::new(format!("msg_c{}_0", self.session.answered + 1));
+        let message_id = MessageId::new(format!("msg_c{}_0", self.log.conversation.answered + 1));
         let content = Vec::new();
-        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
-        let message_id = MessageId::new(format!("msg_c{}", self.session.answered));
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        let message_id = MessageId::new(format!("msg_c{}", self.log.conversation.answered));
         let command = CommandEnd { answer: message_id.clone(), has_failed };
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
-        self.save().await;
+        self.log.record_notice(message_id, text).await;
+        self.log.save().await;
         self.reply(reply, Ok(StopReason::EndTurn), Some(command));
         None
     }

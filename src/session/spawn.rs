@@ -67,7 +67,8 @@ impl Actor {
         if let Err(text) = self.check_external_agent(&agent) {
             return Spawned::Refused(text);
         }
-        let title = self.session.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let title =
+            self.log.conversation.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
         let (status_sender, status) = watch::channel(BackgroundStatus::default());
         let subagent = match self.spawn_subagent(call, &agent, task, status_sender.clone()).await {
             Ok(subagent) => Box::new(subagent),
@@ -122,8 +123,8 @@ impl Actor {
         };
         let snapshot = self.shared_snapshot().await;
         let parent = Parent {
-            session: self.session.id.clone(),
-            turn: self.session.turns,
+            session: self.log.id.clone(),
+            turn: self.log.turns,
             changes: self.changes.0.clone(),
             intents: self.intents(),
             snapshot,
@@ -143,7 +144,7 @@ impl Actor {
             servers: Vec::new(),
             chosen: Some(self.session.chosen.clone()),
         };
-        let (turn, at) = (self.session.turns, self.context.source.now_ms());
+        let (turn, at) = (self.log.turns, self.log.now_ms());
         let entry = Entry::Delegate {
             turn,
             call: call.to_string(),
@@ -151,7 +152,7 @@ impl Actor {
             agent: agent.id.clone(),
             at,
         };
-        self.chain(&entry);
+        self.log.chain(&entry);
         let capabilities = ClientCapabilities {
             forms: false,
             urls: false,
@@ -176,7 +177,7 @@ impl Actor {
             call: call.clone(),
             agent: agent.id.clone(),
             to: to.clone(),
-            client: self.client.clone(),
+            client: self.log.client.clone(),
             cancel: relay_cancel.clone(),
             sends_progress: self.context.live,
             is_bounded: agent.external_agent.is_none(),

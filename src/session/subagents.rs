@@ -149,8 +149,8 @@ impl Actor {
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
             self.report(report).await;
         }
-        for ended in self.session.relayed_open_calls.end(Some(ENDED)) {
-            self.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
+        for ended in self.log.conversation.relayed_open_calls.end(Some(ENDED)) {
+            self.log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
         }
     }
 
@@ -167,28 +167,24 @@ impl Actor {
     async fn report_below(&mut self, report: Report) -> Option<Report> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
-                self.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
+                self.log.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
             }
             Report::Update { update, is_recorded: false, send_permit } => {
-                self.client.update(self.session.id.clone(), Update::Schema(update), send_permit);
+                self.log.send(Update::Schema(update), send_permit);
             }
             Report::Progress { call, content, send_permit } => {
                 // A background sub-agent has no open call.
-                if self.session.open_calls.contains_key(&call) {
-                    self.client.update(
-                        self.session.id.clone(),
-                        acp_updates::progress(call, &content),
-                        send_permit,
-                    );
+                if self.log.conversation.open_calls.contains_key(&call) {
+                    self.log.send(acp_updates::progress(call, &content), send_permit);
                 }
             }
             Report::Request { call, number, request, reply } => {
-                let id = self.client.forward(request.of_session(&self.session.id), reply);
+                let id = self.log.client.forward(request.of_session(&self.log.id), reply);
                 self.subagents.open_requests.insert((call, number), id);
             }
             Report::Withdraw { call, number } => {
                 if let Some(id) = self.subagents.open_requests.remove(&(call, number)) {
-                    self.client.withdraw(id);
+                    self.log.client.withdraw(id);
                 }
             }
             Report::ExternalAgent { .. } | Report::ExternalAgentRun { .. } => return Some(report),
@@ -199,7 +195,7 @@ impl Actor {
                     self.gate.take_over(unfinished, |id| below(&call, id));
                 }
                 for (_, id) in self.subagents.open_requests.extract_if(|(of, _), _| *of == call) {
-                    self.client.withdraw(id);
+                    self.log.client.withdraw(id);
                 }
                 // A note on the session's next start reports this.
                 if let Some(note) = note.filter(|_| !self.subagents.is_closing) {

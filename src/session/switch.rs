@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Session;
 use super::actor::Actor;
 use super::authorize::Answer;
 use super::turn_message::Proposed;
@@ -107,7 +106,7 @@ impl Actor {
         let target = match modes.resolve(&requested) {
             Ok(target) => target.mode_id(),
             Err(unknown) => {
-                tracing::warn!(session = %self.session.id, "a mode_switch block was not applied: {unknown}");
+                tracing::warn!(session = %self.log.id, "a mode_switch block was not applied: {unknown}");
                 self.note_switch_for_model(format!("The mode_switch block was not applied: {unknown}."));
                 self.note_switch(&requested, &switch.analysis, "unknown_mode").await;
                 return None;
@@ -154,7 +153,7 @@ impl Actor {
         reply: oneshot::Sender<Option<&'static str>>,
     ) {
         self.switch_requests += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", self.session.turns, self.switch_requests));
+        let call = ToolCallId::new(format!("switch_{}_{}", self.log.turns, self.switch_requests));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -164,7 +163,7 @@ impl Actor {
         let mut options = self.options_to("Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
         let shown = ToolCallUpdate::new(call, fields);
-        let request = RequestPermissionRequest::new(self.session.id.clone(), shown, options);
+        let request = RequestPermissionRequest::new(self.log.id.clone(), shown, options);
         self.ask_to_switch(request, targets, SwitchRequest::InBand { switch, reply });
     }
 
@@ -174,7 +173,7 @@ impl Actor {
         targets: Vec<SessionModeId>,
         switch_request: SwitchRequest,
     ) {
-        let (id, answer) = self.client.request_permission(request);
+        let (id, answer) = self.log.client.request_permission(request);
         self.await_switch(id, answer, targets, switch_request);
     }
 
@@ -246,8 +245,8 @@ impl Actor {
             capitalised(&from.0),
             taken.as_millis()
         );
-        let message_id = MessageId::new(format!("msg_{}_fast{number}", self.session.turns));
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
+        let message_id = MessageId::new(format!("msg_{}_fast{number}", self.log.turns));
+        self.log.record_notice(message_id, text).await;
     }
 
     pub(super) fn rejected_again(&self) -> Option<&'static str> {
@@ -290,7 +289,7 @@ impl Actor {
     pub(super) fn close_switches(&mut self) -> Vec<ToolCallId> {
         let mut closed = Vec::new();
         for (number, open) in std::mem::take(&mut self.switches) {
-            self.client.withdraw(number);
+            self.log.client.withdraw(number);
             match open.request {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
@@ -312,16 +311,16 @@ impl Actor {
 
     async fn note_switched(&mut self, from: &SessionModeId, to: &str, analysis: &str, outcome: &'static str) {
         let from = from.clone();
-        tracing::debug!(session = %self.session.id, %from, to, outcome, "the model wrote a mode_switch block");
+        tracing::debug!(session = %self.log.id, %from, to, outcome, "the model wrote a mode_switch block");
         let (to, analysis) = (to.to_owned(), analysis.to_owned());
         let notice = (outcome == "switched").then(|| mode_switch::notice(&from.0, &to, &analysis));
         let switch = SwitchOutcome { from, to, analysis, outcome: outcome.into() };
-        self.record(SessionEvent::Switch { switch }, None).await;
+        self.log.record(SessionEvent::Switch { switch }, None).await;
         if let Some(text) = notice {
             // Unique: each request has one reply, with at most one applied block.
-            let Session { turns, requests, .. } = self.session;
+            let (turns, requests) = (self.log.turns, self.session.requests);
             let message_id = MessageId::new(format!("msg_{turns}_s{requests}"));
-            self.record(SessionEvent::Notice { message_id, text }, None).await;
+            self.log.record_notice(message_id, text).await;
         }
     }
 

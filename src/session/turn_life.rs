@@ -27,8 +27,8 @@ impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
         let prompt = self.resolve_chat_answer(prompt);
         let Prompt { content, compacts, typed, cancel, reply } = prompt;
-        self.session.turns += 1;
-        let turn = self.session.turns;
+        self.log.turns += 1;
+        let turn = self.log.turns;
         self.denials = DenialCount::default();
         self.switch_rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
@@ -37,16 +37,16 @@ impl Actor {
             self.session.agent.external_agent.is_some().then(|| self.session.agent.id.clone());
         self.deliver_notes();
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
-        self.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
         if let Some(title) = title {
-            self.record(SessionEvent::Title { title }, None).await;
+            self.log.record(SessionEvent::Title { title }, None).await;
         }
         if external_agent.is_none() {
             self.freeze_system_prompt().await;
         }
         for (number, text) in std::mem::take(&mut self.session.pending_user_notices).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
-            self.record(SessionEvent::Notice { message_id, text }, None).await;
+            self.log.record_notice(message_id, text).await;
         }
         if external_agent.is_none() {
             // External agents have servers of their own.
@@ -65,7 +65,7 @@ impl Actor {
             live: self.context.live,
             server_timeout: self.context.server_timeout.unwrap_or_default(),
             cancel: cancel.clone(),
-            client: self.client.clone(),
+            client: self.log.client.clone(),
             client_io: self.client_io.clone(),
             actor: to_actor,
             changes: self.changes.0.clone(),
@@ -96,10 +96,10 @@ impl Actor {
                 {
                     self.close_server_requests(&update.id);
                 }
-                self.record(event, send_permit).await;
+                self.log.record(event, send_permit).await;
             }
             TurnMessage::Progress { id, content, send_permit } => {
-                self.client.update(self.session.id.clone(), acp_updates::progress(id, &content), send_permit);
+                self.log.send(acp_updates::progress(id, &content), send_permit);
             }
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.session.questions.extend(questions);
@@ -108,7 +108,7 @@ impl Actor {
                     self.add_job(job);
                 }
                 self.close_server_requests(&update.id);
-                self.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
+                self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
             }
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
@@ -155,19 +155,18 @@ impl Actor {
         let cancelled = turn.cancel.is_cancelled();
         if cancelled {
             // Ends background work of this turn, but not of earlier turns.
-            let (turn, mut gate) = (self.session.turns, std::mem::take(&mut self.gate));
+            let (turn, mut gate) = (self.log.turns, std::mem::take(&mut self.gate));
             self.handle_reports_during(gate.end_turn(turn, DEADLINE)).await;
             self.restore_gate(gate);
         }
-        if let Some(id) = self.session.compacting.take() {
-            self.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
+        if let Some(id) = self.log.conversation.compacting.take() {
+            self.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
         }
-        let started = std::mem::take(&mut self.session.started_calls);
-        let mut open: Vec<_> = self.session.open_calls.keys().cloned().chain(started).collect();
-        open.sort_by(|a, b| a.0.cmp(&b.0));
-        for id in open {
+        for id in self.log.conversation.take_open_calls() {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None).await;
+            self.log
+                .record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None)
+                .await;
         }
         let outcome = match outcome {
             _ if cancelled => Ok(StopReason::Cancelled),
@@ -179,12 +178,12 @@ impl Actor {
             Err(TurnError::Died) => Err(AgentError::Internal),
         };
         if let Ok(reason) = outcome {
-            self.record(SessionEvent::Stop { reason }, None).await;
+            self.log.record(SessionEvent::Stop { reason }, None).await;
         }
-        self.session.forget_transition_after(self.session.turns);
+        self.session.forget_transition_after(self.log.turns);
         self.session.pending_switch_notes.retain(|(_, is_sent)| !is_sent);
         self.deliver_notes();
-        self.save().await;
+        self.log.save().await;
         self.reply(turn.reply, outcome, turn.command);
         if self.awaiting_ack.is_none() {
             self.start_next().await;

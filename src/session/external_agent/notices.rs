@@ -6,7 +6,6 @@ use tokio::sync::oneshot;
 
 use super::run::RunEvent;
 use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
-use crate::event::SessionEvent;
 use crate::external_agent::ExternalAgent;
 use crate::permission::Ceilings;
 use crate::session::actor::Actor;
@@ -52,15 +51,14 @@ impl Actor {
 
     pub(in crate::session) async fn record_external_agent_notice(&mut self, text: String) {
         self.session.server_notices += 1;
-        let message_id =
-            MessageId::new(format!("msg_{}_s{}", self.session.turns, self.session.server_notices));
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
+        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.session.server_notices));
+        self.log.record_notice(message_id, text).await;
     }
 
     pub(in crate::session) fn send_config_options(&self) {
         let options = crate::acp::ConfigOptionUpdate::new(self.options());
         let update = SessionUpdate::ConfigOptionUpdate(options);
-        self.client.update(self.session.id.clone(), update.into(), None);
+        self.log.send(update, None);
     }
 
     /// Returns the options at the time when the future is awaited.

@@ -49,7 +49,7 @@ impl Actor {
             .collect();
         let mut calls = Vec::new();
         for (_, open_request) in refused {
-            self.client.withdraw(open_request.id);
+            self.log.client.withdraw(open_request.id);
             calls.extend(open_request.call.map(|(call, _)| call));
         }
         calls.sort_by(|a, b| a.0.cmp(&b.0));
@@ -86,7 +86,7 @@ impl Actor {
         let permit = matches!(request, ClientRequest::WriteTextFile(_))
             .then(|| self.admit_external_agent(&format!("agent_write_{}_{}", number.0, number.1), false));
         let reply = self.until_answered(number, permit, reply);
-        let id = self.client.forward(request.of_session(&self.session.id), reply);
+        let id = self.log.client.forward(request.of_session(&self.log.id), reply);
         self.external_agent.open_requests.insert(number, OpenRequest { id, call });
     }
 
@@ -160,7 +160,7 @@ impl Actor {
                 let fields = ToolCallUpdateFields::new().content(vec![text_content(&message)]);
                 let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(RULE))]);
                 let update = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields).meta(meta));
-                self.record(SessionEvent::ForwardedUpdate { update: Box::new(update) }, None).await;
+                self.log.record(SessionEvent::ForwardedUpdate { update: Box::new(update) }, None).await;
             }
             None => self.record_external_agent_notice(format!("{message}\n\n")).await,
         }

@@ -18,11 +18,11 @@ impl Actor {
                 if let SessionEvent::ForwardedUpdate { update } = &event {
                     self.external_agent.note_kind(update);
                 }
-                self.record(event, send_permit).await;
+                self.log.record(event, send_permit).await;
             }
             ExternalAgentReport::Transient(update) => {
                 self.external_agent.note_kind(&update);
-                self.client.update(self.session.id.clone(), (*update).into(), send_permit);
+                self.log.send(*update, send_permit);
             }
             ExternalAgentReport::Commands(commands) => {
                 self.external_agent.commands = commands;
@@ -34,7 +34,7 @@ impl Actor {
             }
             ExternalAgentReport::Closed { number } => {
                 if let Some(open_request) = self.external_agent.open_requests.remove(&number) {
-                    self.client.withdraw(open_request.id);
+                    self.log.client.withdraw(open_request.id);
                 }
             }
         }

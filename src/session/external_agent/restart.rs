@@ -30,13 +30,13 @@ impl Actor {
             .kind(ToolKind::SwitchMode)
             .status(ToolCallStatus::Pending)
             .content(vec![text_content(&text)]);
-        let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", self.session.turns)), fields);
+        let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", self.log.turns)), fields);
         let options = vec![
             PermissionOption::new(RESTART, "Restart the agent", PermissionOptionKind::AllowOnce),
             PermissionOption::new(STAY, "Keep the sandbox", PermissionOptionKind::RejectOnce),
         ];
         let mut question =
-            self.client.ask(RequestPermissionRequest::new(self.session.id.clone(), call, options));
+            self.log.client.ask(RequestPermissionRequest::new(self.log.id.clone(), call, options));
         let to = self.subagents.reports.0.clone();
         tokio::spawn(async move {
             let answer = tokio::select! {

@@ -36,7 +36,7 @@ const LAYERS: [(&str, &[&str]); 50] = [
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
-    ("conversation", &["acp", "agents", "bounded_file", "git_folder", "skill", "tool"]),
+    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill", "tool"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
