@@ -2,33 +2,27 @@
 //!
 //! The actor owns [`Session`] without a lock; all other code uses a [`SessionHandle`].
 
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
 use crate::client::ClientCapabilities;
-use crate::conversation::reminder::Transition;
 use crate::conversation::system_prompt::Sources;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
 use crate::model::catalog::ModelCatalog;
-use crate::permission::Grants;
 use crate::permission::rules::Rules;
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
-use crate::tool::chat_question::ChatQuestion;
-use crate::tool::{Job, Toolset};
-use crate::workspace::{ContentHash, Workspace};
+use crate::tool::Toolset;
+use crate::workspace::Workspace;
 pub use handle::{Closed, CommandEnd, PromptEnd, SessionHandle, SessionSnapshot, Undone};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
 use ancestry::Ancestry;
-use ceilings::ReplyCeilings;
 use options::ModelSelection;
 use user_command::UserCommand;
 
@@ -54,7 +48,9 @@ mod model_notes;
 mod model_selection;
 pub mod options;
 mod permission_options;
+mod policy;
 mod question;
+mod replay;
 mod request;
 mod restore;
 mod servers;
@@ -113,38 +109,6 @@ pub struct SessionContext {
     pub server_notices: Arc<[String]>,
 }
 
-pub struct Session {
-    workspace: Workspace,
-    agent: Arc<AgentSpec>,
-    ancestry: Ancestry,
-    mode: SessionModeId,
-    active: ModelSelection,
-    /// The user's own selection, which the mode may override in `active`.
-    chosen: ModelSelection,
-    /// System prompt, frozen at the first request.
-    system: Option<Arc<str>>,
-    /// Tighter modes whose change could not be recorded. They stay ceilings until a change is recorded.
-    unrecorded_modes: Vec<SessionModeId>,
-    /// Ceilings at the start of the reply. Its calls, and the agents that they start, never exceed them.
-    reply_ceilings: Option<ReplyCeilings>,
-    is_reminded: bool,
-    transition: Option<PendingTransition>,
-    summarised_in: Option<u64>,
-    grants: Grants,
-    seen: HashMap<PathBuf, ContentHash>,
-    /// Mode before the last change.
-    previous: Option<SessionModeId>,
-    pending_switch_notes: Vec<(String, bool)>,
-    pending_model_notes: Vec<String>,
-    jobs: Vec<Job>,
-    /// Hash of the ceilings under which the last recorded call was decided.
-    recorded_under: Option<String>,
-    requests: u64,
-    questions: Vec<ChatQuestion>,
-    pending_user_notices: Vec<String>,
-    server_notices: u64,
-}
-
 pub struct SessionInit {
     pub id: SessionId,
     pub workspace: Workspace,
@@ -162,61 +126,4 @@ pub enum Origin {
     New,
     Stored(Box<StoredSession>),
     Copy(Box<StoredSession>),
-}
-
-struct PendingTransition {
-    transition: Transition,
-    during: Option<u64>,
-    acked: bool,
-}
-
-impl Session {
-    fn new(start: SessionInit, active: ModelSelection, chosen: ModelSelection) -> Self {
-        let SessionInit { workspace, mode, pending_user_notices, unrecorded_modes, agent, ancestry, .. } =
-            start;
-        Self {
-            recorded_under: None,
-            workspace,
-            agent,
-            ancestry,
-            mode,
-            active,
-            chosen,
-            system: None,
-            unrecorded_modes,
-            reply_ceilings: None,
-            is_reminded: false,
-            transition: None,
-            summarised_in: None,
-            grants: Grants::default(),
-            seen: HashMap::new(),
-            previous: None,
-            pending_switch_notes: Vec::new(),
-            pending_model_notes: Vec::new(),
-            jobs: Vec::new(),
-            requests: 0,
-            questions: Vec::new(),
-            pending_user_notices,
-            server_notices: 0,
-        }
-    }
-
-    /// Merges the change with one that no request has contained yet. A change back cancels both.
-    fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
-        if let Some(pending) = self.transition.take().filter(|pending| !pending.acked) {
-            transition.from = pending.transition.from;
-            transition.before = pending.transition.before;
-            transition.unconfirmed += pending.transition.unconfirmed;
-        }
-        if transition.from != transition.to {
-            self.transition = Some(PendingTransition { transition, during, acked: false });
-        }
-    }
-
-    /// Drops a reported mode change at the end of the first turn that began after it.
-    fn forget_transition_after(&mut self, turn: u64) {
-        if self.transition.as_ref().is_some_and(|pending| pending.acked && pending.during != Some(turn)) {
-            self.transition = None;
-        }
-    }
 }

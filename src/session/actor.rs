@@ -3,75 +3,64 @@
 //! A turn is a separate task without session state. Only this loop changes the session, so each request of a
 //! turn is decided under the current mode.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::authorize::{Answer, DenialCount, OpenQuestion};
+use super::authorize::{Answer, Approvals};
 use super::change_mode::DEADLINE;
-use super::checkpoint::Undoer;
+use super::checkpoint::{Checkpoints, Undoer};
 use super::event_log::EventLog;
 use super::external_agent::ExternalAgentSession;
 use super::handle::{Closed, CommandEnd, Mail, Prompt, PromptEnd, SessionCommand};
-use super::request::Offers;
-use super::restore::{Replay, replay_permit};
+use super::model_notes::Notes;
+use super::model_selection::Models;
+use super::options::{self, ModelSelection};
+use super::policy::Policy;
+use super::replay::Replays;
+use super::request::Requests;
+use super::servers::Servers;
 use super::subagent_relay::Report;
 use super::subagents::Subagents;
-use super::switch::OpenSwitch;
+use super::switch::Switches;
 use super::turn::TurnError;
+use super::turn_life::Turns;
 use super::turn_message::TurnMessage;
-use super::{Origin, Session, SessionContext};
-use crate::acp::{McpServer, SessionId, StopReason};
+use super::{Origin, SessionContext, SessionInit};
+use crate::acp::StopReason;
 use crate::client::Client;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
 use crate::gate::Gate;
-use crate::permission::Ceilings;
 use crate::store::Row;
 use crate::tool::mcp::ServerEvent;
-use crate::tool::{ClientIo, SnapshotHandle};
-use crate::workspace::Changes;
+use crate::tool::{ClientIo, Job};
+use crate::workspace::{Changes, Workspace};
 
 const MAX_WAITING: usize = 8;
 
 pub(super) struct Actor {
-    pub(super) session: Session,
-    pub(super) context: SessionContext,
-    pub(super) log: EventLog,
+    pub(super) context: Arc<SessionContext>,
+    pub(super) workspace: Workspace,
     pub(super) client_io: ClientIo,
     pub(super) gate: Gate,
-    /// Open permission requests, by request id.
-    pub(super) questions: HashMap<u64, OpenQuestion>,
-    pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
-    pub(super) denials: DenialCount,
-    /// Open questions about a mode switch, by request id.
-    pub(super) switches: HashMap<u64, OpenSwitch>,
-    pub(super) switch_requests: u64,
-    pub(super) switch_rejections: u32,
-    pub(super) turn: Option<RunningTurn>,
-    queue: VecDeque<Prompt>,
-    /// Completes once the last answer is on its way; the next prompt waits for it.
-    pub(super) awaiting_ack: Option<oneshot::Receiver<()>>,
-    pub(super) offers: Offers,
-    /// Unbounded: a call sends one or two.
-    pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
-    pub(super) snapshot: Option<SnapshotHandle>,
-    /// Notices about interrupted operations, unless a replay shows them anyway.
-    pub(super) interruptions: Vec<SessionEvent>,
-    pub(super) replays: VecDeque<Replay>,
-    place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
-    /// Last turn in which servers asked the user, and their number of questions.
-    pub(super) server_questions: (u64, u32),
+    pub(super) log: EventLog,
+    pub(super) policy: Policy,
+    pub(super) models: Models,
+    pub(super) notes: Notes,
+    pub(super) requests: Requests,
+    pub(super) approvals: Approvals,
+    pub(super) switches: Switches,
+    pub(super) turns: Turns,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) jobs: Vec<Job>,
     pub(super) subagents: Subagents,
     pub(super) external_agent: ExternalAgentSession,
-    pub(super) own_ceilings: watch::Sender<Arc<Ceilings>>,
-    servers: mpsc::UnboundedReceiver<ServerEvent>,
+    pub(super) servers: Servers,
+    pub(super) replays: Replays,
     mailbox: mpsc::UnboundedReceiver<Mail>,
 }
 
@@ -114,8 +103,8 @@ pub(super) async fn run(mut actor: Actor, origin: Origin) {
         match actor.next().await {
             Event::Command((SessionCommand::Close(done), _)) => {
                 actor.close().await;
-                let Actor { log, session, gate: unfinished, .. } = actor;
-                let unrecorded_modes = session.unrecorded_modes;
+                let Actor { log, policy, gate: unfinished, .. } = actor;
+                let unrecorded_modes = policy.unrecorded_modes;
                 let _ = done.send(Closed { head: log.head, unrecorded_modes, unfinished });
                 return;
             }
@@ -142,42 +131,38 @@ async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
 
 impl Actor {
     pub(super) fn new(
-        session: Session,
-        id: SessionId,
+        init: SessionInit,
         context: SessionContext,
         client: Client,
-        (servers, agent_servers): (mpsc::UnboundedReceiver<ServerEvent>, Vec<McpServer>),
+        servers: mpsc::UnboundedReceiver<ServerEvent>,
         mailbox: mpsc::UnboundedReceiver<Mail>,
     ) -> Self {
+        let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
+        let chosen = init.chosen.unwrap_or_else(|| ModelSelection::of(&context.models));
+        let active = options::entering(&context.modes, &context.models, &mode, &agent, &chosen);
+        context.model.prepare(&active.model);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
-        let (ceilings, _) = watch::channel(Arc::new(context.ceilings(session.modes())));
-        let log = EventLog::new(id, client, &context, session.workspace.cwd());
+        let log = EventLog::new(id, client, &context, workspace.cwd());
+        let context = Arc::new(context);
         Self {
-            session,
+            policy: Policy::new(Arc::clone(&context), mode, unrecorded_modes, agent, ancestry),
             context,
-            log,
+            workspace,
             client_io,
             gate: Gate::default(),
-            questions: HashMap::new(),
-            answers: FuturesUnordered::new(),
-            denials: DenialCount::default(),
-            switches: HashMap::new(),
-            switch_requests: 0,
-            switch_rejections: 0,
-            turn: None,
-            queue: VecDeque::new(),
-            awaiting_ack: None,
-            offers: Offers::default(),
-            changes: mpsc::unbounded_channel(),
-            snapshot: None,
-            interruptions: Vec::new(),
-            replays: VecDeque::new(),
-            place: None,
-            server_questions: (0, 0),
+            log,
+            models: Models { active, chosen },
+            notes: Notes::new(init.pending_user_notices),
+            requests: Requests::default(),
+            approvals: Approvals::default(),
+            switches: Switches::default(),
+            turns: Turns::default(),
+            checkpoints: Checkpoints::default(),
+            jobs: Vec::new(),
             subagents: Subagents::default(),
-            external_agent: ExternalAgentSession::new(agent_servers),
-            own_ceilings: ceilings,
-            servers,
+            external_agent: ExternalAgentSession::new(init.servers),
+            servers: Servers { events: servers, questions: (0, 0) },
+            replays: Replays::default(),
             mailbox,
         }
     }
@@ -188,15 +173,15 @@ impl Actor {
             // Commands first: a cancel or a mode change precedes requests of a turn.
             biased;
             command = self.mailbox.recv() => command.map_or(Event::NoHandle, Event::Command),
-            Some((number, answer)) = self.answers.next() => Event::Answer(number, answer),
+            Some((number, answer)) = self.approvals.answers.next() => Event::Answer(number, answer),
             // Reports of other agents for a call precede its end.
             Some(report) = self.subagents.next() => Event::Report(report),
             // Changes of a call are recorded before its end.
-            Some(change) = self.changes.1.recv() => Event::Changes(change),
-            message = next_message(&mut self.turn) => message.map_or(Event::TurnOver, Event::Turn),
-            () = acked(&mut self.awaiting_ack) => Event::Acked,
-            Some(event) = self.servers.recv() => Event::Server(event),
-            send_permit = replay_permit(&self.replays, &mut self.place, &self.log.client) => Event::Replay(send_permit),
+            Some(change) = self.checkpoints.changes.1.recv() => Event::Changes(change),
+            message = next_message(&mut self.turns.running) => message.map_or(Event::TurnOver, Event::Turn),
+            () = acked(&mut self.turns.awaiting_ack) => Event::Acked,
+            Some(event) = self.servers.events.recv() => Event::Server(event),
+            send_permit = self.replays.send_permit(&self.log.client) => Event::Replay(send_permit),
         }
     }
 
@@ -215,7 +200,13 @@ impl Actor {
             Event::TurnOver => self.turn_over().await,
             Event::Acked => self.start_next().await,
             Event::Server(event) => self.server_event(event).await,
-            Event::Replay(send_permit) => self.replay_next(send_permit).await,
+            Event::Replay(send_permit) => {
+                let ended = self.replays.send_next(&self.log, &self.policy, &self.models, send_permit).await;
+                if let Some((reply, outcome)) = ended {
+                    // The client may be gone.
+                    let _ = reply.send(outcome.map(|()| self.snapshot()));
+                }
+            }
         }
     }
 
@@ -245,7 +236,12 @@ impl Actor {
                 let _ = reply.send(self.snapshot());
             }
             SessionCommand::AskReason { call, reply } => drop(reply.send(self.ask_reason(&call))),
-            SessionCommand::Replay(reply) => self.begin_replay(reply).await,
+            SessionCommand::Replay(reply) => {
+                self.log.save().await;
+                // The replay includes these events.
+                self.notes.interruptions.clear();
+                self.replays.begin(&self.log, &self.policy, &self.models, reply);
+            }
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
@@ -266,14 +262,14 @@ impl Actor {
             let _ = prompt.reply.send(Err(error));
             return;
         }
-        if self.turn.is_none() && self.awaiting_ack.is_none() {
+        if self.turns.running.is_none() && self.turns.awaiting_ack.is_none() {
             return self.start(prompt).await;
         }
         if self.is_local_command(&prompt) {
             self.run_command(prompt).await;
-        } else if self.queue.len() < MAX_WAITING {
+        } else if self.turns.queue.len() < MAX_WAITING {
             // A command in front of the prompt waits with it.
-            self.queue.push_back(prompt);
+            self.turns.queue.push_back(prompt);
         } else {
             let text = format!(
                 "{MAX_WAITING} prompts are already waiting in this session: wait for an answer first"
@@ -291,15 +287,15 @@ impl Actor {
     }
 
     pub(super) async fn start_next(&mut self) {
-        self.awaiting_ack = None;
-        while self.turn.is_none() && self.awaiting_ack.is_none() {
-            let Some(next) = self.queue.pop_front() else { return };
+        self.turns.awaiting_ack = None;
+        while self.turns.running.is_none() && self.turns.awaiting_ack.is_none() {
+            let Some(next) = self.turns.queue.pop_front() else { return };
             self.start(next).await;
         }
     }
 
     fn cancel(&mut self) {
-        if let Some(turn) = &self.turn {
+        if let Some(turn) = &self.turns.running {
             turn.cancel.cancel();
         }
         self.close_questions(|_| true);
@@ -308,7 +304,7 @@ impl Actor {
     }
 
     fn withdraw_cancelled(&mut self) {
-        if self.turn.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
+        if self.turns.running.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
             self.close_questions(|_| true);
             self.close_switches();
         }
@@ -316,8 +312,8 @@ impl Actor {
     }
 
     fn answer_cancelled(&mut self, taken_back: impl Fn(&Prompt) -> bool) {
-        let (back, stay): (VecDeque<_>, _) = self.queue.drain(..).partition(taken_back);
-        self.queue = stay;
+        let (back, stay): (VecDeque<_>, _) = self.turns.queue.drain(..).partition(taken_back);
+        self.turns.queue = stay;
         for prompt in back {
             self.reply(prompt.reply, Ok(StopReason::Cancelled), None);
         }
@@ -332,7 +328,7 @@ impl Actor {
         let (ack, awaiting_ack) = oneshot::channel();
         let head = outcome.is_ok().then(|| self.log.unacked_head()).flatten();
         if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
-            self.awaiting_ack = Some(awaiting_ack);
+            self.turns.awaiting_ack = Some(awaiting_ack);
         }
     }
 
@@ -340,13 +336,13 @@ impl Actor {
         self.subagents.is_closing = true;
         self.cancel();
         self.cancel_external_agent();
-        if self.turn.is_some() {
+        if self.turns.running.is_some() {
             // The turn ends soon after its cancellation. Its last messages are still recorded.
             loop {
                 tokio::select! {
                     biased;
                     Some(report) = self.subagents.next() => self.report(report).await,
-                    message = next_message(&mut self.turn) => match message {
+                    message = next_message(&mut self.turns.running) => match message {
                         Some(message) => self.turn_message(message).await,
                         None => break,
                     },
@@ -365,7 +361,7 @@ impl Actor {
                 "cannot confirm that all calls of a session have ended"
             );
         }
-        if self.session.ancestry.parent.is_none() {
+        if self.policy.ancestry.parent.is_none() {
             // A sub-agent uses its parent's servers.
             self.context.tools.servers().close().await;
         }

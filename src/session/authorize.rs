@@ -3,9 +3,12 @@
 //! Each call is decided under the current mode when it is about to run, and again after the user's answer.
 //! Only an offered option that allows is consent. An error, a cancellation or an unknown option is not.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
@@ -15,9 +18,7 @@ use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::{
-    self, AskReason, CallFacts, Claim, Denial, Effect, FilesBelow, Grants, Scope, Verdict,
-};
+use crate::permission::{self, AskReason, CallFacts, Claim, Denial, Effect, FilesBelow, Scope, Verdict};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -26,6 +27,16 @@ use crate::tool::ToolContent;
 const MAX_DENIALS: u32 = 3;
 
 pub(super) type Answer = Result<RequestPermissionResponse, ClientError>;
+
+#[derive(Default)]
+pub(super) struct Approvals {
+    /// Open permission requests, by request id.
+    pub(super) open: HashMap<u64, OpenQuestion>,
+    pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
+    pub(super) denials: DenialCount,
+    /// Hash of the ceilings under which the last recorded call was decided.
+    recorded_under: Option<String>,
+}
 
 pub(super) struct OpenQuestion {
     call: ToolCallId,
@@ -81,8 +92,8 @@ impl Actor {
             if let Some(message) = self.context.tools.servers().why_missing(name) {
                 return self.denied(call, Denial { rule: "unknown_tool", message });
             }
-            let ceilings = self.ceilings();
-            let grants = &self.session.grants;
+            let ceilings = self.policy.ceilings();
+            let grants = &self.policy.grants;
             let tools = self.context.tools.all();
             let names: Vec<&str> = tools
                 .iter()
@@ -92,8 +103,8 @@ impl Actor {
             let message = format!("There is no such tool. Available: {}.", names.join(", "));
             return self.denied(call, Denial { rule: "unknown_tool", message });
         };
-        let facts = self.now(&facts);
-        match self.decide(&facts) {
+        let facts = self.policy.now(&facts);
+        match self.policy.decide(&facts) {
             Verdict::Allow => self.granted(call, facts, fits, UserConsent::No).await,
             Verdict::Ask(_) => Authorization::Ask,
             Verdict::Deny(denial) if !fits && !facts.is_servers() && facts.tool.starts_with("mcp_") => {
@@ -112,19 +123,19 @@ impl Actor {
         runs: bool,
         reply: oneshot::Sender<Authorization>,
     ) {
-        let facts = self.now(&facts);
-        let scopes = match self.decide(&facts) {
+        let facts = self.policy.now(&facts);
+        let scopes = match self.policy.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             Verdict::Allow => {
                 return drop(reply.send(self.granted(call, facts, runs, UserConsent::No).await));
             }
             Verdict::Deny(denial) => return drop(reply.send(self.denied(call, denial))),
         };
-        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let cancelled = self.turns.running.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         let Some(announced) = self.log.conversation.open_calls.get(&call).filter(|_| !cancelled) else {
             return drop(reply.send(Authorization::Cancelled));
         };
-        let mode = self.session.mode.0.to_string();
+        let mode = self.policy.mode.0.to_string();
         let claim = facts.claim.as_ref().map(|claim| claim.server.as_str());
         let request = RequestPermissionRequest::new(
             self.log.id.clone(),
@@ -132,13 +143,13 @@ impl Actor {
             permission_options::options(&scopes, &mode, self.client_io.capabilities().forms),
         );
         let (id, answer) = self.log.client.request_permission(request);
-        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
-        self.questions.insert(id, OpenQuestion { call, facts, runs, scopes, mode, reply });
+        self.approvals.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.approvals.open.insert(id, OpenQuestion { call, facts, runs, scopes, mode, reply });
     }
 
     /// Handles an answer and decides again, under the current mode.
     pub(super) async fn answered(&mut self, number: u64, answer: Answer) {
-        let Some(question) = self.questions.remove(&number) else { return };
+        let Some(question) = self.approvals.open.remove(&number) else { return };
         let OpenQuestion { call, facts, runs, scopes, mode, reply } = question;
         let authorization = match permission_options::read_answer(answer) {
             PermissionAnswer::Always => {
@@ -183,19 +194,19 @@ impl Actor {
 
     /// Returns why an open question is asked, or `None` if the call has none.
     pub(super) fn ask_reason(&self, call: &ToolCallId) -> Option<AskReason> {
-        let question = self.questions.values().find(|question| question.call == *call)?;
-        Some(permission::ask_reason(&self.call_ceilings(), &question.facts))
+        let question = self.approvals.open.values().find(|question| question.call == *call)?;
+        Some(permission::ask_reason(&self.policy.call_ceilings(), &question.facts))
     }
 
     fn rejected(&mut self, call: &ToolCallId, message: String) -> Authorization {
         let announced = self.log.conversation.open_calls.get(call);
-        let too_often = announced.is_some_and(|call| self.denials.add(call, "rejected"));
+        let too_often = announced.is_some_and(|call| self.approvals.denials.add(call, "rejected"));
         Authorization::Rejected { message, too_often }
     }
 
     /// Asks the user for the reason of a rejection. The call stays rejected whatever the answer.
     fn ask_why(&mut self, call: &ToolCallId, mut reply: oneshot::Sender<Authorization>) {
-        let Some(cancel) = self.turn.as_ref().map(|turn| turn.cancel.clone()) else {
+        let Some(cancel) = self.turns.running.as_ref().map(|turn| turn.cancel.clone()) else {
             return drop(reply.send(Authorization::Cancelled));
         };
         let title =
@@ -214,24 +225,29 @@ impl Actor {
     }
 
     pub(super) fn close_server_requests(&mut self, call: &ToolCallId) {
-        let void: Vec<u64> =
-            self.questions.iter().filter(|(_, it)| !it.runs && it.call == *call).map(|(id, _)| *id).collect();
+        let void: Vec<u64> = self
+            .approvals
+            .open
+            .iter()
+            .filter(|(_, it)| !it.runs && it.call == *call)
+            .map(|(id, _)| *id)
+            .collect();
         for number in void {
             self.log.client.withdraw(number);
             // Dropping the sender cancels the request.
-            self.questions.remove(&number);
+            self.approvals.open.remove(&number);
         }
     }
 
     pub(super) fn close_questions(&mut self, is_obsolete: impl Fn(&CallFacts) -> bool) -> Vec<ToolCallId> {
         let mut void: Vec<u64> =
-            self.questions.iter().filter(|(_, q)| is_obsolete(&q.facts)).map(|(n, _)| *n).collect();
+            self.approvals.open.iter().filter(|(_, q)| is_obsolete(&q.facts)).map(|(n, _)| *n).collect();
         void.sort_unstable();
         let mut closed = Vec::new();
         for number in void {
-            let Some(question) = self.questions.remove(&number) else { continue };
+            let Some(question) = self.approvals.open.remove(&number) else { continue };
             self.log.client.withdraw(number);
-            let authorization = match self.decide(&question.facts) {
+            let authorization = match self.policy.decide(&question.facts) {
                 Verdict::Deny(denial) => self.denied(question.call.clone(), denial),
                 Verdict::Allow | Verdict::Ask(_) => Authorization::Cancelled,
             };
@@ -241,14 +257,10 @@ impl Actor {
         closed
     }
 
-    fn decide(&self, facts: &CallFacts) -> Verdict {
-        permission::decide(&self.call_ceilings(), &self.session.grants, facts)
-    }
-
     /// Decides again after the user's consent: only a denial still prevents the call.
     async fn decide_again(&mut self, call: ToolCallId, facts: CallFacts, runs: bool) -> Authorization {
-        let facts = self.now(&facts);
-        match self.decide(&facts) {
+        let facts = self.policy.now(&facts);
+        match self.policy.decide(&facts) {
             Verdict::Allow | Verdict::Ask(_) => self.granted(call, facts, runs, UserConsent::Yes).await,
             Verdict::Deny(denial) => self.denied(call, denial),
         }
@@ -264,38 +276,31 @@ impl Actor {
             let session = self.log.id.clone();
             self.log.store.post(Row::Grant { session, turn, grant, link, at });
             if allows {
-                self.session.grants.allow(&mode, scope);
+                self.policy.grants.allow(&mode, scope);
             } else {
-                self.session.grants.reject(&mode, scope);
+                self.policy.grants.reject(&mode, scope);
             }
-        }
-    }
-
-    fn without_asking(&self, facts: &CallFacts) -> Consent {
-        match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
-            Verdict::Ask(_) => Consent::Remembered,
-            Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
         }
     }
 
     async fn record_permission(&mut self, call: &ToolCallId, facts: &CallFacts, user_consent: UserConsent) {
         let consent = match user_consent {
             UserConsent::Yes => Consent::User,
-            UserConsent::No => self.without_asking(facts),
+            UserConsent::No => self.policy.without_asking(facts),
         };
         // The event of the call precedes its chain entry.
         self.log.post_unsaved();
-        let (hash, text) = self.text_of_call();
-        if self.session.recorded_under.as_deref() != Some(&hash) {
+        let (hash, text) = self.policy.text_of_call();
+        if self.approvals.recorded_under.as_deref() != Some(&hash) {
             self.log.store.post(Row::Text { hash: hash.clone(), text });
-            self.session.recorded_under = Some(hash.clone());
+            self.approvals.recorded_under = Some(hash.clone());
         }
         let entry = Entry::Call {
             turn: self.log.turns,
             call: call.to_string(),
             facts: Facts::new(facts, self.context.source.is_counted()),
             arguments: self.log.conversation.open_calls.get(call).map(arguments_hash).unwrap_or_default(),
-            mode: self.session.mode.to_string(),
+            mode: self.policy.mode.to_string(),
             under: hash,
             consent,
             at: self.log.now_ms(),
@@ -311,17 +316,17 @@ impl Actor {
         runs: bool,
         consent: UserConsent,
     ) -> Authorization {
-        let Some(turn) = &self.turn else { return Authorization::Cancelled };
+        let Some(turn) = &self.turns.running else { return Authorization::Cancelled };
         if turn.cancel.is_cancelled() {
             return Authorization::Cancelled;
         }
         let cancel = turn.cancel.clone();
         let last_seen =
-            facts.targets.iter().map(|target| self.session.seen.get(&target.path).copied()).collect();
+            facts.targets.iter().map(|target| self.turns.seen.get(&target.path).copied()).collect();
         if runs {
-            self.denials = DenialCount::default();
+            self.approvals.denials = DenialCount::default();
         }
-        let (jobs, agents) = (self.session.jobs.clone(), self.subagents.background.clone());
+        let (jobs, agents) = (self.jobs.clone(), self.subagents.background.clone());
         let snapshot = if runs { self.snapshot_handle(facts.shell).await } else { None };
         let runs = runs && !facts.is_exit;
         // A server's hint is only a claim, so calls of its tools are always recorded.
@@ -332,13 +337,13 @@ impl Actor {
         // mode that denies changes.
         let claim = facts.claim.clone();
         let has_no_consent = |_: &Claim| {
-            matches!(consent, UserConsent::No) && matches!(self.without_asking(&facts), Consent::Mode)
+            matches!(consent, UserConsent::No) && matches!(self.policy.without_asking(&facts), Consent::Mode)
         };
         let unconsented = claim.clone().filter(has_no_consent);
         let facts = CallFacts { claim: unconsented, ..facts };
         let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
-        let files =
-            reads.then(|| FilesBelow::new(self.call_ceilings(), self.session.grants.clone(), facts.clone()));
+        let files = reads
+            .then(|| FilesBelow::new(self.policy.call_ceilings(), self.policy.grants.clone(), facts.clone()));
         let mut permit = self.gate.admit(call.clone(), facts, self.log.turns, &cancel);
         (permit.files, permit.claim) = (files, claim);
         if runs {
@@ -351,7 +356,7 @@ impl Actor {
     fn denied(&mut self, call: ToolCallId, denial: Denial) -> Authorization {
         let announced = self.log.conversation.open_calls.get(&call);
         let tool = announced.map(|call| call.name.clone()).unwrap_or_default();
-        let too_often = announced.is_some_and(|call| self.denials.add(call, denial.rule));
+        let too_often = announced.is_some_and(|call| self.approvals.denials.add(call, denial.rule));
         self.record_denial(call, tool, denial, too_often)
     }
 
@@ -372,9 +377,9 @@ impl Actor {
         too_often: bool,
     ) -> Authorization {
         let Denial { rule, message } = denial;
-        tracing::info!(session = %self.log.id, mode = %self.session.mode, tool, rule, "denied a call");
+        tracing::info!(session = %self.log.id, mode = %self.policy.mode, tool, rule, "denied a call");
         let (turn, at) = (self.log.turns, self.log.now_ms());
-        let mode = self.session.mode.clone();
+        let mode = self.policy.mode.clone();
         let link = self.log.link(&Entry::Denial {
             turn,
             call: call.to_string(),

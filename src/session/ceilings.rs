@@ -4,18 +4,17 @@
 
 use std::sync::Arc;
 
+use super::SessionContext;
 use super::actor::Actor;
 use super::capability;
 use super::change_mode::DEADLINE;
-use super::{Session, SessionContext};
 use crate::acp::{SessionModeId, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::agents::external::ExternalAgentDefinition;
 use crate::gate::Ended;
-use crate::ids;
 use crate::mode::Mode;
 use crate::permission::rules::Rules;
-use crate::permission::{self, CallFacts, Ceilings, Effect, Verdict, compare};
+use crate::permission::{self, CallFacts, Ceilings, Effect, Verdict};
 
 impl SessionContext {
     /// Returns the ceilings for all of these modes. An unknown mode yields none, which denies everything.
@@ -61,91 +60,12 @@ pub(super) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
     ceilings.rules.extend(new);
 }
 
-impl Session {
-    pub(super) fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
-        std::iter::once(&self.mode).chain(&self.unrecorded_modes)
-    }
-}
-
-pub(super) struct ReplyCeilings {
-    pub(super) mode: SessionModeId,
-    calls: Ceilings,
-    /// Ceilings for agents that the reply starts, for their whole life. They exclude the limits of this
-    /// session's own agent (D49).
-    pub(super) started: Arc<Ceilings>,
-}
-
 impl Actor {
-    pub(super) fn begin_reply(&mut self) {
-        let mut started = self.context.ceilings(self.session.modes());
-        self.session.ancestry.add_to(&mut started);
-        self.session.reply_ceilings = Some(ReplyCeilings {
-            mode: self.session.mode.clone(),
-            calls: self.ceilings(),
-            started: Arc::new(started),
-        });
-    }
-
-    /// Returns the mode at the start of the reply if it allows no more than the current one, else the current
-    /// one.
-    pub(super) fn mode_for_started(&self) -> SessionModeId {
-        let now = &self.session.mode;
-        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
-        let then = self.session.reply_ceilings.as_ref().map(|reply| &reply.mode);
-        let tighter = then.filter(|then| !compare::allows_more(&ceilings(then), &ceilings(now)));
-        tighter.unwrap_or(now).clone()
-    }
-
-    pub(super) fn ceilings(&self) -> Ceilings {
-        self.ceilings_in(self.session.modes())
-    }
-
-    pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
-        let mut ceilings = self.context.ceilings(modes);
-        if !ceilings.modes.is_empty() {
-            ceilings.modes.extend(self.session.agent.limits.iter().cloned());
-        }
-        self.session.ancestry.add_to(&mut ceilings);
-        ceilings
-    }
-
-    /// Returns the ceilings for a call. A loosened mode takes effect with the next reply.
-    pub(super) fn call_ceilings(&self) -> Ceilings {
-        let mut ceilings = self.ceilings();
-        if let Some(reply) = &self.session.reply_ceilings {
-            add(&mut ceilings, &reply.calls);
-        }
-        ceilings
-    }
-
-    /// Returns the hash and the text of a mode. The store keeps both.
-    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
-        let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
-        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
-        (ids::hash(&text), text)
-    }
-
-    /// Returns hash and text of all ceilings of a call, so that an audit can repeat the decision
-    /// ([`crate::audit`]).
-    pub(super) fn text_of_call(&self) -> (String, String) {
-        let Ceilings { modes, rules } = self.call_ceilings();
-        let mut documents: Vec<String> = Vec::new();
-        for document in
-            modes.iter().map(|mode| mode.to_yaml()).chain(rules.iter().map(|rules| rules.to_yaml()))
-        {
-            if !documents.contains(&document) {
-                documents.push(document);
-            }
-        }
-        let text = documents.join("---\n");
-        (ids::hash(&text), text)
-    }
-
     /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents,
     /// which decide under the new ceilings from the first line on (D40-D44).
     pub(super) async fn end_denied_calls(&mut self) -> (Vec<ToolCallId>, Ended) {
-        self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.session.modes())));
-        let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
+        self.policy.publish_ceilings();
+        let (ceilings, grants) = (self.policy.ceilings(), self.policy.grants.clone());
         // A server may have changed its hints since the call began: either version can deny.
         let tools = self.context.tools.clone();
         let is_denied = move |facts: &CallFacts| {
@@ -158,7 +78,7 @@ impl Actor {
         };
         let mut closed = self.close_questions(&is_denied);
         // If only a server's claim supports a call, the call ends under a mode that denies changes.
-        let (ceilings, grants) = (self.ceilings(), self.session.grants.clone());
+        let (ceilings, grants) = (self.policy.ceilings(), self.policy.grants.clone());
         let has_to_end = move |facts: &CallFacts| {
             let decide = |facts: &CallFacts| permission::decide(&ceilings, &grants, facts);
             let as_a_change = || CallFacts { effect: Effect::Unknown, claim: None, ..facts.clone() };

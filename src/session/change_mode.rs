@@ -7,14 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ModeEffect;
 use super::actor::Actor;
-use super::{ModeEffect, capability, valid_modes};
 use crate::acp::SessionModeId;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::mode::{Mode, UnknownMode};
-use crate::permission::{self, CallFacts, Ceilings, Grants, Verdict, compare};
 use crate::store::ChangeReason;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
@@ -35,18 +33,18 @@ impl Actor {
         let modes = Arc::clone(&self.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
             tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
-            self.no_mode(&mode.0, &unknown)
+            self.policy.no_mode(&mode.0, &unknown)
         })?;
-        let (from, to) = (self.session.mode.clone(), new.mode_id());
+        let (from, to) = (self.policy.mode.clone(), new.mode_id());
         if from == to {
             return Ok(None);
         }
-        let before = self.ceilings();
+        let before = self.policy.ceilings();
         self.log.post_unsaved();
-        let text = self.text_of(&to);
+        let text = self.policy.text_of(&to);
         let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
-        let tightened = self.is_tighter(&from.0, &to.0);
+        let tightened = self.policy.is_tighter(&from.0, &to.0);
         // Nothing is decided during this wait: only this loop decides.
         if let Err(error) = self.log.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
@@ -54,8 +52,8 @@ impl Actor {
                 return Err(AgentError::Unrecorded);
             }
             // The recorded mode stays, but a full disk must not give more access than requested.
-            if !self.session.unrecorded_modes.contains(&to) {
-                self.session.unrecorded_modes.push(to.clone());
+            if !self.policy.unrecorded_modes.contains(&to) {
+                self.policy.unrecorded_modes.push(to.clone());
             }
             self.end_denied_calls().await;
             return Err(AgentError::ModeUnrecorded {
@@ -65,22 +63,22 @@ impl Actor {
         }
         tracing::debug!(session = %self.log.id, %from, %to, source, "the mode changed");
         self.log.head.follow(&link);
-        self.session.mode = to.clone();
-        self.session.previous = Some(from.clone());
+        self.policy.mode = to.clone();
+        self.policy.previous = Some(from.clone());
         let void = self.close_switches();
         // The question about a restart, or its answer, concerned the old mode.
         self.external_agent.restart_question.cancel();
         self.external_agent.stays_sandboxed = false;
         if !keeps_unrecorded {
-            self.session.unrecorded_modes.clear();
+            self.policy.unrecorded_modes.clear();
         }
-        let selection = self.mode_selection();
-        self.session.active = selection;
+        let selection = self.models.of_mode(&self.policy);
+        self.models.active = selection;
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
-        let during = self.turn.is_some().then_some(self.log.turns);
+        let during = self.turns.running.is_some().then_some(self.log.turns);
         let unconfirmed = ended.unconfirmed.clone();
-        self.session.note_transition(
+        self.requests.note_transition(
             Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
             during,
         );
@@ -88,31 +86,5 @@ impl Actor {
         let options = self.options();
         self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options).await;
         Ok(Some(ModeEffect { tightened, ended, closed }))
-    }
-
-    fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
-        let modes = &self.context.modes;
-        capability::unsupported(requested, &self.context.unsupported_modes, modes)
-            .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
-    }
-
-    fn is_tighter(&self, old: &str, new: &str) -> bool {
-        let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
-        let (old, new) = (ceilings(old), ceilings(new));
-        let strictness = |modes: &[Arc<Mode>], facts: &CallFacts| {
-            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.context.rules)] };
-            match permission::decide(&ceilings, &Grants::default(), facts) {
-                Verdict::Allow => 0,
-                Verdict::Ask(_) => 1,
-                Verdict::Deny(_) => 2,
-            }
-        };
-        if compare::allows_more(&old, &new) {
-            return true;
-        }
-        self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
-            let facts = tool.spec().facts();
-            strictness(&new, &facts) > strictness(&old, &facts)
-        })
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tokio::sync::mpsc;
 
-use super::actor::Actor;
+use super::actor::{Actor, Change};
 use super::ancestry::Parent;
 use super::change_mode::DEADLINE;
 use super::handle::Undone;
@@ -28,10 +28,22 @@ pub(super) enum Undoer {
     CommandLine,
 }
 
+pub(super) struct Checkpoints {
+    /// Unbounded: a call sends one or two.
+    pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
+    pub(super) snapshot: Option<SnapshotHandle>,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self { changes: mpsc::unbounded_channel(), snapshot: None }
+    }
+}
+
 impl Actor {
     /// Changes of a sub-agent belong to the parent's turn.
     pub(super) fn record_changes(&mut self, turn: u64, changes: Changes) {
-        if let Some(Parent { turn, changes: of_parent, .. }) = &self.session.ancestry.parent {
+        if let Some(Parent { turn, changes: of_parent, .. }) = &self.policy.ancestry.parent {
             let _ = of_parent.send((*turn, changes));
             return;
         }
@@ -41,10 +53,10 @@ impl Actor {
 
     pub(super) async fn record_last_changes(&mut self) {
         // Without this sender, the channel closes once no call can change anything.
-        (self.changes.0, _) = mpsc::unbounded_channel();
+        (self.checkpoints.changes.0, _) = mpsc::unbounded_channel();
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
-            match tokio::time::timeout_at(deadline, self.changes.1.recv()).await {
+            match tokio::time::timeout_at(deadline, self.checkpoints.changes.1.recv()).await {
                 Ok(Some((turn, changes))) => self.record_changes(turn, changes),
                 Ok(None) => return,
                 Err(_) => {
@@ -75,24 +87,24 @@ impl Actor {
 
     /// Creates the snapshot on first use. Sub-agents share it.
     pub(super) async fn shared_snapshot(&mut self) -> Option<SnapshotHandle> {
-        if let Some(parent) = &self.session.ancestry.parent {
+        if let Some(parent) = &self.policy.ancestry.parent {
             return parent.snapshot.clone();
         }
-        if self.snapshot.is_none()
+        if self.checkpoints.snapshot.is_none()
             && !self.log.store.is_in_memory()
             && let Some(folder) = self.log.store.private_folder().await
         {
             let folder = folder.join(&*self.log.id.0);
-            self.snapshot =
-                Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, &self.session.workspace)));
+            self.checkpoints.snapshot =
+                Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, &self.workspace)));
         }
-        self.snapshot.clone()
+        self.checkpoints.snapshot.clone()
     }
 
     pub(super) fn made_snapshot(&self) -> Option<SnapshotHandle> {
-        match &self.session.ancestry.parent {
+        match &self.policy.ancestry.parent {
             Some(parent) => parent.snapshot.clone(),
-            None => self.snapshot.clone(),
+            None => self.checkpoints.snapshot.clone(),
         }
     }
 
@@ -103,10 +115,10 @@ impl Actor {
     /// file is restored unless the message says otherwise.
     pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
         let refused = |text: String| Err(AgentError::InvalidRequest(format!("nothing was undone: {text}")));
-        if self.turn.is_some() {
+        if self.turns.running.is_some() {
             return refused("a turn is running: cancel it first".into());
         }
-        while let Ok((turn, changes)) = self.changes.1.try_recv() {
+        while let Ok((turn, changes)) = self.checkpoints.changes.1.try_recv() {
             self.record_changes(turn, changes);
         }
         let found = self.log.store.checkpoint(&self.log.id, turn).await;
@@ -127,7 +139,7 @@ impl Actor {
         if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint.changed)) {
             return refused(why);
         }
-        let workspace = self.session.workspace.clone();
+        let workspace = self.workspace.clone();
         let turn = checkpoint.turn;
         // Deterministic runs wait for this guard.
         let _busy = BusyGuard::begin();
@@ -154,7 +166,7 @@ impl Actor {
 
     /// Returns `None` if the current mode allows restoring these files.
     pub(super) fn why_not(&self, changed: &[Changed]) -> Option<String> {
-        let roots = self.session.workspace.roots();
+        let roots = self.workspace.roots();
         let target = |path: &PathBuf| Target {
             inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
             path: path.clone(),
@@ -173,13 +185,13 @@ impl Actor {
                 outside.join(", ")
             ));
         }
-        let modes = self.ceilings().modes;
+        let modes = self.policy.ceilings().modes;
         // Undo is not a tool of the model: tool lists, permission rules and consent do not apply.
         let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
         if tighter.is_none() && !modes.is_empty() {
             return None;
         }
-        let (on, undo) = (&self.session.mode, format!("`modegate sessions undo {}`", self.log.id));
+        let (on, undo) = (&self.policy.mode, format!("`modegate sessions undo {}`", self.log.id));
         Some(match tighter.filter(|mode| *mode.id != *on.0) {
             Some(ceiling) => format!(
                 "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
@@ -194,14 +206,14 @@ impl Actor {
     async fn note_undone(&mut self, undone: &Undone) {
         let (turn, at) = (undone.turn, self.log.now_ms());
         for file in &undone.files {
-            self.session.seen.remove(file);
+            self.turns.seen.remove(file);
         }
         let files = undone.files.len() as u64;
         self.log.chain(&Entry::Undo { turn, files, at });
         if let Err(error) = self.log.store.mark_undone(&self.log.id, turn, at).await {
             tracing::error!(%error, "cannot record the undo");
         }
-        let cwd = self.session.workspace.cwd();
+        let cwd = self.workspace.cwd();
         let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
         let files: Vec<String> = undone.files.iter().map(name).collect();
         let note = undone_note(&files);

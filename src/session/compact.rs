@@ -30,9 +30,9 @@ impl Actor {
     /// Returns a summary if the next request would nearly fill the context. A turn tries once per count of
     /// the provider.
     pub(super) fn summary_if_due(&mut self) -> Option<Summary> {
-        let context = self.context.models.facts(&self.session.active.model).context;
+        let context = self.context.models.facts(&self.models.active.model).context;
         let tokens = self.log.conversation.fill.estimate(self.log.conversation.history.bytes());
-        let already_tried = self.session.summarised_in == Some(self.log.turns);
+        let already_tried = self.requests.summarised_in == Some(self.log.turns);
         let is_futile = already_tried && self.log.conversation.fill.is_unknown();
         if is_futile || !compaction::is_due(tokens, context) {
             return None;
@@ -42,23 +42,23 @@ impl Actor {
 
     /// Ignores the estimate: for a request that was too long, and for `/compact`.
     pub(super) fn summary_on_overflow(&mut self) -> Option<Summary> {
-        let context = self.context.models.facts(&self.session.active.model).context;
+        let context = self.context.models.facts(&self.models.active.model).context;
         self.summary(context.min(compaction::tokens(self.log.conversation.history.bytes())))
     }
 
     fn summary(&mut self, context: u64) -> Option<Summary> {
         let messages = self.log.conversation.history.messages();
         let retained = compaction::retained(&messages, context)?;
-        let ordinal = self.session.requests;
-        self.session.requests += 1;
+        let ordinal = self.requests.count;
+        self.requests.count += 1;
         let request = ModelRequest {
             session: self.log.id.clone(),
             ordinal,
-            model: self.session.active.model.clone(),
-            effort: self.session.active.effort,
-            system: self.session.system.clone().unwrap_or_default(),
+            model: self.models.active.model.clone(),
+            effort: self.models.active.effort,
+            system: self.requests.system.clone().unwrap_or_default(),
             // The same tools keep the provider's cache valid; `allowed` permits none of them.
-            tools: self.offers.shown(),
+            tools: self.requests.offers.shown(),
             allowed: Some(Arc::default()),
             messages: compaction::question(&messages, retained),
         };
@@ -75,7 +75,7 @@ impl Actor {
         send_permit: Option<OwnedSemaphorePermit>,
     ) {
         let Summarised { id, retained, outcome } = summarised;
-        if let Some(command) = self.turn.as_mut().and_then(|turn| turn.command.as_mut()) {
+        if let Some(command) = self.turns.running.as_mut().and_then(|turn| turn.command.as_mut()) {
             match &outcome {
                 Ok(_) => command.answer = MessageId::new(id.as_str()),
                 Err(_) => command.has_failed = true,
@@ -95,7 +95,7 @@ impl Actor {
                 Compaction::Failed { reason: error.text }
             }
         };
-        self.session.summarised_in = Some(self.log.turns);
+        self.requests.summarised_in = Some(self.log.turns);
         self.log.record(SessionEvent::Compaction { id, stage }, send_permit).await;
         self.log.save().await;
     }

@@ -19,10 +19,14 @@ use crate::conversation::{Conversation, acp_updates};
 use crate::event::SessionEvent;
 use crate::ids::Source;
 use crate::store::entry::Entry;
-use crate::store::{ChangeReason, ModeChange, Row, Store};
+use crate::store::events::StoredEvent;
+use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
 use crate::text::{first_line, shorten};
 
 const MAX_TITLE: usize = 80;
+
+/// Number of events per query.
+const PAGE: usize = 256;
 
 pub(super) struct EventLog {
     pub(super) id: SessionId,
@@ -222,6 +226,11 @@ impl EventLog {
 
     pub(super) async fn record_notice(&mut self, message_id: MessageId, text: String) {
         self.record(SessionEvent::Notice { message_id, text }, None).await;
+    }
+
+    /// Reads some stored events.
+    pub(super) async fn page(&self, from: u64) -> Result<Vec<StoredEvent>, StoreError> {
+        self.store.events(&self.id, from, PAGE).await
     }
 
     /// Sends an update that is not recorded.

@@ -15,7 +15,6 @@ use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::ids;
-use crate::mode::DEFAULT;
 use crate::permission::compare;
 use crate::store::{ChangeReason, ModeSource};
 use crate::tool::{Proposal, ToolContent};
@@ -24,11 +23,12 @@ const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 
 impl Actor {
     pub(super) fn propose(&mut self, call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed>) {
-        let targets = self.exits(proposal.mode.as_deref());
-        let cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let targets = self.policy.exits(proposal.mode.as_deref());
+        let cancelled = self.turns.running.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         let announced = self.log.conversation.open_calls.get(&call).filter(|_| !cancelled);
-        let now = self.ceilings().modes;
-        let allows_more = |mode| compare::allows_more(&self.ceilings_in(std::iter::once(mode)).modes, &now);
+        let now = self.policy.ceilings().modes;
+        let allows_more =
+            |mode| compare::allows_more(&self.policy.ceilings_in(std::iter::once(mode)).modes, &now);
         let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
             let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
             return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
@@ -59,25 +59,8 @@ impl Actor {
         }
     }
 
-    /// Returns the choices: the previous mode, the model's proposal, the mode's `exits_to`, the default.
-    fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
-        let modes = &self.context.modes;
-        let own = modes.resolve(&self.session.mode.0).ok();
-        let previous = self.session.previous.as_ref().map(|mode| mode.0.to_string());
-        let named = own.and_then(|mode| mode.exits_to.clone());
-        let all = [previous, requested.map(str::to_owned), named, Some(DEFAULT.to_owned())];
-        let mut targets: Vec<SessionModeId> = Vec::new();
-        for id in all.into_iter().flatten() {
-            let Ok(mode) = modes.resolve(&id) else { continue };
-            if mode.mode_id() != self.session.mode && !targets.contains(&mode.mode_id()) {
-                targets.push(mode.mode_id());
-            }
-        }
-        targets
-    }
-
     fn accepted(&self, mode: &SessionModeId) -> String {
-        let all = self.ceilings().modes;
+        let all = self.policy.ceilings().modes;
         let own = self.context.modes.ceilings(&mode.0).unwrap_or_default();
         if compare::changes_nothing(&all) {
             return format!(
@@ -123,7 +106,7 @@ impl Actor {
                 Proposed::Switched(self.accepted(&mode) + &added)
             }
             Chosen::Feedback(text) => {
-                self.switch_rejections += 1;
+                self.switches.rejections += 1;
                 let message = "The user did not accept the plan and wants something changed. The mode stays."
                     .to_owned();
                 match text {
@@ -136,7 +119,7 @@ impl Actor {
                 }
             }
             Chosen::No(why) => {
-                self.switch_rejections += 1;
+                self.switches.rejections += 1;
                 stayed(format!("{why} The mode stays."), self.rejected_again())
             }
         }

@@ -104,7 +104,7 @@ impl ExternalAgentSession {
 
 impl Actor {
     pub(super) fn external_agent_definition(&self) -> Option<Arc<ExternalAgentDefinition>> {
-        self.session.agent.external_agent.clone()
+        self.policy.agent.external_agent.clone()
     }
 
     /// Restarts the agent if its sandbox does not match the mode.
@@ -119,9 +119,9 @@ impl Actor {
             return refuse(reply, "this agent no longer exists".into());
         };
         let Some(wants_sandbox) =
-            capability::is_sandboxed(&self.ceilings(), self.context.can_sandbox(&definition))
+            capability::is_sandboxed(&self.policy.ceilings(), self.context.can_sandbox(&definition))
         else {
-            let text = format!("it cannot be sandboxed for {} mode", self.session.mode);
+            let text = format!("it cannot be sandboxed for {} mode", self.policy.mode);
             return refuse(reply, text);
         };
         if let Some(running) = &self.external_agent.running
@@ -166,13 +166,13 @@ impl Actor {
         if !is_sandboxed {
             let text = format!(
                 "Changes that the agent {} makes with its own tools are unknown and cannot be undone.",
-                self.session.agent.id
+                self.policy.agent.id
             );
             self.record_changes(self.log.turns, Changes { uncovered: vec![text], ..Changes::default() });
             self.log.save().await;
         }
         // Until the next prompt, the agent may not exceed the current ceilings.
-        self.begin_reply();
+        self.policy.begin_reply();
         let Some(Running { agent: Some(agent), fences, stopped, .. }) = &self.external_agent.running else {
             return;
         };
@@ -192,7 +192,7 @@ impl Actor {
             return self.fail_external_agent(&ExternalAgentError::NotStarted(text));
         };
         let (turn, at) = (self.log.turns, self.log.now_ms());
-        let agent = self.session.agent.id.clone();
+        let agent = self.policy.agent.id.clone();
         self.log.chain(&Entry::ExternalAgent { turn, agent: agent.clone(), sandboxed: is_sandboxed, at });
         self.log.save().await;
         let permit = self.admit_external_agent(PROCESS_CALL, is_sandboxed);
@@ -286,7 +286,7 @@ impl Actor {
                 if let Some(why) = lost {
                     let text = format!(
                         "The agent {} was restarted and has lost the earlier conversation{why}.\n\n",
-                        self.session.agent.id
+                        self.policy.agent.id
                     );
                     self.record_external_agent_notice(text).await;
                 }

@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::actor::{self, Actor};
-use super::options::{self, ModelSelection};
-use super::{ModeEffect, Origin, Session, SessionContext, SessionInit};
+use super::options::{self};
+use super::{ModeEffect, Origin, SessionContext, SessionInit};
 use crate::acp::{
     ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
@@ -171,15 +171,9 @@ impl SessionHandle {
         client: Client,
     ) -> Self {
         let (commands, mailbox) = mpsc::unbounded_channel();
-        let chosen = init.chosen.take().unwrap_or_else(|| ModelSelection::of(&context.models));
-        let active = options::entering(&context.modes, &context.models, &init.mode, &init.agent, &chosen);
-        context.model.prepare(&active.model);
         let folders = init.workspace.clone();
         let origin = std::mem::replace(&mut init.origin, Origin::New);
-        let agent_servers = std::mem::take(&mut init.servers);
-        let id = init.id.clone();
-        let session = Session::new(init, active, chosen);
-        let actor = Actor::new(session, id, context, client, (servers, agent_servers), mailbox);
+        let actor = Actor::new(init, context, client, servers, mailbox);
         tokio::spawn(actor::run(actor, origin));
         Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
     }

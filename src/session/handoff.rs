@@ -21,8 +21,8 @@ impl Actor {
         let agent = self.context.agents.resolve(id).cloned().map_err(|unknown| {
             AgentError::invalid_params(unknown.to_string(), json!({ "validAgents": unknown.valid }))
         })?;
-        if agent.id != self.session.agent.id
-            && (agent.external_agent.is_some() || self.session.agent.external_agent.is_some())
+        if agent.id != self.policy.agent.id
+            && (agent.external_agent.is_some() || self.policy.agent.external_agent.is_some())
         {
             let text = "an external agent cannot join or leave a running session: start a new session";
             return Err(AgentError::InvalidRequest(text.into()));
@@ -35,7 +35,7 @@ impl Actor {
     pub(super) async fn handoff(&mut self, id: &str) -> Result<String, String> {
         let unknown = |error| format!("Not handed over: {error}.");
         let agent = self.context.agents.resolve(id).cloned().map_err(unknown)?;
-        let now = &self.session.agent;
+        let now = &self.policy.agent;
         if agent.id == now.id {
             return Err(format!("{} is already the current agent.", agent.id));
         }
@@ -57,19 +57,19 @@ impl Actor {
     }
 
     async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
-        if agent.id == self.session.agent.id {
+        if agent.id == self.policy.agent.id {
             return;
         }
         let (turn, at) = (self.log.turns, self.log.now_ms());
-        let before = std::mem::replace(&mut self.session.agent, Arc::clone(&agent));
+        let before = std::mem::replace(&mut self.policy.agent, Arc::clone(&agent));
         self.log.chain(&Entry::Agent { turn, from: before.id.clone(), to: agent.id.clone(), at });
         self.log.store.post(Row::Agent { session: self.log.id.clone(), agent: agent.id.clone() });
-        if self.session.system.take().is_some() {
+        if self.requests.system.take().is_some() {
             self.freeze_system_prompt().await;
         }
         self.end_denied_calls().await;
-        let selection = self.mode_selection();
-        self.session.active = selection;
+        let selection = self.models.of_mode(&self.policy);
+        self.models.active = selection;
         let options = self.options();
         self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options).await;
     }

@@ -44,7 +44,7 @@ struct Settled {
 
 impl Actor {
     pub(super) fn intents(&self) -> Arc<dyn IntentLog> {
-        match &self.session.ancestry.parent {
+        match &self.policy.ancestry.parent {
             Some(parent) => Arc::clone(&parent.intents),
             None => Arc::new(TurnIntents {
                 store: self.log.store.clone(),
@@ -77,7 +77,7 @@ impl Actor {
         let intents = self.log.store.intents(&self.log.id).await?;
         for (turn, intent) in intents {
             let may_change = self.why_not(&intent.changed).is_none();
-            let workspace = self.session.workspace.clone();
+            let workspace = self.workspace.clone();
             let _busy = BusyGuard::begin();
             let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
             let Some(Settled { changes, notice: message }) = settled.unwrap_or_else(|error| {
@@ -92,7 +92,7 @@ impl Actor {
                 let message_id = MessageId::new(format!("msg_{}_i{}", self.log.turns, self.log.saved));
                 let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
                 self.log.apply_new(notice.clone());
-                self.interruptions.push(notice);
+                self.notes.interruptions.push(notice);
                 self.note_for_model(text);
             }
         }
@@ -100,7 +100,7 @@ impl Actor {
     }
 
     pub(super) fn report_interruptions(&mut self) {
-        for notice in std::mem::take(&mut self.interruptions) {
+        for notice in std::mem::take(&mut self.notes.interruptions) {
             self.log.show(&notice);
         }
     }

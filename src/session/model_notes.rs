@@ -9,10 +9,27 @@ use crate::event::SessionEvent;
 /// Limits facts that recur without end.
 const MAX_PENDING: usize = 20;
 
+#[derive(Default)]
+pub(super) struct Notes {
+    for_model: Vec<String>,
+    /// Notices for the start of the next turn.
+    pub(super) for_user: Vec<String>,
+    /// Notices about interrupted operations, unless a replay shows them anyway.
+    pub(super) interruptions: Vec<SessionEvent>,
+    /// Number of recorded notices, for their ids.
+    pub(super) recorded: u64,
+}
+
+impl Notes {
+    pub(super) fn new(for_user: Vec<String>) -> Self {
+        Self { for_user, ..Self::default() }
+    }
+}
+
 impl Actor {
     /// Adds a fact immediately if no turn is running.
     pub(super) fn note_for_model(&mut self, text: String) {
-        let is_between_turns = self.turn.is_none() && self.log.conversation.open_calls.is_empty();
+        let is_between_turns = self.turns.running.is_none() && self.log.conversation.open_calls.is_empty();
         if is_between_turns && self.has_model() {
             self.log.apply_new(SessionEvent::SystemNote { text });
             self.log.post_unsaved();
@@ -22,7 +39,7 @@ impl Actor {
     }
 
     pub(super) fn note_later(&mut self, text: String) {
-        let pending = &mut self.session.pending_model_notes;
+        let pending = &mut self.notes.for_model;
         if pending.len() < MAX_PENDING && !pending.contains(&text) {
             pending.push(text);
         }
@@ -30,7 +47,7 @@ impl Actor {
 
     /// All earlier calls must have ended.
     pub(super) fn deliver_notes(&mut self) {
-        let pending = std::mem::take(&mut self.session.pending_model_notes);
+        let pending = std::mem::take(&mut self.notes.for_model);
         if self.has_model() {
             for text in pending {
                 self.log.apply_new(SessionEvent::SystemNote { text });
@@ -40,6 +57,6 @@ impl Actor {
 
     /// An external agent has its own conversation.
     fn has_model(&self) -> bool {
-        self.session.agent.external_agent.is_none()
+        self.policy.agent.external_agent.is_none()
     }
 }

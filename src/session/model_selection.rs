@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
+use super::SessionContext;
 use super::actor::Actor;
 use super::external_agent;
 use super::handle::ModelSetting;
 use super::options::{self, ModelSelection};
-use super::{Session, SessionContext};
-use crate::acp::{ContentBlock, ImageContent, SessionConfigOption};
+use super::policy::Policy;
+use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId};
 use crate::conversation::history::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
@@ -15,6 +16,33 @@ use crate::external_agent::ExternalAgent;
 use crate::model::Effort;
 use crate::model::catalog::NoModel;
 use crate::store::Row;
+
+pub(super) struct Models {
+    pub(super) active: ModelSelection,
+    /// The user's own selection, which the mode may override in `active`.
+    pub(super) chosen: ModelSelection,
+}
+
+impl Models {
+    /// Returns the selection in a mode.
+    pub(super) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {
+        let SessionContext { modes, models, .. } = &*policy.context;
+        options::entering(modes, models, mode, &policy.agent, &self.chosen)
+    }
+
+    pub(super) fn of_mode(&self, policy: &Policy) -> ModelSelection {
+        self.entering(policy, &policy.mode)
+    }
+
+    pub(super) fn options_in(
+        policy: &Policy,
+        mode: &SessionModeId,
+        selection: &ModelSelection,
+    ) -> Vec<SessionConfigOption> {
+        let SessionContext { modes, models, agents, .. } = &*policy.context;
+        options::config_options(modes, mode, models, selection, (agents, &policy.agent))
+    }
+}
 
 impl Actor {
     /// Applies from the next request on.
@@ -25,14 +53,14 @@ impl Actor {
         &mut self,
         setting: ModelSetting,
     ) -> Result<Vec<SessionConfigOption>, AgentError> {
-        let mut active = self.session.active.clone();
+        let mut active = self.models.active.clone();
         let models = &self.context.models;
         // Only the given setting becomes the user's choice; the other may be the mode's.
         match setting {
             ModelSetting::Model(model) => {
                 active.model = models.resolve(&model).map_err(|error| no_model(&error, models, &active))?;
-                self.session.chosen.model = active.model.clone();
-                for selection in [&mut active, &mut self.session.chosen] {
+                self.models.chosen.model = active.model.clone();
+                for selection in [&mut active, &mut self.models.chosen] {
                     if !options::efforts(models, &selection.model).contains(&selection.effort) {
                         selection.effort = Effort::Default;
                     }
@@ -44,27 +72,19 @@ impl Actor {
                     return Err(unknown_effort(effort.as_str(), &valid));
                 }
                 active.effort = effort;
-                self.session.chosen.effort = effort;
+                self.models.chosen.effort = effort;
             }
         }
-        let ModelSelection { model, effort } = self.session.chosen.clone();
+        let ModelSelection { model, effort } = self.models.chosen.clone();
         let session = self.log.id.clone();
         self.log.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
         self.activate(active).await;
         Ok(self.options())
     }
 
-    pub(super) fn mode_selection(&self) -> ModelSelection {
-        let SessionContext { modes, models, .. } = &self.context;
-        let Session { mode, agent, chosen, .. } = &self.session;
-        options::entering(modes, models, mode, agent, chosen)
-    }
-
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
-        let SessionContext { modes, models, agents, .. } = &self.context;
-        let Session { mode, agent, active, .. } = &self.session;
-        let own = options::config_options(modes, mode, models, active, (agents, agent));
-        if agent.external_agent.is_none() {
+        let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
+        if self.policy.agent.external_agent.is_none() {
             return own;
         }
         let external_agent = self.external_agent_client();
@@ -77,22 +97,22 @@ impl Actor {
     }
 
     pub(super) async fn activate(&mut self, selection: ModelSelection) {
-        if selection == self.session.active {
+        if selection == self.models.active {
             return;
         }
-        self.session.active = selection.clone();
+        self.models.active = selection.clone();
         let ModelSelection { model, effort } = selection;
         let options = self.options();
         self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options).await;
     }
 
     pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
-        if self.session.agent.external_agent.is_some() {
+        if self.policy.agent.external_agent.is_some() {
             // An external agent checks its prompts.
             return Ok(());
         }
         let mut valid = vec!["text", "resource_link", "resource"];
-        let sees = self.context.models.facts(&self.session.active.model).images;
+        let sees = self.context.models.facts(&self.models.active.model).images;
         valid.extend(sees.then_some("image"));
         let valid = json!({ "validTypes": valid });
         let has_content = |block: &ContentBlock| match block {
@@ -107,7 +127,7 @@ impl Actor {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
                 ContentBlock::Image(image) if sees => check_picture(image)?,
                 ContentBlock::Image(_) => {
-                    let message = format!("the model {} does not accept images", self.session.active.model);
+                    let message = format!("the model {} does not accept images", self.models.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
                 _ => {

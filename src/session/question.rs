@@ -43,12 +43,12 @@ impl Actor {
         let prefix = format!("mcp__{part}__");
         let active = self.gate.active(|facts| facts.tool.starts_with(&prefix));
         let active = active.ok_or("a server may ask only while one of its tools is called")?;
-        let (turn, count) = self.server_questions;
+        let (turn, count) = self.servers.questions;
         let count = if turn == self.log.turns { count } else { 0 };
         if count >= MAX_QUESTIONS {
             return Err("servers have asked too many questions in this turn");
         }
-        self.server_questions = (self.log.turns, count + 1);
+        self.servers.questions = (self.log.turns, count + 1);
         Ok(active)
     }
 }

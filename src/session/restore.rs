@@ -3,12 +3,7 @@
 //! The state is rebuilt from the stored events. Calls that the end of the process cut off are closed here.
 //! The closing events are recorded, so every later load gives the same result.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
-
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::actor::Actor;
 use super::checkpoint;
@@ -17,10 +12,7 @@ use super::handle::SessionSnapshot;
 use super::options::{self, ModelSelection};
 use super::{Origin, SessionContext};
 use crate::acp::{MessageId, SessionModeId};
-use crate::client::Client;
-use crate::conversation::acp_updates;
 use crate::conversation::reminder::Transition;
-use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Access, canonical};
 use crate::model::Effort;
@@ -28,9 +20,6 @@ use crate::permission::{Scope, compare};
 use crate::store::entry::Entry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
-
-/// Number of events per query.
-const PAGE: usize = 256;
 
 const CUT_OFF: &str =
     "Interrupted: Modegate ended while this call was running. The call may have had effects.";
@@ -53,7 +42,7 @@ impl Actor {
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
                 self.log.turns = stored.turns;
-                self.post_mode_change(None, self.session.mode.clone(), ModeSource::Fork);
+                self.post_mode_change(None, self.policy.mode.clone(), ModeSource::Fork);
                 self.restore(*stored, ModeSource::Fork).await?;
             }
         }
@@ -61,19 +50,19 @@ impl Actor {
     }
 
     fn record_start(&mut self) {
-        let mode = self.session.mode.clone();
+        let mode = self.policy.mode.clone();
         let (cwd, directories) = self.folders();
-        let parent = self.session.ancestry.parent.as_ref().map(|parent| parent.session.clone());
+        let parent = self.policy.ancestry.parent.as_ref().map(|parent| parent.session.clone());
         let session = Row::Session {
             id: self.log.id.clone(),
             parent,
-            agent: self.session.agent.id.clone(),
+            agent: self.policy.agent.id.clone(),
             cwd,
             directories,
             mode: mode.clone(),
             at: self.log.now_ms(),
         };
-        let text = self.text_of(&mode);
+        let text = self.policy.text_of(&mode);
         let change = self.log.mode_change(None, mode, ModeSource::Start, text);
         let change = self.log.link_mode_change(change);
         self.log.store.post_all(vec![session, change]);
@@ -82,19 +71,18 @@ impl Actor {
 
     /// Does not wait for the commit.
     fn post_mode_change(&mut self, from: Option<SessionModeId>, to: SessionModeId, source: ModeSource) {
-        let text = self.text_of(&to);
+        let text = self.policy.text_of(&to);
         let change = self.log.mode_change(from, to, source, text);
         let change = self.log.link_mode_change(change);
         self.log.store.post(change);
     }
 
     pub(super) fn folders(&self) -> (PathBuf, Vec<PathBuf>) {
-        let workspace = &self.session.workspace;
+        let workspace = &self.workspace;
         (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
     }
 
     async fn restore(&mut self, stored: StoredSession, source: ModeSource) -> Result<(), StoreError> {
-        let id = self.log.id.clone();
         self.log.turns = stored.turns;
         self.restore_model_selection(stored.chosen.as_ref());
         self.restore_grants(&stored).await?;
@@ -103,14 +91,14 @@ impl Actor {
         // Mode after the last recorded change, and files undone since the last reply.
         let (mut shown, mut undone) = (None, Vec::new());
         while self.log.saved < stored.events {
-            let page = self.log.store.events(&id, self.log.saved, PAGE).await?;
+            let page = self.log.page(self.log.saved).await?;
             let Some(last) = page.last() else { break };
             self.log.saved = last.seq + 1;
             for stored_event in page {
                 match &stored_event.event {
                     SessionEvent::ModeChange { from, to, .. } => {
                         old_mode.get_or_insert_with(|| from.clone());
-                        self.session.previous = Some(from.clone());
+                        self.policy.previous = Some(from.clone());
                         shown = Some(to.clone());
                     }
                     SessionEvent::Undone { files, .. } => undone.extend(files.clone()),
@@ -129,18 +117,18 @@ impl Actor {
         let left = stored.external_mode.clone().map(SessionModeId::new);
         self.external_agent.resume(self.log.saved, retained_context, left);
         // Gives new notices other ids than stored ones.
-        self.session.server_notices = self.log.saved;
+        self.notes.recorded = self.log.saved;
         self.close_interrupted_calls();
         self.record_folders(&stored);
         self.begin_chain(&stored).await?;
-        let to = self.session.mode.clone();
+        let to = self.policy.mode.clone();
         let stored_mode = stored.mode.clone().map(SessionModeId::new);
         let before = self.log.store.mode_before(&stored.id).await?.map(SessionModeId::new);
         let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
         if let Some((from, on)) = shown.or(before).zip(stored_mode).filter(is_other) {
             // The change was acknowledged, but its event was not stored.
             old_mode.get_or_insert_with(|| from.clone());
-            self.session.previous = Some(from.clone());
+            self.policy.previous = Some(from.clone());
             self.log.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
         let from = stored.mode.map(SessionModeId::new);
@@ -149,7 +137,7 @@ impl Actor {
             self.post_mode_change(from.clone(), to.clone(), source);
         }
         if let Some(from) = from.filter(|from| canonical(&from.0) != *to.0) {
-            self.session.previous = None;
+            self.policy.previous = None;
             old_mode.get_or_insert(from.clone());
             let text =
                 format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
@@ -157,7 +145,7 @@ impl Actor {
             let message_id = MessageId::new(format!("msg_{}_m{}", self.log.turns, self.log.saved));
             let notice = SessionEvent::Notice { message_id, text };
             self.log.apply_new(notice.clone());
-            self.interruptions.push(notice);
+            self.notes.interruptions.push(notice);
         }
         if !undone.is_empty() {
             // Must come first: on the next load, any later note marks the undo as known.
@@ -167,8 +155,8 @@ impl Actor {
             self.recover_interrupted().await?;
         }
         if let Some(from) = old_mode.filter(|_| has_reply) {
-            let before = self.ceilings_in(std::iter::once(&from));
-            self.session.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
+            let before = self.policy.ceilings_in(std::iter::once(&from));
+            self.requests.note_transition(Transition { from, to, before, unconfirmed: 0 }, None);
         }
         if has_reply {
             // Delivered with the next turn: opening and closing a session must not change it.
@@ -184,18 +172,18 @@ impl Actor {
         let mut is_outdated = false;
         for grant in self.log.store.grants(&stored.id).await? {
             if !grant.allows {
-                self.session.grants.reject(&grant.mode, grant.scope);
+                self.policy.grants.reject(&grant.mode, grant.scope);
             } else if matches!(grant.scope, Scope::Command(..)) {
                 is_outdated = true;
             } else if matches!(grant.scope, Scope::Claims(..)) {
                 // Servers restart, and may claim more than the user accepted.
             } else if !is_elsewhere {
-                self.session.grants.allow(&grant.mode, grant.scope);
+                self.policy.grants.allow(&grant.mode, grant.scope);
             }
         }
         if is_outdated {
             self.log.store.post(Row::OutdatedGrants { session: stored.id.clone() });
-            self.session.pending_user_notices.push(OUTDATED_GRANTS.into());
+            self.notes.for_user.push(OUTDATED_GRANTS.into());
         }
         Ok(())
     }
@@ -216,16 +204,14 @@ impl Actor {
         match self.context.models.resolve(model) {
             Ok(model) => {
                 let effort = Effort::parse(effort).unwrap_or_default();
-                self.session.chosen = ModelSelection { model, effort };
+                self.models.chosen = ModelSelection { model, effort };
             }
             Err(error) => {
-                self.session
-                    .pending_user_notices
-                    .push(format!("{error}. The session continues with another model.\n\n"));
+                self.notes.for_user.push(format!("{error}. The session continues with another model.\n\n"));
             }
         }
-        self.session.active = self.mode_selection();
-        self.context.model.prepare(&self.session.active.model);
+        self.models.active = self.models.of_mode(&self.policy);
+        self.context.model.prepare(&self.models.active.model);
     }
 
     fn close_interrupted_calls(&mut self) {
@@ -255,7 +241,7 @@ impl Actor {
                  unknown.\n\n",
                 titles.join(", ")
             );
-            self.interruptions.push(SessionEvent::Notice { message_id, text });
+            self.notes.interruptions.push(SessionEvent::Notice { message_id, text });
         }
     }
 
@@ -263,7 +249,7 @@ impl Actor {
     fn record_folders(&mut self, stored: &StoredSession) {
         let (cwd, directories) = self.folders();
         if cwd == stored.cwd {
-            self.session.system = stored.system.as_deref().map(Into::into);
+            self.requests.system = stored.system.as_deref().map(Into::into);
         }
         if cwd != stored.cwd || directories != stored.directories {
             let session = self.log.id.clone();
@@ -278,125 +264,24 @@ impl Actor {
         cwd != stored.cwd || !directories.iter().all(|folder| stored.directories.contains(folder))
     }
 
-    pub(super) async fn begin_replay(&mut self, reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>) {
-        self.log.save().await;
-        // The replay includes these events.
-        self.interruptions.clear();
-        let mode = self.log.conversation.first_mode.clone().unwrap_or_else(|| self.session.mode.clone());
-        let selection = options::entering(
-            &self.context.modes,
-            &self.context.models,
-            &mode,
-            &self.session.agent,
-            &self.session.chosen,
-        );
-        self.replays.push_back(Replay {
-            page: VecDeque::new(),
-            from: 0,
-            end: self.log.saved,
-            then: Replayed { mode, choice: selection },
-            reply,
-        });
-    }
-
-    pub(super) async fn replay_next(&mut self, send_permit: OwnedSemaphorePermit) {
-        let Some(mut showing) = self.replays.pop_front() else { return };
-        if showing.page.is_empty() && showing.from < showing.end {
-            let page = self.log.store.events(&self.log.id, showing.from, PAGE).await;
-            match page {
-                Ok(page) => {
-                    showing.from = page.last().map_or(showing.end, |last| last.seq + 1);
-                    showing.page.extend(page.into_iter().map(|stored_event| stored_event.event));
-                }
-                // The client may be gone, here and below.
-                Err(_) => return drop(showing.reply.send(Err(AgentError::Unreadable))),
-            }
-        }
-        match showing.page.pop_front() {
-            Some(event) => {
-                self.replay_event(&event, &mut showing.then, send_permit);
-                self.replays.push_front(showing);
-            }
-            None => drop(showing.reply.send(Ok(self.snapshot()))),
-        }
-    }
-
-    fn replay_event(&self, event: &SessionEvent, then: &mut Replayed, send_permit: OwnedSemaphorePermit) {
-        let (context, session) = (&self.context, &self.session);
-        match event {
-            SessionEvent::ModeChange { to, .. } => {
-                then.mode = to.clone();
-                let SessionContext { modes, models, .. } = context;
-                then.choice = options::entering(modes, models, to, &session.agent, &session.chosen);
-            }
-            SessionEvent::ModelChange { model, effort } => {
-                then.choice = ModelSelection { model: model.clone(), effort: *effort };
-            }
-            _ => {}
-        }
-        let mut send_permit = Some(send_permit);
-        acp_updates::encode_for_replay(
-            event,
-            context.compactions,
-            || {
-                let SessionContext { modes, models, agents, .. } = context;
-                options::config_options(modes, &then.mode, models, &then.choice, (agents, &session.agent))
-            },
-            |update| self.log.send(update, send_permit.take()),
-        );
-    }
-
     fn limited_to(&self) -> Option<String> {
-        let SessionContext { modes, max_modes, .. } = &self.context;
+        let SessionContext { modes, max_modes, .. } = &*self.context;
         let max = max_modes.first()?;
-        let own = modes.ceilings(&self.session.mode.0).ok()?;
+        let own = modes.ceilings(&self.policy.mode.0).ok()?;
         compare::allows_more(&own, max_modes).then(|| max.id.clone())
     }
 
     pub(super) fn snapshot(&self) -> SessionSnapshot {
-        let model = Some(&self.session.active.model).filter(|_| self.session.agent.external_agent.is_none());
+        let model = Some(&self.models.active.model).filter(|_| self.policy.agent.external_agent.is_none());
         SessionSnapshot {
             model: model.cloned(),
             is_fallback: model.is_some_and(|model| self.context.models.is_fallback(model)),
-            is_read_only: self.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
-            modes: options::mode_state(&self.context.modes, &self.session.mode),
+            is_read_only: self.policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
+            modes: options::mode_state(&self.context.modes, &self.policy.mode),
             options: self.options(),
             head: self.log.head.clone(),
-            has_unrecorded_modes: !self.session.unrecorded_modes.is_empty(),
+            has_unrecorded_modes: !self.policy.unrecorded_modes.is_empty(),
             limited_to: self.limited_to(),
         }
     }
-}
-
-pub(super) struct Replay {
-    page: VecDeque<SessionEvent>,
-    from: u64,
-    /// Exclusive; the client gets later events live.
-    end: u64,
-    then: Replayed,
-    reply: oneshot::Sender<Result<SessionSnapshot, AgentError>>,
-}
-
-struct Replayed {
-    mode: SessionModeId,
-    choice: ModelSelection,
-}
-
-/// Pending while there is no replay. `place` keeps the position in the permit queue when this future is
-/// dropped.
-pub(super) async fn replay_permit(
-    showings: &VecDeque<Replay>,
-    place: &mut Option<BoxFuture<'static, OwnedSemaphorePermit>>,
-    client: &Client,
-) -> OwnedSemaphorePermit {
-    if showings.is_empty() {
-        std::future::pending::<()>().await;
-    }
-    let waiting = place.get_or_insert_with(|| {
-        let client = client.clone();
-        async move { client.send_permit().await }.boxed()
-    });
-    let send_permit = waiting.await;
-    *place = None;
-    send_permit
 }

@@ -1,5 +1,7 @@
 //! A session's view of its MCP servers: their events, and the current facts of their tools.
 
+use tokio::sync::mpsc;
+
 use super::actor::Actor;
 use crate::acp::MessageId;
 use crate::permission::hints::Belief;
@@ -16,15 +18,13 @@ const MAX_NAMES: usize = 8;
 /// Maximum notices queued between turns.
 const MAX_REPORTED: usize = 20;
 
-impl Actor {
-    /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
-    /// the worst effect.
-    pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
-        let mut facts = now(&self.context.tools, facts);
-        self.name_agent(&mut facts);
-        facts
-    }
+pub(super) struct Servers {
+    pub(super) events: mpsc::UnboundedReceiver<ServerEvent>,
+    /// Last turn in which servers asked the user, and their number of questions.
+    pub(super) questions: (u64, u32),
+}
 
+impl Actor {
     pub(super) async fn server_event(&mut self, event: ServerEvent) {
         let text = match event {
             ServerEvent::Changed(changed) => {
@@ -47,14 +47,14 @@ impl Actor {
             ServerEvent::Over { server, why } => cannot_be_used(&server, &why),
         };
         let text = format!("{text}\n\n");
-        if self.turn.is_none() {
-            if self.session.pending_user_notices.len() < MAX_REPORTED {
-                self.session.pending_user_notices.push(text);
+        if self.turns.running.is_none() {
+            if self.notes.for_user.len() < MAX_REPORTED {
+                self.notes.for_user.push(text);
             }
             return;
         }
-        self.session.server_notices += 1;
-        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.session.server_notices));
+        self.notes.recorded += 1;
+        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.notes.recorded));
         self.log.record_notice(message_id, text).await;
     }
 

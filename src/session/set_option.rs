@@ -22,7 +22,7 @@ impl Actor {
         value: SessionConfigOptionValue,
         reply: Reply,
     ) {
-        let is_outside = self.session.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION;
+        let is_outside = self.policy.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION;
         if is_outside {
             return self.set_external_agent_option(option.clone(), value, reply);
         }

@@ -28,7 +28,7 @@ impl Actor {
     /// Lists an external agent's commands last. They never replace Modegate's.
     pub(super) fn send_commands(&self) {
         let mut commands = command::available(&self.context.modes, &self.context.commands);
-        if self.session.agent.external_agent.is_some() {
+        if self.policy.agent.external_agent.is_some() {
             commands.retain(|command| !["compact", "mcp"].contains(&command.name.as_str()));
         }
         let agent_commands =
@@ -63,9 +63,9 @@ impl Actor {
         let Some(placed) = found_command.filter(|placed| !self.is_external_agent_command(&placed.command))
         else {
             let notices = self.ignored_commands(&ignored, None);
-            self.session.pending_user_notices.extend(notices);
+            self.notes.for_user.extend(notices);
             if !has_command {
-                self.session.pending_user_notices.extend(self.misspelt_command(&prompt));
+                self.notes.for_user.extend(self.misspelt_command(&prompt));
             }
             return Some(prompt);
         };
@@ -76,7 +76,7 @@ impl Actor {
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
                 let notices = self.ignored_commands(&ignored, None);
-                self.session.pending_user_notices.extend(notices);
+                self.notes.for_user.extend(notices);
                 return Some(model_prompt(prompt, &placed));
             }
             Command::ShowMode => self.describe_mode(),
@@ -112,7 +112,7 @@ impl Actor {
         };
         let notices = self.ignored_commands(&ignored, found_command);
         if found_command.is_some() && !prompt.content.is_empty() {
-            self.session.pending_user_notices.extend(notices);
+            self.notes.for_user.extend(notices);
             return Some(prompt);
         }
         text.extend(notices);
@@ -130,10 +130,10 @@ impl Actor {
 
     /// Ignores commands in a sub-agent's prompt: a model wrote it, and only users give commands.
     fn commands_in(&self, prompt: &Prompt) -> Found {
-        if self.session.ancestry.parent.is_some() {
+        if self.policy.ancestry.parent.is_some() {
             return Found::default();
         }
-        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &self.context;
+        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &*self.context;
         let id = |mode: &str| modes.resolve(mode).ok().map(Mode::mode_id);
         let ceilings = |mode: &str| modes.ceilings(mode).unwrap_or_default();
         let compare = Comparison {
@@ -141,8 +141,8 @@ impl Actor {
                 (Some(mode), Some(other)) => compare::allows_more(&ceilings(&mode.0), &ceilings(&other.0)),
                 (known, _) => known.is_none(),
             },
-            widens: &|mode| id(mode).is_none_or(|mode| self.would_widen(&mode)),
-            is_on: &|mode| id(mode).is_some_and(|mode| mode == self.session.mode),
+            widens: &|mode| id(mode).is_none_or(|mode| self.policy.would_widen(&mode)),
+            is_on: &|mode| id(mode).is_some_and(|mode| mode == self.policy.mode),
         };
         command::find(
             &prompt.content,
@@ -153,10 +153,10 @@ impl Actor {
 
     /// An external agent has commands of its own, and no user writes the prompts of sub-agents.
     fn misspelt_command(&self, prompt: &Prompt) -> Option<String> {
-        if self.session.ancestry.parent.is_some() || self.session.agent.external_agent.is_some() {
+        if self.policy.ancestry.parent.is_some() || self.policy.agent.external_agent.is_some() {
             return None;
         }
-        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &self.context;
+        let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &*self.context;
         let words = Vocabulary { modes, unsupported_modes: unsupported, own: commands };
         let command::Misspelt { word, nearest } = command::misspelt(&prompt.content, words)?;
         Some(format!("There is no command /{word} (did you mean /{nearest}?). The model got the text.\n\n"))
@@ -168,7 +168,7 @@ impl Actor {
             command,
             Command::Compact | Command::Servers | Command::InvalidArgument("compact" | "mcp")
         );
-        self.session.agent.external_agent.is_some() && is_its_own
+        self.policy.agent.external_agent.is_some() && is_its_own
     }
 
     fn ignored_commands(&self, ignored: &[String], command: Option<&str>) -> Vec<String> {
@@ -180,7 +180,7 @@ impl Actor {
             }
             None => format!(
                 "Still in {} mode: /{mode} works only at the start of a message. Send it alone.\n\n",
-                self.session.mode
+                self.policy.mode
             ),
         };
         ignored.iter().map(notice).collect()
@@ -189,7 +189,7 @@ impl Actor {
     fn describe_permissions(&self) -> String {
         let rules = self.context.rules.iter().map(|(kind, rule)| format!("- {kind} `{rule}`\n"));
         let answers =
-            self.session.grants.iter().map(|(mode, kind, scope)| format!("- {kind} {scope} ({mode} mode)\n"));
+            self.policy.grants.iter().map(|(mode, kind, scope)| format!("- {kind} {scope} ({mode} mode)\n"));
         let list = |what: &str, lines: Vec<String>| {
             let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
             format!("{what}:\n{lines}")
@@ -201,7 +201,7 @@ impl Actor {
     }
 
     fn describe_undone(&self, undone: &Undone) -> String {
-        let cwd = self.session.workspace.cwd();
+        let cwd = self.workspace.cwd();
         let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
         let files: String = undone.files.iter().map(name).collect();
         let mut message = format!("Undid the changes of turn {}:\n{files}", undone.turn);
@@ -216,7 +216,7 @@ impl Actor {
     }
 
     fn describe_mode(&self) -> String {
-        let mode = self.context.modes.resolve(&self.session.mode.0);
+        let mode = self.context.modes.resolve(&self.policy.mode.0);
         let text = mode.map_or_else(
             |_| "The current mode is unknown.\n".into(),
             |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
@@ -226,7 +226,7 @@ impl Actor {
 
     fn describe_limits(&self) -> String {
         let unrecorded = self
-            .session
+            .policy
             .unrecorded_modes
             .iter()
             .map(|mode| (mode.0.to_string(), "a mode change could not be recorded"));

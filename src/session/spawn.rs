@@ -1,6 +1,5 @@
 //! Starts a session action: a sub-agent or a handoff. [`super::subagent`] then runs the sub-agent.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -9,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::actor::Actor;
 use super::ancestry::{MAX_RUNNING, Parent};
-use super::capability;
 use super::subagent::Subagent;
 use super::subagent_relay::{Heartbeat, SubagentRelay};
 use super::{Origin, SessionContext, SessionHandle, SessionInit};
@@ -17,12 +15,10 @@ use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::client::{self, ClientCapabilities};
 use crate::conversation::neutralise::neutralise;
-use crate::permission::{CallFacts, Effect};
 use crate::skill::Skill;
 use crate::store::entry::Entry;
 use crate::tool::SessionAction;
 use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
-use crate::tool::session_action;
 
 /// Texts are for the model.
 pub(super) enum Spawned {
@@ -43,7 +39,7 @@ impl Actor {
             }
             SessionAction::Delegate { agent, task, is_background } => {
                 let agent = match agent.as_deref().map(|id| self.context.agents.resolve(id).cloned()) {
-                    None => Arc::clone(&self.session.agent),
+                    None => Arc::clone(&self.policy.agent),
                     Some(Ok(agent)) => agent,
                     Some(Err(unknown)) => {
                         return Spawned::Refused(format!("Not started: {unknown}."));
@@ -61,10 +57,10 @@ impl Actor {
                         "There is no skill {skill:?}. The skills are: {names}."
                     ));
                 };
-                (Arc::clone(&self.session.agent), task, false)
+                (Arc::clone(&self.policy.agent), task, false)
             }
         };
-        if let Err(text) = self.check_external_agent(&agent) {
+        if let Err(text) = self.policy.check_external_agent(&agent) {
             return Spawned::Refused(text);
         }
         let title =
@@ -82,35 +78,6 @@ impl Actor {
         Spawned::Background(subagent, background, status_sender)
     }
 
-    /// Replaces an agent's name by its id, because rules match ids.
-    pub(super) fn name_agent(&self, facts: &mut CallFacts) {
-        if facts.effect != Effect::Delegate || facts.tool == session_action::RUN {
-            return;
-        }
-        let named = facts.mentions.first().and_then(|name| name.to_str());
-        let agent = named.map_or(Ok(&self.session.agent), |name| self.context.agents.resolve(name));
-        // An unknown agent never starts.
-        if let Ok(agent) = agent {
-            facts.mentions = vec![PathBuf::from(&agent.id)];
-        }
-    }
-
-    /// Returns an error if the agent cannot be sandboxed under the current ceilings. Runs before anything
-    /// starts (D47, D48).
-    fn check_external_agent(&self, agent: &AgentSpec) -> Result<(), String> {
-        let Some(external_agent) = &agent.external_agent else { return Ok(()) };
-        let mut ceilings = self.call_ceilings();
-        ceilings.modes.extend(agent.limits.iter().cloned());
-        match capability::is_sandboxed(&ceilings, self.context.can_sandbox(external_agent)) {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "unsupported_mode: {} uses its own tools and cannot be sandboxed for {} mode. It was not started.",
-                agent.id,
-                self.mode_for_started()
-            )),
-        }
-    }
-
     async fn spawn_subagent(
         &mut self,
         call: ToolCallId,
@@ -118,31 +85,30 @@ impl Actor {
         task: String,
         status: watch::Sender<BackgroundStatus>,
     ) -> Result<Subagent, String> {
-        let Ok(slot) = Arc::clone(&self.session.ancestry.slots).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&self.policy.ancestry.slots).try_acquire_owned() else {
             return Err(format!("{MAX_RUNNING} agents are already running: wait until one has finished."));
         };
         let snapshot = self.shared_snapshot().await;
         let parent = Parent {
             session: self.log.id.clone(),
             turn: self.log.turns,
-            changes: self.changes.0.clone(),
+            changes: self.checkpoints.changes.0.clone(),
             intents: self.intents(),
             snapshot,
         };
-        let reply = self.session.reply_ceilings.as_ref().map(|reply| Arc::clone(&reply.started));
-        let ancestry = self.session.ancestry.below(self.own_ceilings.subscribe(), reply, parent);
+        let ancestry = self.policy.ancestry_below(parent);
         let id = self.context.source.session_id();
         let init = SessionInit {
             id: id.clone(),
-            workspace: self.session.workspace.clone(),
-            mode: self.mode_for_started(),
+            workspace: self.workspace.clone(),
+            mode: self.policy.mode_for_started(),
             pending_user_notices: Vec::new(),
             unrecorded_modes: Vec::new(),
             origin: Origin::New,
             agent: Arc::clone(agent),
             ancestry,
             servers: Vec::new(),
-            chosen: Some(self.session.chosen.clone()),
+            chosen: Some(self.models.chosen.clone()),
         };
         let (turn, at) = (self.log.turns, self.log.now_ms());
         let entry = Entry::Delegate {
@@ -162,7 +128,7 @@ impl Actor {
         let context = SessionContext {
             tools: self.context.tools.for_subagent(init.ancestry.may_go_deeper()),
             capabilities,
-            ..self.context.clone()
+            ..SessionContext::clone(&self.context)
         };
         let (client, end) = client::channel();
         // A sub-agent shares this session's servers, which report here.

@@ -98,7 +98,7 @@ impl Actor {
                 let _ = to.send(Report::JobEnded { id });
             });
         }
-        let jobs = &mut self.session.jobs;
+        let jobs = &mut self.jobs;
         jobs.push(job);
         let discarded = forget(jobs, Job::is_over, |job| job.id.clone());
         self.note_discarded("jobs", &discarded);
@@ -114,7 +114,7 @@ impl Actor {
     }
 
     async fn job_over(&mut self, id: &str) {
-        let Some(job) = self.session.jobs.iter().find(|job| job.id == id).cloned() else { return };
+        let Some(job) = self.jobs.iter().find(|job| job.id == id).cloned() else { return };
         let Some(JobSnapshot { written, end: Some(end), .. }) = job.snapshot().await else { return };
         if end.is_unrequested() && !self.subagents.is_closing {
             let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
@@ -199,8 +199,8 @@ impl Actor {
                 }
                 // A note on the session's next start reports this.
                 if let Some(note) = note.filter(|_| !self.subagents.is_closing) {
-                    if self.turn.is_none() {
-                        self.session.pending_user_notices.push(format!("{note}\n\n"));
+                    if self.turns.running.is_none() {
+                        self.notes.for_user.push(format!("{note}\n\n"));
                     }
                     self.note_for_model(note);
                 }

@@ -3,6 +3,7 @@
 //! A switch to a mode that allows more asks the user. Anything but consent to an offered option leaves the
 //! mode unchanged. The third rejection ends the turn.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,14 @@ pub(super) const FEEDBACK_META: &str = "modegate/feedback";
 const REJECTED_AGAIN: &str =
     "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
 
+#[derive(Default)]
+pub(super) struct Switches {
+    /// Open questions about a mode switch, by request id.
+    pub(super) open: HashMap<u64, OpenSwitch>,
+    pub(super) count: u64,
+    pub(super) rejections: u32,
+}
+
 pub(super) struct OpenSwitch {
     /// Once the mode has changed, the answer is void.
     from: SessionModeId,
@@ -60,7 +69,7 @@ pub(super) enum Chosen {
 
 impl Actor {
     pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<Option<&'static str>>) {
-        let is_cancelled = self.turn.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
+        let is_cancelled = self.turns.running.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
         match self.settle(found).await {
             // Nothing would close a request of a cancelled turn.
             Some((target, switch)) if is_cancelled => {
@@ -76,7 +85,7 @@ impl Actor {
 
     /// Applies a switch that needs no consent. Returns a switch that does.
     async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
-        let mode = self.session.mode.clone();
+        let mode = self.policy.mode.clone();
         let reads = self.context.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         if !reads && found != Found::Nothing {
             self.note_switch_for_model(
@@ -116,13 +125,13 @@ impl Actor {
             self.note_switch(&target.0, &switch.analysis, "stayed").await;
             return None;
         }
-        if self.would_widen(&target) && self.context.exits.is_off {
+        if self.policy.would_widen(&target) && self.context.exits.is_off {
             let why = "only the user can switch to a mode that allows more";
             self.note_switch_for_model(format!("The mode_switch block was not applied: {why}."));
             self.note_switch(&target.0, &switch.analysis, "no_exit").await;
             return None;
         }
-        if self.would_widen(&target) {
+        if self.policy.would_widen(&target) {
             return Some((target, switch));
         }
         let analysis = Some(switch.analysis.clone());
@@ -136,24 +145,14 @@ impl Actor {
         None
     }
 
-    pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
-        let (modes, mode) = (&self.context.modes, &self.session.mode);
-        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
-        // Unrecorded tighter modes are in force too, and grants may be wider in the target mode.
-        let now: Vec<Arc<Mode>> =
-            std::iter::once(mode).chain(&self.session.unrecorded_modes).flat_map(&ceilings).collect();
-        compare::allows_more(&ceilings(target), &now)
-            || self.session.grants.may_allow_more(&target.0, &mode.0)
-    }
-
     fn ask_in_band(
         &mut self,
         target: SessionModeId,
         switch: Switch,
         reply: oneshot::Sender<Option<&'static str>>,
     ) {
-        self.switch_requests += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", self.log.turns, self.switch_requests));
+        self.switches.count += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", self.log.turns, self.switches.count));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -184,9 +183,9 @@ impl Actor {
         targets: Vec<SessionModeId>,
         request: SwitchRequest,
     ) {
-        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
-        let from = self.session.mode.clone();
-        self.switches.insert(id, OpenSwitch { from, targets, request, at: Instant::now() });
+        self.approvals.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        let from = self.policy.mode.clone();
+        self.switches.open.insert(id, OpenSwitch { from, targets, request, at: Instant::now() });
     }
 
     /// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
@@ -210,13 +209,13 @@ impl Actor {
     }
 
     pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
-        let Some(open) = self.switches.remove(&number) else { return false };
+        let Some(open) = self.switches.open.remove(&number) else { return false };
         let OpenSwitch { from, targets, request, at } = open;
         let taken = at.elapsed();
-        let chosen = if from == self.session.mode {
+        let chosen = if from == self.policy.mode {
             chosen(answer, &targets)
         } else {
-            Chosen::No(format!("The mode has changed to {} in the meantime.", self.session.mode))
+            Chosen::No(format!("The mode has changed to {} in the meantime.", self.policy.mode))
         };
         match request {
             SwitchRequest::Exit { call, proposal, reply } => {
@@ -235,7 +234,8 @@ impl Actor {
 
     /// Notifies the user if the answer came faster than a person can read the request.
     async fn report_fast(&mut self, from: &SessionModeId, taken: Duration, number: u64) {
-        let has_changed = self.session.mode != *from && !compare::changes_nothing(&self.ceilings().modes);
+        let has_changed =
+            self.policy.mode != *from && !compare::changes_nothing(&self.policy.ceilings().modes);
         if !has_changed || taken >= self.context.exits.reading_time {
             return;
         }
@@ -250,7 +250,7 @@ impl Actor {
     }
 
     pub(super) fn rejected_again(&self) -> Option<&'static str> {
-        (self.switch_rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
+        (self.switches.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
     }
 
     async fn switch_in_band(
@@ -276,7 +276,7 @@ impl Actor {
                 }
             }
             Chosen::Feedback(_) | Chosen::No(_) => {
-                self.switch_rejections += 1;
+                self.switches.rejections += 1;
                 self.note_switch_for_model(format!(
                     "The user did not agree to {requested} mode. The mode stays."
                 ));
@@ -288,12 +288,12 @@ impl Actor {
 
     pub(super) fn close_switches(&mut self) -> Vec<ToolCallId> {
         let mut closed = Vec::new();
-        for (number, open) in std::mem::take(&mut self.switches) {
+        for (number, open) in std::mem::take(&mut self.switches.open) {
             self.log.client.withdraw(number);
             match open.request {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
-                    let message = format!("The mode has changed to {}.", self.session.mode);
+                    let message = format!("The mode has changed to {}.", self.policy.mode);
                     let _ = reply.send(Proposed::NotSwitched { message, ends_turn: None });
                 }
                 SwitchRequest::InBand { reply, .. } => {
@@ -305,7 +305,7 @@ impl Actor {
     }
 
     async fn note_switch(&mut self, to: &str, analysis: &str, outcome: &'static str) {
-        let from = self.session.mode.clone();
+        let from = self.policy.mode.clone();
         self.note_switched(&from, to, analysis, outcome).await;
     }
 
@@ -318,7 +318,7 @@ impl Actor {
         self.log.record(SessionEvent::Switch { switch }, None).await;
         if let Some(text) = notice {
             // Unique: each request has one reply, with at most one applied block.
-            let (turns, requests) = (self.log.turns, self.session.requests);
+            let (turns, requests) = (self.log.turns, self.requests.count);
             let message_id = MessageId::new(format!("msg_{turns}_s{requests}"));
             self.log.record_notice(message_id, text).await;
         }
@@ -326,7 +326,7 @@ impl Actor {
 
     /// Each request repeats the note until the turn that sends it ends.
     fn note_switch_for_model(&mut self, text: String) {
-        self.session.pending_switch_notes.push((text, false));
+        self.requests.switch_notes.push((text, false));
     }
 }
 

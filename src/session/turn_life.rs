@@ -1,8 +1,10 @@
 //! Starts a session's turns, handles their messages and ends them.
 
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::actor::{Actor, RunningTurn};
 use super::authorize::DenialCount;
@@ -18,10 +20,23 @@ use crate::conversation::acp_updates;
 use crate::error::AgentError;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError};
-use crate::tool::chat_question;
+use crate::tool::chat_question::{self, ChatQuestion};
+use crate::workspace::ContentHash;
 
 /// Capacity of a turn's channel to the actor. Small, so that a slow client slows the turn down.
 const FROM_TURN: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Turns {
+    pub(super) running: Option<RunningTurn>,
+    pub(super) queue: VecDeque<Prompt>,
+    /// Completes once the last answer is on its way; the next prompt waits for it.
+    pub(super) awaiting_ack: Option<oneshot::Receiver<()>>,
+    /// Content of files that the model last saw.
+    pub(super) seen: HashMap<PathBuf, ContentHash>,
+    /// Questions that the user may answer by number.
+    pub(super) chat_questions: Vec<ChatQuestion>,
+}
 
 impl Actor {
     pub(super) async fn begin_turn(&mut self, prompt: Prompt) {
@@ -29,12 +44,11 @@ impl Actor {
         let Prompt { content, compacts, typed, cancel, reply } = prompt;
         self.log.turns += 1;
         let turn = self.log.turns;
-        self.denials = DenialCount::default();
-        self.switch_rejections = 0;
+        self.approvals.denials = DenialCount::default();
+        self.switches.rejections = 0;
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
-        let external_agent =
-            self.session.agent.external_agent.is_some().then(|| self.session.agent.id.clone());
+        let external_agent = self.policy.agent.external_agent.is_some().then(|| self.policy.agent.id.clone());
         self.deliver_notes();
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
         self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
@@ -44,7 +58,7 @@ impl Actor {
         if external_agent.is_none() {
             self.freeze_system_prompt().await;
         }
-        for (number, text) in std::mem::take(&mut self.session.pending_user_notices).into_iter().enumerate() {
+        for (number, text) in std::mem::take(&mut self.notes.for_user).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
             self.log.record_notice(message_id, text).await;
         }
@@ -60,7 +74,7 @@ impl Actor {
             prompt: to_it,
             model: Arc::clone(&self.context.model),
             tools: self.context.tools.clone(),
-            workspace: self.session.workspace.clone(),
+            workspace: self.workspace.clone(),
             parallel: self.context.parallel,
             live: self.context.live,
             server_timeout: self.context.server_timeout.unwrap_or_default(),
@@ -68,18 +82,18 @@ impl Actor {
             client: self.log.client.clone(),
             client_io: self.client_io.clone(),
             actor: to_actor,
-            changes: self.changes.0.clone(),
+            changes: self.checkpoints.changes.0.clone(),
             intents: self.intents(),
-            snapshot: self.snapshot.clone(),
+            snapshot: self.checkpoints.snapshot.clone(),
         };
         let task = tokio::spawn(turn::run(running));
         let command = compacts.then(|| CommandEnd { answer: compact::notice_id(turn), has_failed: false });
-        self.turn = Some(RunningTurn { messages, cancel, task, reply, command });
+        self.turns.running = Some(RunningTurn { messages, cancel, task, reply, command });
     }
 
     /// Replaces numbers that answer questions in the chat by the answers' text.
     fn resolve_chat_answer(&mut self, mut prompt: Prompt) -> Prompt {
-        let questions = std::mem::take(&mut self.session.questions);
+        let questions = std::mem::take(&mut self.turns.chat_questions);
         let [ContentBlock::Text(text)] = prompt.content.as_slice() else { return prompt };
         if let Some(answer) = chat_question::answer(&questions, &text.text) {
             let typed = std::mem::replace(&mut prompt.content, vec![answer.into()]);
@@ -102,8 +116,8 @@ impl Actor {
                 self.log.send(acp_updates::progress(id, &content), send_permit);
             }
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
-                self.session.questions.extend(questions);
-                self.session.seen.extend(seen);
+                self.turns.chat_questions.extend(questions);
+                self.turns.seen.extend(seen);
                 if let Some(job) = job {
                     self.add_job(job);
                 }
@@ -145,7 +159,7 @@ impl Actor {
     }
 
     pub(super) async fn turn_over(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
+        let Some(turn) = self.turns.running.take() else { return };
         self.close_questions(|_| true);
         self.close_switches();
         let outcome = turn.task.await.unwrap_or_else(|error| {
@@ -180,12 +194,12 @@ impl Actor {
         if let Ok(reason) = outcome {
             self.log.record(SessionEvent::Stop { reason }, None).await;
         }
-        self.session.forget_transition_after(self.log.turns);
-        self.session.pending_switch_notes.retain(|(_, is_sent)| !is_sent);
+        self.requests.forget_transition_after(self.log.turns);
+        self.requests.switch_notes.retain(|(_, is_sent)| !is_sent);
         self.deliver_notes();
         self.log.save().await;
         self.reply(turn.reply, outcome, turn.command);
-        if self.awaiting_ack.is_none() {
+        if self.turns.awaiting_ack.is_none() {
             self.start_next().await;
         }
     }

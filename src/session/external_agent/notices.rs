@@ -7,16 +7,14 @@ use tokio::sync::oneshot;
 use super::run::RunEvent;
 use crate::acp::{MessageId, SessionConfigOption, SessionUpdate};
 use crate::external_agent::ExternalAgent;
-use crate::permission::Ceilings;
 use crate::session::actor::Actor;
-use crate::session::capability::{self, Requirement};
 use crate::session::subagent_relay::Report;
 
 impl Actor {
     /// Explains why changes fail, which the agent itself may not do.
     pub(in crate::session) async fn announce_sandbox(&mut self) {
-        let (agent, mode) = (&self.session.agent.id, &self.session.mode);
-        let when = if self.is_mode_unrestricted() {
+        let (agent, mode) = (&self.policy.agent.id, &self.policy.mode);
+        let when = if self.policy.is_mode_unrestricted() {
             "in every mode of this session"
         } else {
             &format!("in {mode} mode")
@@ -25,33 +23,27 @@ impl Actor {
         self.record_external_agent_notice(text).await;
     }
 
-    /// True if the session's own mode requires no sandbox.
-    pub(in crate::session) fn is_mode_unrestricted(&self) -> bool {
-        let modes = self.context.modes.ceilings(&self.session.mode.0).unwrap_or_default();
-        capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
-    }
-
     pub(in crate::session) async fn report_unknown_mode(&mut self, agent: &ExternalAgent) {
         let Some(definition) = self.external_agent_definition() else { return };
         let modes = &definition.modes;
         let requested = if self.is_external_agent_sandboxed() { &modes.read_only } else { &modes.full };
         if let Some(missing) = requested.as_deref().and_then(|id| agent.missing_mode(id)) {
-            let text = format!("The agent {} has no {missing}.\n\n", self.session.agent.id);
+            let text = format!("The agent {} has no {missing}.\n\n", self.policy.agent.id);
             self.notify_about_external_agent(text).await;
         }
     }
 
     async fn notify_about_external_agent(&mut self, text: String) {
-        if self.turn.is_some() {
+        if self.turns.running.is_some() {
             self.record_external_agent_notice(text).await;
-        } else if !self.session.pending_user_notices.contains(&text) {
-            self.session.pending_user_notices.push(text);
+        } else if !self.notes.for_user.contains(&text) {
+            self.notes.for_user.push(text);
         }
     }
 
     pub(in crate::session) async fn record_external_agent_notice(&mut self, text: String) {
-        self.session.server_notices += 1;
-        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.session.server_notices));
+        self.notes.recorded += 1;
+        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.notes.recorded));
         self.log.record_notice(message_id, text).await;
     }
 

@@ -35,7 +35,7 @@ pub(in crate::session) struct OpenRequest {
 impl Actor {
     /// Withdraws permission requests that are now denied. Returns their calls.
     pub(in crate::session) fn close_external_agent_requests(&mut self) -> Vec<ToolCallId> {
-        let ceilings = self.call_ceilings();
+        let ceilings = self.policy.call_ceilings();
         let is_refused = |open_request: &OpenRequest| {
             open_request
                 .call
@@ -66,7 +66,7 @@ impl Actor {
             ClientRequest::RequestPermission(request) => self.decide_permission_request(request).await,
             ClientRequest::WriteTextFile(write)
                 if self.is_external_agent_sandboxed()
-                    || capability::requirement(&self.call_ceilings()) != Requirement::Unrestricted =>
+                    || capability::requirement(&self.policy.call_ceilings()) != Requirement::Unrestricted =>
             {
                 let what = format!("write {}", write.path.display());
                 Some(Err(ClientError::Refused(self.refuse_external_agent(&what, None).await)))
@@ -129,7 +129,7 @@ impl Actor {
         let selected = |id: &crate::acp::PermissionOptionId| {
             select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
         };
-        match capability::decide(&self.call_ceilings(), kind) {
+        match capability::decide(&self.policy.call_ceilings(), kind) {
             Decision::Ask => None,
             // Only the user may choose a lasting option.
             Decision::Allow => option(PermissionOptionKind::AllowOnce).map(|it| selected(&it.option_id)),
@@ -146,10 +146,10 @@ impl Actor {
     }
 
     async fn refuse_external_agent(&mut self, what: &str, call: Option<ToolCallId>) -> String {
-        let who = if self.is_mode_unrestricted() {
+        let who = if self.policy.is_mode_unrestricted() {
             "another limit of this session".to_owned()
         } else {
-            format!("{} mode", self.session.mode)
+            format!("{} mode", self.policy.mode)
         };
         let message = format!("Refused by Modegate: {who} allows no changes ({what}).");
         let denial = Denial { rule: RULE, message: message.clone() };

@@ -16,14 +16,14 @@ const STAY: &str = "stay";
 
 impl Actor {
     pub(in crate::session) fn ask_to_restart(&mut self, start: u64) {
-        let Some(turn) = &self.turn else { return };
+        let Some(turn) = &self.turns.running else { return };
         let cancel = turn.cancel.clone();
         let void = CancellationToken::new();
         self.external_agent.restart_question = void.clone();
         let text = format!(
             "The agent {} is sandboxed, and {} mode does not require that. To run without the sandbox, the agent must \
              restart and then loses this conversation.",
-            self.session.agent.id, self.session.mode
+            self.policy.agent.id, self.policy.mode
         );
         let fields = ToolCallUpdateFields::new()
             .title("Restart the agent without the sandbox?".to_owned())

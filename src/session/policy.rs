@@ -1,0 +1,246 @@
+//! What limits a session: its mode, its agent, its ancestors, and the answers that it remembers.
+//!
+//! The same ceilings decide which tools are offered, which calls may run, and which calls must end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::ancestry::{Ancestry, Parent};
+use super::capability::Requirement;
+use super::ceilings::add;
+use super::{SessionContext, capability, servers, valid_modes};
+use crate::acp::SessionModeId;
+use crate::agents::AgentSpec;
+use crate::error::AgentError;
+use crate::ids;
+use crate::mode::{DEFAULT, Mode, UnknownMode};
+use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
+use crate::store::entry::Consent;
+use crate::tool::session_action;
+
+pub(super) struct Policy {
+    pub(super) context: Arc<SessionContext>,
+    pub(super) mode: SessionModeId,
+    /// Mode before the last change.
+    pub(super) previous: Option<SessionModeId>,
+    /// Tighter modes whose change could not be recorded. They stay ceilings until a change is recorded.
+    pub(super) unrecorded_modes: Vec<SessionModeId>,
+    pub(super) agent: Arc<AgentSpec>,
+    pub(super) ancestry: Ancestry,
+    pub(super) grants: Grants,
+    /// Ceilings at the start of the reply. Its calls, and the agents that they start, never exceed them.
+    reply: Option<ReplyCeilings>,
+    /// Ceilings of the session's own modes, for its sub-agents.
+    own_ceilings: watch::Sender<Arc<Ceilings>>,
+}
+
+struct ReplyCeilings {
+    mode: SessionModeId,
+    calls: Ceilings,
+    /// Ceilings for agents that the reply starts, for their whole life. They exclude the limits of this
+    /// session's own agent (D49).
+    started: Arc<Ceilings>,
+}
+
+impl Policy {
+    pub(super) fn new(
+        context: Arc<SessionContext>,
+        mode: SessionModeId,
+        unrecorded_modes: Vec<SessionModeId>,
+        agent: Arc<AgentSpec>,
+        ancestry: Ancestry,
+    ) -> Self {
+        let ceilings = context.ceilings(std::iter::once(&mode).chain(&unrecorded_modes));
+        let (own_ceilings, _) = watch::channel(Arc::new(ceilings));
+        let (previous, grants, reply) = (None, Grants::default(), None);
+        Self { context, mode, previous, unrecorded_modes, agent, ancestry, grants, reply, own_ceilings }
+    }
+
+    fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
+        std::iter::once(&self.mode).chain(&self.unrecorded_modes)
+    }
+
+    /// Makes sub-agents decide under the new ceilings from now on.
+    pub(super) fn publish_ceilings(&self) {
+        self.own_ceilings.send_replace(Arc::new(self.context.ceilings(self.modes())));
+    }
+
+    /// Returns the ancestry of an agent that the current reply starts.
+    pub(super) fn ancestry_below(&self, parent: Parent) -> Ancestry {
+        let reply = self.reply.as_ref().map(|reply| Arc::clone(&reply.started));
+        self.ancestry.below(self.own_ceilings.subscribe(), reply, parent)
+    }
+
+    pub(super) fn begin_reply(&mut self) {
+        let mut started = self.context.ceilings(self.modes());
+        self.ancestry.add_to(&mut started);
+        self.reply = Some(ReplyCeilings {
+            mode: self.mode.clone(),
+            calls: self.ceilings(),
+            started: Arc::new(started),
+        });
+    }
+
+    /// Returns the mode at the start of the reply if it allows no more than the current one, else the current
+    /// one.
+    pub(super) fn mode_for_started(&self) -> SessionModeId {
+        let now = &self.mode;
+        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let then = self.reply.as_ref().map(|reply| &reply.mode);
+        let tighter = then.filter(|then| !compare::allows_more(&ceilings(then), &ceilings(now)));
+        tighter.unwrap_or(now).clone()
+    }
+
+    pub(super) fn ceilings(&self) -> Ceilings {
+        self.ceilings_in(self.modes())
+    }
+
+    pub(super) fn ceilings_in<'a>(&self, modes: impl Iterator<Item = &'a SessionModeId>) -> Ceilings {
+        let mut ceilings = self.context.ceilings(modes);
+        if !ceilings.modes.is_empty() {
+            ceilings.modes.extend(self.agent.limits.iter().cloned());
+        }
+        self.ancestry.add_to(&mut ceilings);
+        ceilings
+    }
+
+    /// Returns the ceilings for a call. A loosened mode takes effect with the next reply.
+    pub(super) fn call_ceilings(&self) -> Ceilings {
+        let mut ceilings = self.ceilings();
+        if let Some(reply) = &self.reply {
+            add(&mut ceilings, &reply.calls);
+        }
+        ceilings
+    }
+
+    /// Returns the hash and the text of a mode. The store keeps both.
+    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
+        let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
+        (ids::hash(&text), text)
+    }
+
+    /// Returns hash and text of all ceilings of a call, so that an audit can repeat the decision
+    /// ([`crate::audit`]).
+    pub(super) fn text_of_call(&self) -> (String, String) {
+        let Ceilings { modes, rules } = self.call_ceilings();
+        let mut documents: Vec<String> = Vec::new();
+        for document in
+            modes.iter().map(|mode| mode.to_yaml()).chain(rules.iter().map(|rules| rules.to_yaml()))
+        {
+            if !documents.contains(&document) {
+                documents.push(document);
+            }
+        }
+        let text = documents.join("---\n");
+        (ids::hash(&text), text)
+    }
+
+    pub(super) fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
+        let modes = &self.context.modes;
+        capability::unsupported(requested, &self.context.unsupported_modes, modes)
+            .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
+    }
+
+    pub(super) fn is_tighter(&self, old: &str, new: &str) -> bool {
+        let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
+        let (old, new) = (ceilings(old), ceilings(new));
+        let strictness = |modes: &[Arc<Mode>], facts: &CallFacts| {
+            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.context.rules)] };
+            match permission::decide(&ceilings, &Grants::default(), facts) {
+                Verdict::Allow => 0,
+                Verdict::Ask(_) => 1,
+                Verdict::Deny(_) => 2,
+            }
+        };
+        if compare::allows_more(&old, &new) {
+            return true;
+        }
+        self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
+            let facts = tool.spec().facts();
+            strictness(&new, &facts) > strictness(&old, &facts)
+        })
+    }
+
+    pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
+        let (modes, mode) = (&self.context.modes, &self.mode);
+        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
+        // Unrecorded tighter modes are in force too, and grants may be wider in the target mode.
+        let now: Vec<Arc<Mode>> =
+            std::iter::once(mode).chain(&self.unrecorded_modes).flat_map(&ceilings).collect();
+        compare::allows_more(&ceilings(target), &now) || self.grants.may_allow_more(&target.0, &mode.0)
+    }
+
+    /// Returns the choices: the previous mode, the model's proposal, the mode's `exits_to`, the default.
+    pub(super) fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
+        let modes = &self.context.modes;
+        let own = modes.resolve(&self.mode.0).ok();
+        let previous = self.previous.as_ref().map(|mode| mode.0.to_string());
+        let named = own.and_then(|mode| mode.exits_to.clone());
+        let all = [previous, requested.map(str::to_owned), named, Some(DEFAULT.to_owned())];
+        let mut targets: Vec<SessionModeId> = Vec::new();
+        for id in all.into_iter().flatten() {
+            let Ok(mode) = modes.resolve(&id) else { continue };
+            if mode.mode_id() != self.mode && !targets.contains(&mode.mode_id()) {
+                targets.push(mode.mode_id());
+            }
+        }
+        targets
+    }
+
+    pub(super) fn decide(&self, facts: &CallFacts) -> Verdict {
+        permission::decide(&self.call_ceilings(), &self.grants, facts)
+    }
+
+    pub(super) fn without_asking(&self, facts: &CallFacts) -> Consent {
+        match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
+            Verdict::Ask(_) => Consent::Remembered,
+            Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
+        }
+    }
+
+    /// Replaces an agent's name by its id, because rules match ids.
+    pub(super) fn name_agent(&self, facts: &mut CallFacts) {
+        if facts.effect != Effect::Delegate || facts.tool == session_action::RUN {
+            return;
+        }
+        let named = facts.mentions.first().and_then(|name| name.to_str());
+        let agent = named.map_or(Ok(&self.agent), |name| self.context.agents.resolve(name));
+        // An unknown agent never starts.
+        if let Ok(agent) = agent {
+            facts.mentions = vec![PathBuf::from(&agent.id)];
+        }
+    }
+
+    /// Returns an error if the agent cannot be sandboxed under the current ceilings. Runs before anything
+    /// starts (D47, D48).
+    pub(super) fn check_external_agent(&self, agent: &AgentSpec) -> Result<(), String> {
+        let Some(external_agent) = &agent.external_agent else { return Ok(()) };
+        let mut ceilings = self.call_ceilings();
+        ceilings.modes.extend(agent.limits.iter().cloned());
+        match capability::is_sandboxed(&ceilings, self.context.can_sandbox(external_agent)) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "unsupported_mode: {} uses its own tools and cannot be sandboxed for {} mode. It was not started.",
+                agent.id,
+                self.mode_for_started()
+            )),
+        }
+    }
+
+    /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
+    /// the worst effect.
+    pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
+        let mut facts = servers::now(&self.context.tools, facts);
+        self.name_agent(&mut facts);
+        facts
+    }
+
+    /// True if the session's own mode requires no sandbox.
+    pub(super) fn is_mode_unrestricted(&self) -> bool {
+        let modes = self.context.modes.ceilings(&self.mode.0).unwrap_or_default();
+        capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
+    }
+}
