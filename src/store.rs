@@ -5,7 +5,7 @@
 //! retried with the next batch, and waiting callers get the error. Reads run on the same thread, after the
 //! rows posted before them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -28,9 +28,11 @@ pub mod log;
 pub mod memories;
 pub mod mode_table;
 mod owner;
+mod queries;
 mod row;
 mod schema;
 pub mod sessions;
+mod sql;
 mod writer;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +56,24 @@ pub enum Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the session store cannot be used: {0}")]
 pub struct StoreError(String);
+
+impl StoreError {
+    fn closed() -> Self {
+        Self("it is closed".into())
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<schema::OpenError> for StoreError {
+    fn from(error: schema::OpenError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 enum Command {
     Post(Vec<Row>),
@@ -80,34 +100,38 @@ pub struct Store {
 impl Store {
     /// Starts the writer thread, which opens the file. If this fails, the data stays in memory.
     pub fn open(location: Location, sync: Sync) -> std::io::Result<Self> {
-        let (commands, queue) = mpsc::unbounded_channel();
+        let is_memory = location == Location::Memory;
         let substituted: Arc<OnceLock<String>> = Arc::default();
-        let (why, is_memory) = (Arc::clone(&substituted), location == Location::Memory);
-        let writer = move || writer::write(writer::open_or_memory(&location, sync, &why), queue);
-        thread::Builder::new().name("store".into()).spawn(writer)?;
-        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted })
+        let why = Arc::clone(&substituted);
+        Self::start(is_memory, substituted, move || writer::open_or_memory(&location, sync, &why))
     }
 
     /// Returns an error instead of the in-memory fallback of [`Self::open`].
     pub fn open_now(location: &Location) -> Result<Self, StoreError> {
-        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
-        let database = writer::open(location, Sync::Normal).map_err(|error| failed(&error))?;
+        let database = writer::open(location, Sync::Normal)?;
+        let started = Self::start(*location == Location::Memory, Arc::default(), || Some(database));
+        started.map_err(|error| StoreError(error.to_string()))
+    }
+
+    fn start(
+        is_memory: bool,
+        substituted: Arc<OnceLock<String>>,
+        open: impl FnOnce() -> Option<writer::Database> + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
-        let writer = move || writer::write(Some(database), queue);
-        thread::Builder::new().name("store".into()).spawn(writer).map_err(|error| failed(&error))?;
-        let is_memory = *location == Location::Memory;
-        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted: Arc::default() })
+        thread::Builder::new().name("store".into()).spawn(|| writer::write(open(), queue))?;
+        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted })
     }
 
     /// Returns an error if a file can neither be used nor created.
-    pub fn check(path: &std::path::Path) -> Result<(), StoreError> {
-        schema::open_file(path, Sync::Normal).map(drop).map_err(|error| StoreError(error.to_string()))
+    pub fn check(path: &Path) -> Result<(), StoreError> {
+        Ok(schema::open_file(path, Sync::Normal).map(drop)?)
     }
 
     /// Returns an error if an existing file is no store, cannot be written, or needs a newer Modegate. Unlike
     /// [`Self::check`], changes nothing.
-    pub fn inspect(path: &std::path::Path) -> Result<(), StoreError> {
-        schema::inspect(path).map_err(|error| StoreError(error.to_string()))
+    pub fn inspect(path: &Path) -> Result<(), StoreError> {
+        Ok(schema::inspect(path)?)
     }
 
     /// Posts a row, which is durable after the next [`Self::flush`].
@@ -120,9 +144,32 @@ impl Store {
         self.send(Command::Post(rows));
     }
 
+    /// Waits until the row is durable. Blocks, so it must not run on the runtime's threads.
+    ///
+    /// # Errors
+    /// Returns an error if the row is not durable yet; a retry may still write it.
+    pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
+        self.post(row);
+        let Answer { outcome, waiting: _waiting } = self.ask(Command::Flush);
+        outcome.blocking_recv().unwrap_or_else(|_| Err(StoreError::closed()))
+    }
+
     /// Waits until the change is durable. Returns an error if it is not recorded.
     pub async fn record_mode_change(&self, change: ModeChange) -> Result<(), StoreError> {
-        self.wait(|done| Command::ModeChange(Box::new(change), done)).await
+        self.ask(|done| Command::ModeChange(Box::new(change), done)).wait().await
+    }
+
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        self.ask(Command::Flush).wait().await
+    }
+
+    /// Sends to `done` once all rows posted before are durable or have failed.
+    pub fn flush_then(&self, done: oneshot::Sender<()>) {
+        let answer = self.ask(Command::Flush);
+        tokio::spawn(async move {
+            let _ = answer.wait().await;
+            let _ = done.send(());
+        });
     }
 
     async fn work<T: Send + 'static>(
@@ -144,63 +191,22 @@ impl Store {
         command: impl FnOnce(Work) -> Command,
         work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (done, outcome) = oneshot::channel();
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.send(command(Box::new(move |database| {
-            let outcome = database.and_then(|(connection, owner)| {
-                work(connection, owner).map_err(|error| StoreError(error.to_string()))
-            });
-            let _ = done.send(outcome);
-        })));
-        let outcome = outcome.await;
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let ended = |_| StoreError("it is closed".into());
-        outcome
-            .map_err(ended)?
-            .inspect_err(|error| tracing::error!(%error, "the session store cannot be used"))
-    }
-
-    /// Waits until the row is durable. Blocks, so it must not run on the runtime's threads.
-    ///
-    /// # Errors
-    /// Returns an error if the row is not durable yet; a retry may still write it.
-    pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
-        let (done, outcome) = oneshot::channel();
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.post(row);
-        self.send(Command::Flush(done));
-        let outcome = outcome.blocking_recv();
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        outcome.unwrap_or_else(|_| Err(StoreError("it is closed".into())))
-    }
-
-    pub async fn flush(&self) -> Result<(), StoreError> {
-        self.wait(Command::Flush).await
-    }
-
-    /// Sends to `done` once all rows posted before are durable or have failed.
-    pub fn flush_then(&self, done: oneshot::Sender<()>) {
-        let (committed, outcome) = oneshot::channel();
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.send(Command::Flush(committed));
-        let waiting = Arc::clone(&self.waiting);
-        tokio::spawn(async move {
-            let _ = outcome.await;
-            waiting.fetch_sub(1, Ordering::AcqRel);
-            let _ = done.send(());
+        let answer = self.ask(|done| {
+            command(Box::new(move |database| {
+                let outcome = database.and_then(|(connection, owner)| Ok(work(connection, owner)?));
+                let _ = done.send(outcome);
+            }))
         });
+        let outcome = answer.wait().await;
+        outcome.inspect_err(|error| tracing::error!(%error, "the session store cannot be used"))
     }
 
-    async fn wait(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<(), StoreError>>) -> Command,
-    ) -> Result<(), StoreError> {
+    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command) -> Answer<T> {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
+        let waiting = Waiting(Arc::clone(&self.waiting));
         self.send(command(done));
-        let outcome = outcome.await;
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        outcome.unwrap_or_else(|_| Err(StoreError("it is closed".into())))
+        Answer { outcome, waiting }
     }
 
     /// True if the data is lost with this process. Known after the first wait.
@@ -225,6 +231,27 @@ impl Store {
     fn send(&self, command: Command) {
         // If it is closed, waiting callers get an error.
         let _ = self.commands.send(command);
+    }
+}
+
+struct Answer<T> {
+    outcome: oneshot::Receiver<Result<T, StoreError>>,
+    waiting: Waiting,
+}
+
+impl<T> Answer<T> {
+    async fn wait(self) -> Result<T, StoreError> {
+        let Self { outcome, waiting: _waiting } = self;
+        outcome.await.unwrap_or_else(|_| Err(StoreError::closed()))
+    }
+}
+
+/// Counts one waiting caller.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Store, StoreError};
+use super::sql;
 use crate::acp::SessionId;
 use crate::workspace::{Changed, Changes, FileState};
 
@@ -29,43 +29,29 @@ pub enum Found {
     },
 }
 
-impl Store {
-    /// Returns the changes of `turn`, or of the last turn with changes that were not undone.
-    pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
-            let asked = turn.map(u64::cast_signed);
-            let found: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
-            if let Some(turn) = found {
-                return Ok(Found::Checkpoint(read(connection, &id, turn)?));
-            }
-            let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
-            let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
-            let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn = \
-                       coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) ORDER BY rowid";
-            let mut statement = connection.prepare(sql)?;
-            let rows = statement.query_map(params![&*id.0, asked], |row| row.get(0))?;
-            Ok(Found::Nothing { was_undone, uncovered: rows.collect::<Result<_, _>>()? })
-        })
-        .await
+pub(super) fn find(connection: &Connection, id: &SessionId, turn: Option<u64>) -> rusqlite::Result<Found> {
+    let asked = turn.map(u64::cast_signed);
+    let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
+    let found: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+    if let Some(turn) = found {
+        return Ok(Found::Checkpoint(read(connection, id, turn)?));
     }
+    let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
+    let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+    let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn = \
+               coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) ORDER BY rowid";
+    let uncovered = sql::rows(connection, sql, params![&*id.0, asked], |row| row.get(0))?;
+    Ok(Found::Nothing { was_undone, uncovered })
+}
 
-    pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql =
-                "UPDATE changes SET undone_at = ?3 WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL";
-            connection.execute(sql, params![&*id.0, turn.cast_signed(), at]).map(drop)
-        })
-        .await
-    }
-
-    /// Returns this process's folder beside the store, or `None` if the store is in memory. The next process
-    /// deletes the folder of a killed one.
-    pub async fn private_folder(&self) -> Option<PathBuf> {
-        self.work(|_, owner| Ok(owner.files())).await.ok().flatten()
-    }
+pub(super) fn mark_undone(
+    connection: &Connection,
+    id: &SessionId,
+    turn: u64,
+    at: i64,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE changes SET undone_at = ?3 WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL";
+    sql::execute(connection, sql, params![&*id.0, turn.cast_signed(), at])
 }
 
 pub(super) fn insert(
@@ -78,11 +64,10 @@ pub(super) fn insert(
     insert_contents(connection, &changes.contents)?;
     if let Some(token) = &changes.concludes {
         let sql = "DELETE FROM intents WHERE session_id = ?1 AND token = ?2";
-        connection.prepare_cached(sql)?.execute(params![&*id.0, token])?;
+        sql::execute(connection, sql, params![&*id.0, token])?;
     }
     let sql = "INSERT INTO changes (session_id, turn, path, before, after, content, compared) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let mut change = connection.prepare_cached(sql)?;
     let mut uncovered = changes.uncovered.clone();
     for Changed { path, before, after, compared } in &changes.changed {
         let Some(path) = path.to_str() else {
@@ -93,20 +78,13 @@ pub(super) fn insert(
             FileState::File { hash, .. } => Some(hash),
             FileState::Absent | FileState::Link { .. } | FileState::Folder { .. } => None,
         };
-        change.execute(params![
-            &*id.0,
-            turn,
-            path,
-            write_file_state(before).to_string(),
-            write_file_state(after).to_string(),
-            content,
-            compared
-        ])?;
+        let (before, after) = (write_file_state(before), write_file_state(after));
+        let values = params![&*id.0, turn, path, before, after, content, compared];
+        sql::execute(connection, sql, values)?;
     }
     let sql = "INSERT OR IGNORE INTO uncovered (session_id, turn, text) VALUES (?1, ?2, ?3)";
-    let mut sentence = connection.prepare_cached(sql)?;
     for text in uncovered {
-        sentence.execute(params![&*id.0, turn, text])?;
+        sql::execute(connection, sql, params![&*id.0, turn, text])?;
     }
     Ok(())
 }
@@ -116,9 +94,8 @@ pub(super) fn insert_contents(
     contents: &[(String, Vec<u8>)],
 ) -> rusqlite::Result<()> {
     let sql = "INSERT OR IGNORE INTO contents (hash, content) VALUES (?1, ?2)";
-    let mut statement = connection.prepare_cached(sql)?;
     for (hash, content) in contents {
-        statement.execute(params![hash, content])?;
+        sql::execute(connection, sql, params![hash, content])?;
     }
     Ok(())
 }
@@ -131,36 +108,35 @@ pub(super) fn content(connection: &Connection, hash: &str) -> rusqlite::Result<O
 fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<Checkpoint> {
     let sql = "SELECT path, before, after, compared FROM changes \
                WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
-    let mut statement = connection.prepare(sql)?;
-    let rows = statement.query_map(params![&*id.0, turn], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get(3)?))
+    let changed = sql::rows(connection, sql, params![&*id.0, turn], |row| {
+        Ok(Changed {
+            path: row.get::<_, String>(0)?.into(),
+            before: read_file_state(&row.get::<_, String>(1)?)?,
+            after: read_file_state(&row.get::<_, String>(2)?)?,
+            compared: row.get(3)?,
+        })
     })?;
-    let mut changed = Vec::new();
     let mut contents = HashMap::new();
-    for row in rows {
-        let (path, before, after, compared) = row?;
-        let (before, after) = (read_file_state(&before)?, read_file_state(&after)?);
-        if let FileState::File { hash, .. } = &before
+    for Changed { before, .. } in &changed {
+        if let FileState::File { hash, .. } = before
             && !contents.contains_key(hash)
         {
             contents.extend(content(connection, hash)?.map(|content| (hash.clone(), content)));
         }
-        changed.push(Changed { path: path.into(), before, after, compared });
     }
     let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 ORDER BY turn, rowid";
-    let mut statement = connection.prepare(sql)?;
-    let uncovered =
-        statement.query_map(params![&*id.0, turn], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let uncovered = sql::rows(connection, sql, params![&*id.0, turn], |row| row.get(0))?;
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
 }
 
-pub(super) fn write_file_state(state: &FileState) -> Value {
-    match state {
+pub(super) fn write_file_state(state: &FileState) -> String {
+    let state = match state {
         FileState::Absent => json!({ "kind": "absent" }),
         FileState::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
         FileState::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
         FileState::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
-    }
+    };
+    state.to_string()
 }
 
 pub(super) fn read_file_state(text: &str) -> rusqlite::Result<FileState> {

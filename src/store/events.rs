@@ -1,8 +1,8 @@
 //! Reads the stored events of a session. An event that cannot be decoded becomes a notice.
 
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
-use super::{Store, StoreError, body};
+use super::{body, sql};
 use crate::acp::{MessageId, SessionId};
 use crate::event::SessionEvent;
 
@@ -16,32 +16,24 @@ pub struct StoredEvent {
     pub at: i64,
 }
 
-impl Store {
-    pub async fn events(
-        &self,
-        id: &SessionId,
-        from: u64,
-        limit: usize,
-    ) -> Result<Vec<StoredEvent>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql = "SELECT seq, turn, kind, body, at FROM events WHERE session_id = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
-            let mut statement = connection.prepare_cached(sql)?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![&*id.0, from.cast_signed(), limit], |row| {
-                let seq = row.get::<_, i64>(0)?.cast_unsigned();
-                let (kind, body): (String, String) = (row.get(2)?, row.get(3)?);
-                Ok(StoredEvent {
-                    seq,
-                    turn: row.get::<_, i64>(1)?.cast_unsigned(),
-                    event: body::read(&kind, &body).unwrap_or_else(|error| unreadable(seq, &error)),
-                    at: row.get(4)?,
-                })
-            })?;
-            rows.collect()
+pub(super) fn list(
+    connection: &Connection,
+    id: &SessionId,
+    from: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<StoredEvent>> {
+    let sql = "SELECT seq, turn, kind, body, at FROM events WHERE session_id = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    sql::rows(connection, sql, params![&*id.0, from.cast_signed(), limit], |row| {
+        let seq = row.get::<_, i64>(0)?.cast_unsigned();
+        let (kind, body): (String, String) = (row.get(2)?, row.get(3)?);
+        Ok(StoredEvent {
+            seq,
+            turn: row.get::<_, i64>(1)?.cast_unsigned(),
+            event: body::read(&kind, &body).unwrap_or_else(|error| unreadable(seq, &error)),
+            at: row.get(4)?,
         })
-        .await
-    }
+    })
 }
 
 pub fn body_of(event: &SessionEvent) -> (&'static str, serde_json::Value) {

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::Value;
 
+use super::owner::Owner;
 use super::sessions::{self, StoredSession};
-use super::{Store, StoreError};
+use super::sql;
 use crate::acp::SessionId;
 use crate::chain::Link;
 use crate::ids::hash;
@@ -35,37 +36,36 @@ pub struct ShownCall {
     pub ran: bool,
 }
 
-impl Store {
-    pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, owner| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-            let Some(session) = sessions::find(&transaction, owner, &id)? else { return Ok(None) };
-            read(&transaction, session).map(Some)
-        })
-        .await
-    }
+pub(super) fn find(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Option<Evidence>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+    let Some(session) = sessions::find(&transaction, owner, id)? else { return Ok(None) };
+    read(&transaction, session).map(Some)
 }
 
 fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evidence> {
     let id = session.id.0.to_string();
-    let sql = "SELECT hash, text FROM mode_texts WHERE hash IN (SELECT coalesce(body ->> '$.under', body ->> '$.text') \
-               FROM chain WHERE session_id = ?1 AND json_valid(body))";
-    let mut statement = connection.prepare(sql)?;
-    let texts =
-        statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    let sql = "SELECT from_mode, to_mode, source FROM mode_changes WHERE session_id = ?1 ORDER BY id";
-    let mut statement = connection.prepare(sql)?;
-    let changes = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let mode_changes = changes.collect::<Result<_, _>>()?;
-    let sql = "SELECT tool_call_id, rule FROM denials WHERE session_id = ?1 ORDER BY id";
-    let mut statement = connection.prepare(sql)?;
-    let denials = statement.query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let denials = denials.collect::<Result<_, _>>()?;
-    let (links, calls) = (sessions::links(connection, &session.id)?, calls(connection, &id)?);
-    let sql = "SELECT mode FROM sessions WHERE id = ?1";
-    let mode_column = connection.query_row(sql, [&id], |row| row.get(0))?;
-    Ok(Evidence { session, mode_column, links, texts, mode_changes, denials, calls })
+    let texts = "SELECT hash, text FROM mode_texts WHERE hash IN (SELECT coalesce(body ->> '$.under', body ->> '$.text') \
+                 FROM chain WHERE session_id = ?1 AND json_valid(body))";
+    let changes = "SELECT from_mode, to_mode, source FROM mode_changes WHERE session_id = ?1 ORDER BY id";
+    let denials = "SELECT tool_call_id, rule FROM denials WHERE session_id = ?1 ORDER BY id";
+    let mode = "SELECT mode FROM sessions WHERE id = ?1";
+    Ok(Evidence {
+        mode_column: connection.query_row(mode, [&id], |row| row.get(0))?,
+        links: sessions::links(connection, &session.id)?,
+        texts: sql::rows(connection, texts, [&id], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .into_iter()
+            .collect(),
+        mode_changes: sql::rows(connection, changes, [&id], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?,
+        denials: sql::rows(connection, denials, [&id], |row| Ok((row.get(0)?, row.get(1)?)))?,
+        calls: calls(connection, &id)?,
+        session,
+    })
 }
 
 fn calls(connection: &Connection, id: &str) -> rusqlite::Result<Vec<ShownCall>> {

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use super::entry::ScopeRow;
 use super::owner::Owner;
 use super::sessions::StoredGrant;
+use super::sql::execute;
 use super::{ChangeReason, Denial, ModeChange, Row, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
@@ -147,10 +148,6 @@ pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -
         "UPDATE sessions SET mode = ?2, updated_at = ?3 WHERE id = ?1",
         params![&*session.0, &*to.0, at],
     )
-}
-
-fn execute(connection: &Connection, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
-    connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
 fn insert_link(connection: &Connection, session: &str, link: &Link) -> rusqlite::Result<()> {

@@ -6,28 +6,15 @@ use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::checkpoint::{content, insert_contents, read_file_state, write_file_state};
-use super::{Store, StoreError};
+use super::sql;
 use crate::acp::SessionId;
 use crate::workspace::{Changed, FileState, Intent};
 
-impl Store {
-    pub async fn intents(&self, id: &SessionId) -> Result<Vec<(u64, Intent)>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql = "SELECT turn, token, body FROM intents WHERE session_id = ?1 ORDER BY id";
-            let mut statement = connection.prepare(sql)?;
-            let rows = statement.query_map(params![&*id.0], |row| {
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?, row.get::<_, String>(2)?))
-            })?;
-            let mut intents = Vec::new();
-            for row in rows {
-                let (turn, token, body) = row?;
-                intents.push((turn, read(connection, token, &body)?));
-            }
-            Ok(intents)
-        })
-        .await
-    }
+pub(super) fn list(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<(u64, Intent)>> {
+    let sql = "SELECT turn, token, body FROM intents WHERE session_id = ?1 ORDER BY id";
+    sql::rows(connection, sql, [&*id.0], |row| {
+        Ok((row.get::<_, i64>(0)?.cast_unsigned(), read(connection, row.get(1)?, &row.get::<_, String>(2)?)?))
+    })
 }
 
 /// Leaves out paths that are not UTF-8, because they could not be found again.
@@ -40,9 +27,7 @@ pub(super) fn insert(
     insert_contents(connection, &intent.contents)?;
     let change = |Changed { path, before, after, .. }: &Changed| {
         let path = path.to_str()?;
-        Some(
-            json!({ "path": path, "before": write_file_state(before).to_string(), "after": write_file_state(after).to_string() }),
-        )
+        Some(json!({ "path": path, "before": write_file_state(before), "after": write_file_state(after) }))
     };
     let body = json!({
         "changed": intent.changed.iter().filter_map(change).collect::<Vec<_>>(),
@@ -51,8 +36,7 @@ pub(super) fn insert(
         "uncovered": intent.uncovered,
     });
     let sql = "INSERT OR IGNORE INTO intents (session_id, turn, token, body) VALUES (?1, ?2, ?3, ?4)";
-    let mut statement = connection.prepare_cached(sql)?;
-    statement.execute(params![&*id.0, turn.cast_signed(), intent.token, body.to_string()]).map(drop)
+    sql::execute(connection, sql, params![&*id.0, turn.cast_signed(), intent.token, body.to_string()])
 }
 
 fn read(connection: &Connection, token: String, body: &str) -> rusqlite::Result<Intent> {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags};
 
-use super::StoreError;
+use super::{StoreError, sql};
 
 /// `at` is in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,30 +24,25 @@ pub struct LoggedChange {
 }
 
 pub fn mode_changes(path: &Path, session: Option<&str>) -> Result<Vec<LoggedChange>, StoreError> {
-    let read = || -> rusqlite::Result<Vec<LoggedChange>> {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        let mut statement = connection.prepare(
-            "SELECT session_id, turn, from_mode, to_mode, source, actor, analysis, tool_call_id, mode_hash, plan_hash, at \
-             FROM mode_changes WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id",
-        )?;
-        let rows = statement.query_map(params![session], |row| {
-            Ok(LoggedChange {
-                session: row.get(0)?,
-                turn: row.get(1)?,
-                from: row.get(2)?,
-                to: row.get(3)?,
-                source: row.get(4)?,
-                actor: row.get(5)?,
-                analysis: row.get(6)?,
-                call: row.get(7)?,
-                mode_hash: row.get(8)?,
-                plan_hash: row.get(9)?,
-                at: row.get(10)?,
-            })
-        })?;
-        rows.collect()
-    };
-    read().map_err(|error| StoreError(error.to_string()))
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let sql = "SELECT session_id, turn, from_mode, to_mode, source, actor, analysis, tool_call_id, mode_hash, plan_hash, at \
+               FROM mode_changes WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id";
+    let changes = sql::rows(&connection, sql, [session], |row| {
+        Ok(LoggedChange {
+            session: row.get(0)?,
+            turn: row.get(1)?,
+            from: row.get(2)?,
+            to: row.get(3)?,
+            source: row.get(4)?,
+            actor: row.get(5)?,
+            analysis: row.get(6)?,
+            call: row.get(7)?,
+            mode_hash: row.get(8)?,
+            plan_hash: row.get(9)?,
+            at: row.get(10)?,
+        })
+    })?;
+    Ok(changes)
 }
 
 pub fn current_mode(path: &Path, session: &str) -> Result<Option<String>, StoreError> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, sql};
 use crate::ids::{self, Source};
 use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
@@ -53,6 +53,18 @@ impl StoredMemories {
             Ok(done)
         });
         outcome.await?
+    }
+
+    /// As [`Self::change`], and removes the previous text from the write-ahead log.
+    async fn replace(
+        &self,
+        cancel: CancellationToken,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<Result<Memory, MemoryError>> + Send + 'static,
+    ) -> Result<Memory, MemoryError> {
+        let memory = self.change(cancel, work).await?;
+        // A failure is logged.
+        let _ = self.store.work(|connection, _| Ok(sql::overwrite(connection))).await;
+        Ok(memory)
     }
 }
 
@@ -103,21 +115,18 @@ impl Memories for StoredMemories {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
-        let memory = self
-            .change(cancel, move |connection| {
-                let sql = format!(
-                    "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
+        self.replace(cancel, move |connection| {
+            let sql = format!(
+                "UPDATE memories SET text = coalesce(?3, text), updated_at = ?5, \
                      category = CASE WHEN ?4 IS NULL THEN category WHEN ?4 = '' THEN NULL ELSE ?4 END \
                      WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}"
-                );
-                let Change { text, category } = change;
-                let values = params![folder, number(&id), text, category, at];
-                let changed = connection.query_row(&sql, values, read).optional()?;
-                Ok(changed.ok_or(MemoryError::Unknown(id)))
-            })
-            .await?;
-        self.store.overwrite().await;
-        Ok(memory)
+            );
+            let Change { text, category } = change;
+            let values = params![folder, number(&id), text, category, at];
+            let changed = connection.query_row(&sql, values, read).optional()?;
+            Ok(changed.ok_or(MemoryError::Unknown(id)))
+        })
+        .await
     }
 
     async fn delete(
@@ -127,56 +136,29 @@ impl Memories for StoredMemories {
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, id) = (named(folder)?, id.to_owned());
-        let memory = self
-            .change(cancel, move |connection| {
-                let sql =
-                    format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
-                let deleted = connection.query_row(&sql, params![folder, number(&id)], read).optional()?;
-                Ok(deleted.ok_or(MemoryError::Unknown(id)))
-            })
-            .await?;
-        self.store.overwrite().await;
-        Ok(memory)
-    }
-}
-
-impl Store {
-    pub async fn memories(&self, folder: Option<String>) -> Result<Vec<(PathBuf, Memory)>, StoreError> {
-        self.work(move |connection, _| {
-            let sql = format!(
-                "SELECT {COLUMNS}, folder FROM memories WHERE ?1 IS NULL OR folder = ?1 ORDER BY folder, number"
-            );
-            let mut statement = connection.prepare(&sql)?;
-            let rows = statement.query_map([folder], |row| {
-                let folder: String = row.get(5)?;
-                Ok((folder.into(), read(row)?))
-            })?;
-            rows.collect()
+        self.replace(cancel, move |connection| {
+            let sql = format!("DELETE FROM memories WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}");
+            let deleted = connection.query_row(&sql, params![folder, number(&id)], read).optional()?;
+            Ok(deleted.ok_or(MemoryError::Unknown(id)))
         })
         .await
     }
+}
 
-    pub async fn delete_memory(&self, id: &str) -> Result<bool, StoreError> {
-        let number = number(id);
-        let deleted = self
-            .write(move |connection| connection.execute("DELETE FROM memories WHERE number = ?1", [number]));
-        let is_deleted = deleted.await? > 0;
-        self.overwrite().await;
-        Ok(is_deleted)
-    }
+pub(super) fn list(
+    connection: &Connection,
+    folder: Option<String>,
+) -> rusqlite::Result<Vec<(PathBuf, Memory)>> {
+    let sql = format!(
+        "SELECT {COLUMNS}, folder FROM memories WHERE ?1 IS NULL OR folder = ?1 ORDER BY folder, number"
+    );
+    sql::rows(connection, &sql, [folder], |row| Ok((row.get::<_, String>(5)?.into(), read(row)?)))
+}
 
-    /// Cuts the write-ahead log, which may contain deleted data. Another process that uses the log cuts it
-    /// later.
-    async fn overwrite(&self) {
-        let cut = self.work(|connection, _| {
-            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>("busy"))
-        });
-        match cut.await {
-            Ok(false) => {}
-            Ok(true) => tracing::info!("the write-ahead log is in use and was not truncated"),
-            Err(error) => tracing::info!(%error, "the write-ahead log was not truncated"),
-        }
-    }
+pub(super) fn delete(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
+    let deleted = connection.execute("DELETE FROM memories WHERE number = ?1", [number(id)])?;
+    sql::overwrite(connection);
+    Ok(deleted > 0)
 }
 
 fn named(folder: &Path) -> Result<String, MemoryError> {

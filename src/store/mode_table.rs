@@ -5,6 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::BUSY_TIMEOUT;
+use super::sql;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeRow {
@@ -30,13 +31,10 @@ pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // The file is untrusted: its views and triggers must not call functions.
         connection.pragma_update(None, "trusted_schema", false)?;
-        let mut statement = connection.prepare(
-            "SELECT coalesce(name, ''), prompt, allowed_tools FROM agent_modes ORDER BY lower(trim(name)), name",
-        )?;
-        let rows = statement.query_map([], |row| {
+        let sql = "SELECT coalesce(name, ''), prompt, allowed_tools FROM agent_modes ORDER BY lower(trim(name)), name";
+        sql::rows(&connection, sql, [], |row| {
             Ok(ModeRow { name: row.get(0)?, prompt: row.get(1)?, allowed_tools: row.get(2)? })
-        })?;
-        rows.collect::<rusqlite::Result<_>>()
+        })
     };
     rows().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => expected("not a database"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::entry::ScopeRow;
-use super::{Owner, Store, StoreError};
+use super::{Owner, StoreError, sql};
 use crate::acp::SessionId;
 use crate::chain::{Head, Link};
 use crate::permission::Scope;
@@ -80,191 +80,144 @@ const COLUMNS: &str = "id, cwd, directories, \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
     harness_session, harness_mode";
 
-impl Store {
-    pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, owner| find(connection, owner, &id)).await
+pub(super) fn open(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Result<StoredSession, OpenError>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let Some(session) = find(&transaction, owner, id)? else { return Ok(Err(OpenError::Unknown)) };
+    if let Some(parent) = session.parent {
+        return Ok(Err(OpenError::Below(parent)));
     }
+    if session.is_open_elsewhere {
+        return Ok(Err(OpenError::Busy));
+    }
+    transaction.execute("UPDATE sessions SET owner = ?2 WHERE id = ?1", params![&*id.0, owner.id])?;
+    transaction.commit()?;
+    Ok(Ok(session))
+}
 
-    /// No other process can open the session until it is released or this process ends.
-    pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
-        let id = id.clone();
-        let open = move |connection: &mut Connection, owner: &Owner| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let Some(session) = find(&transaction, owner, &id)? else { return Ok(Err(OpenError::Unknown)) };
-            if let Some(parent) = session.parent {
-                return Ok(Err(OpenError::Below(parent)));
-            }
-            if session.is_open_elsewhere {
-                return Ok(Err(OpenError::Busy));
-            }
-            transaction.execute("UPDATE sessions SET owner = ?2 WHERE id = ?1", params![&*id.0, owner.id])?;
-            transaction.commit()?;
-            Ok(Ok(session))
-        };
-        self.work(open).await?
-    }
+pub(super) fn list(
+    connection: &Connection,
+    owner: &Owner,
+    listing: Listing,
+) -> rusqlite::Result<Vec<StoredSession>> {
+    let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
+    let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
+    let active = serde_json::json!(listing.active).to_string();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
+         AND (?3 IS NULL OR cwd = ?3) AND (?6 IS NULL OR agent = ?6) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
+         OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
+    );
+    let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
+    sql::rows(connection, &sql, params![at, id, cwd, active, limit, listing.agent], |row| {
+        read(row, connection, owner)
+    })
+}
 
-    pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
-        self.work(move |connection, owner| {
-            let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
-            let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-            let active = serde_json::json!(listing.active).to_string();
-            let sql = format!(
-                "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
-                 AND (?3 IS NULL OR cwd = ?3) AND (?6 IS NULL OR agent = ?6) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
-                 OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
-            );
-            let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
-            let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![at, id, cwd, active, limit, listing.agent], |row| {
-                read(row, connection, owner)
-            })?;
-            rows.collect()
-        })
-        .await
-    }
+pub(super) fn mode_before(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT from_mode FROM mode_changes WHERE session_id = ?1 ORDER BY id DESC LIMIT 1";
+    connection.query_row(sql, [&*id.0], |row| row.get(0)).optional().map(Option::flatten)
+}
 
-    pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql = "SELECT from_mode FROM mode_changes WHERE session_id = ?1 ORDER BY id DESC LIMIT 1";
-            connection.query_row(sql, [&*id.0], |row| row.get(0)).optional().map(Option::flatten)
-        })
-        .await
-    }
+pub(super) fn counts(connection: &Connection, id: &SessionId) -> rusqlite::Result<(u64, u64)> {
+    let count = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table} WHERE session_id = ?1");
+        connection.query_row(&sql, [&*id.0], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+    };
+    Ok((count("mode_changes")?, count("denials")?))
+}
 
-    pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let count = |table: &str| {
-                let sql = format!("SELECT count(*) FROM {table} WHERE session_id = ?1");
-                connection.query_row(&sql, [&*id.0], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
-            };
-            Ok((count("mode_changes")?, count("denials")?))
-        })
-        .await
-    }
+pub(super) fn grants(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<StoredGrant>> {
+    let sql = "SELECT mode, allows, kind, tool, value FROM grants WHERE session_id = ?1 ORDER BY id";
+    let grants = sql::rows(connection, sql, [&*id.0], |row| {
+        let scope = ScopeRow { kind: row.get(2)?, tool: row.get(3)?, value: row.get(4)? };
+        let (mode, allows) = (row.get(0)?, row.get(1)?);
+        Ok(scope.to_scope().map(|scope| StoredGrant { mode, allows, scope }))
+    })?;
+    Ok(grants.into_iter().flatten().collect())
+}
 
-    pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
-        let id = id.clone();
-        self.work(move |connection, _| {
-            let sql = "SELECT mode, allows, kind, tool, value FROM grants WHERE session_id = ?1 ORDER BY id";
-            let mut statement = connection.prepare(sql)?;
-            let rows = statement.query_map(params![&*id.0], |row| {
-                let scope = ScopeRow { kind: row.get(2)?, tool: row.get(3)?, value: row.get(4)? };
-                Ok((row.get(0)?, row.get(1)?, scope))
-            })?;
-            let rows: Vec<(String, bool, ScopeRow)> = rows.collect::<Result<_, _>>()?;
-            let grant = |(mode, allows, scope): (String, bool, ScopeRow)| {
-                Some(StoredGrant { mode, allows, scope: scope.to_scope()? })
-            };
-            Ok(rows.into_iter().filter_map(grant).collect())
-        })
-        .await
+pub(super) fn like(connection: &Connection, part: &str) -> rusqlite::Result<Vec<SessionId>> {
+    let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
+               OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
+               OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
+    let mut found = sql::rows(connection, sql, [part], session_id)?;
+    if found.first().is_some_and(|id| *id.0 == *part) {
+        found.truncate(1);
     }
+    Ok(found)
+}
 
-    /// Returns up to 10 sessions whose id begins or ends with `part`, or the one with exactly this id.
-    pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
-        let part = part.to_owned();
-        self.work(move |connection, _| {
-            let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
-                       OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
-                       OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
-            let mut statement = connection.prepare(sql)?;
-            let rows = statement.query_map([&part], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
-            let found: Vec<SessionId> = rows.collect::<Result<_, _>>()?;
-            Ok(if found.first().is_some_and(|id| *id.0 == *part) { found[..1].to_vec() } else { found })
-        })
-        .await
-    }
+pub(super) fn before(connection: &Connection, at: i64) -> rusqlite::Result<Vec<SessionId>> {
+    let sql = "SELECT id FROM sessions WHERE updated_at < ?1 AND parent IS NULL ORDER BY id";
+    sql::rows(connection, sql, [at], session_id)
+}
 
-    /// Leaves out sub-agent sessions, because they are deleted with their parent.
-    pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
-        self.work(move |connection, _| {
-            let mut statement = connection
-                .prepare("SELECT id FROM sessions WHERE updated_at < ?1 AND parent IS NULL ORDER BY id")?;
-            let rows = statement.query_map([at], |row| Ok(SessionId::new(row.get::<_, String>(0)?)))?;
-            rows.collect()
-        })
-        .await
-    }
+fn session_id(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionId> {
+    row.get::<_, String>(0).map(SessionId::new)
+}
 
-    /// The copy starts a new chain and gets no remembered allow answers.
-    pub async fn fork_session(
-        &self,
-        id: &SessionId,
-        new: &SessionId,
-        at: i64,
-    ) -> Result<StoredSession, OpenError> {
-        let (id, new) = (id.clone(), new.clone());
-        let fork = move |connection: &mut Connection, owner: &Owner| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let Some(original) = find(&transaction, owner, &id)? else { return Ok(Err(OpenError::Unknown)) };
-            if let Some(parent) = original.parent {
-                return Ok(Err(OpenError::Below(parent)));
-            }
-            transaction.execute(
-                "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
-                 model, effort, forked_from, agent) SELECT ?2, cwd, ?5, title, ?3, ?3, system_prompt, ?4, directories, model, \
-                 effort, id, agent FROM sessions WHERE id = ?1",
-                params![&*id.0, &*new.0, at, owner.id, original.mode],
-            )?;
-            for sql in [
-                "INSERT INTO events (session_id, seq, turn, kind, body, at) \
-                 SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
-                "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
-                 SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants \
-                 WHERE session_id = ?1 AND NOT allows ORDER BY id",
-            ] {
-                transaction.execute(sql, params![&*id.0, &*new.0])?;
-            }
-            let session = find(&transaction, owner, &new)?;
-            transaction.commit()?;
-            Ok(session.ok_or(OpenError::Unknown))
-        };
-        self.work(fork).await?
+pub(super) fn fork(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+    new: &SessionId,
+    at: i64,
+) -> rusqlite::Result<Result<StoredSession, OpenError>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let Some(original) = find(&transaction, owner, id)? else { return Ok(Err(OpenError::Unknown)) };
+    if let Some(parent) = original.parent {
+        return Ok(Err(OpenError::Below(parent)));
     }
+    transaction.execute(
+        "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
+         model, effort, forked_from, agent) SELECT ?2, cwd, ?5, title, ?3, ?3, system_prompt, ?4, directories, model, \
+         effort, id, agent FROM sessions WHERE id = ?1",
+        params![&*id.0, &*new.0, at, owner.id, original.mode],
+    )?;
+    for sql in [
+        "INSERT INTO events (session_id, seq, turn, kind, body, at) \
+         SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
+        "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
+         SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants \
+         WHERE session_id = ?1 AND NOT allows ORDER BY id",
+    ] {
+        transaction.execute(sql, params![&*id.0, &*new.0])?;
+    }
+    let session = find(&transaction, owner, new)?;
+    transaction.commit()?;
+    Ok(session.ok_or(OpenError::Unknown))
+}
 
-    /// Deletes a session with all its data. An unknown id is not an error (S11).
-    ///
-    /// # Errors
-    /// Returns an error for a session that is open elsewhere or belongs to a sub-agent.
-    pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
-        let id = id.clone();
-        let delete = move |connection: &mut Connection, owner: &Owner| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            match find(&transaction, owner, &id)? {
-                Some(StoredSession { parent: Some(parent), .. }) => {
-                    return Ok(Err(OpenError::Below(parent)));
-                }
-                Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
-                Some(_) | None => {}
-            }
-            transaction.execute("DELETE FROM sessions WHERE id = ?1", params![&*id.0])?;
-            let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash) \
-                       AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = hash)";
-            transaction.execute(sql, [])?;
-            transaction.commit()?;
-            // Deleted data must not stay in the write-ahead log. Another process that uses the log cuts it
-            // later.
-            if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-                tracing::debug!(%error, "the write-ahead log was not truncated");
-            }
-            Ok(Ok(()))
-        };
-        self.work(delete).await?
+pub(super) fn delete(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Result<(), OpenError>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    match find(&transaction, owner, id)? {
+        Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
+        Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
+        Some(_) | None => {}
     }
+    transaction.execute("DELETE FROM sessions WHERE id = ?1", [&*id.0])?;
+    let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash) \
+               AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = hash)";
+    transaction.execute(sql, [])?;
+    transaction.commit()?;
+    sql::overwrite(connection);
+    Ok(Ok(()))
 }
 
 pub(super) fn links(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<Link>> {
     let sql = "SELECT number, body, hash FROM chain WHERE session_id = ?1 ORDER BY number";
-    let mut statement = connection.prepare(sql)?;
-    let rows = statement.query_map(params![&*id.0], |row| {
+    sql::rows(connection, sql, [&*id.0], |row| {
         let number = row.get::<_, i64>(0)?.cast_unsigned();
         Ok(Link { number, body: row.get(1)?, hash: row.get(2)? })
-    })?;
-    rows.collect()
+    })
 }
 
 pub(super) fn find(

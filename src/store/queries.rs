@@ -1,0 +1,138 @@
+//! What the store can be asked. The writer thread runs the queries, after the rows posted before them.
+
+use std::path::PathBuf;
+
+use rusqlite::Connection;
+
+use super::checkpoint::{self, Found};
+use super::events::{self, StoredEvent};
+use super::evidence::{self, Evidence};
+use super::intent;
+use super::sessions::{self, Listing, OpenError, StoredGrant, StoredSession};
+use super::{Owner, Store, StoreError, memories};
+use crate::acp::SessionId;
+use crate::tool::memory::Memory;
+use crate::workspace::Intent;
+
+impl Store {
+    async fn read<T: Send + 'static>(
+        &self,
+        id: &SessionId,
+        query: impl FnOnce(&Connection, &SessionId) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let id = id.clone();
+        self.work(move |connection, _| query(connection, &id)).await
+    }
+
+    pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
+        let id = id.clone();
+        self.work(move |connection, owner| sessions::find(connection, owner, &id)).await
+    }
+
+    pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
+        self.work(move |connection, owner| sessions::list(connection, owner, listing)).await
+    }
+
+    /// Returns up to 10 sessions whose id begins or ends with `part`, or the one with exactly this id.
+    pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
+        let part = part.to_owned();
+        self.work(move |connection, _| sessions::like(connection, &part)).await
+    }
+
+    /// Leaves out sub-agent sessions, because they are deleted with their parent.
+    pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
+        self.work(move |connection, _| sessions::before(connection, at)).await
+    }
+
+    /// No other process can open the session until it is released or this process ends.
+    pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
+        self.change_session(id, sessions::open).await
+    }
+
+    /// The copy starts a new chain and gets no remembered allow answers.
+    pub async fn fork_session(
+        &self,
+        id: &SessionId,
+        new: &SessionId,
+        at: i64,
+    ) -> Result<StoredSession, OpenError> {
+        let new = new.clone();
+        self.change_session(id, move |connection, owner, id| sessions::fork(connection, owner, id, &new, at))
+            .await
+    }
+
+    /// Deletes a session with all its data. An unknown id is not an error (S11).
+    ///
+    /// # Errors
+    /// Returns an error for a session that is open elsewhere or belongs to a sub-agent.
+    pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
+        self.change_session(id, sessions::delete).await
+    }
+
+    async fn change_session<T: Send + 'static>(
+        &self,
+        id: &SessionId,
+        change: impl FnOnce(&mut Connection, &Owner, &SessionId) -> rusqlite::Result<Result<T, OpenError>>
+        + Send
+        + 'static,
+    ) -> Result<T, OpenError> {
+        let id = id.clone();
+        self.work(move |connection, owner| change(connection, owner, &id)).await?
+    }
+
+    /// Mode before the newest change.
+    pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
+        self.read(id, sessions::mode_before).await
+    }
+
+    /// Numbers of mode changes and denials.
+    pub async fn counts(&self, id: &SessionId) -> Result<(u64, u64), StoreError> {
+        self.read(id, sessions::counts).await
+    }
+
+    pub async fn grants(&self, id: &SessionId) -> Result<Vec<StoredGrant>, StoreError> {
+        self.read(id, sessions::grants).await
+    }
+
+    pub async fn events(
+        &self,
+        id: &SessionId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        self.read(id, move |connection, id| events::list(connection, id, from, limit)).await
+    }
+
+    pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
+        let id = id.clone();
+        self.work(move |connection, owner| evidence::find(connection, owner, &id)).await
+    }
+
+    pub async fn intents(&self, id: &SessionId) -> Result<Vec<(u64, Intent)>, StoreError> {
+        self.read(id, intent::list).await
+    }
+
+    /// Returns the changes of `turn`, or of the last turn with changes that were not undone.
+    pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
+        self.read(id, move |connection, id| checkpoint::find(connection, id, turn)).await
+    }
+
+    pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
+        self.read(id, move |connection, id| checkpoint::mark_undone(connection, id, turn, at)).await
+    }
+
+    /// Returns this process's folder beside the store, or `None` if the store is in memory. The next process
+    /// deletes the folder of a killed one.
+    pub async fn private_folder(&self) -> Option<PathBuf> {
+        self.work(|_, owner| Ok(owner.files())).await.ok().flatten()
+    }
+
+    pub async fn memories(&self, folder: Option<String>) -> Result<Vec<(PathBuf, Memory)>, StoreError> {
+        self.work(move |connection, _| memories::list(connection, folder)).await
+    }
+
+    pub async fn delete_memory(&self, id: &str) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        self.write(move |connection| memories::delete(connection, &id)).await
+    }
+}
