@@ -19,7 +19,9 @@ use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
 use crate::tool::{BusyGuard, SnapshotHandle};
-use crate::workspace::{Changed, Changes, FileState, RestoreError, Workspace, WorkspaceSnapshot, compose};
+use crate::workspace::{
+    Changed, Changes, FileState, Intent, RestoreError, Workspace, WorkspaceSnapshot, compose,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Undoer {
@@ -143,7 +145,7 @@ impl Actor {
         let turn = checkpoint.turn;
         // Deterministic runs wait for this guard.
         let _busy = BusyGuard::begin();
-        let intent = workspace.announce_restore(&checkpoint.changed);
+        let intent = Intent::of_restore(&checkpoint.changed);
         let token = intent.token.clone();
         let done =
             self.under_intent(turn, intent, move || restore_checkpoint(&workspace, checkpoint, &token)).await;

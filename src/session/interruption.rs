@@ -108,7 +108,7 @@ impl Actor {
 
 /// Returns `None` if the files are outside the workspace: the intent stays for a later load.
 fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Settled> {
-    let Interrupted { done, is_partial, conflicts } = workspace.examine(&intent)?;
+    let Interrupted { done, is_partial, conflicts } = Interrupted::examine(workspace, &intent)?;
     let names = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| {
         let name = |path: &std::path::PathBuf| {
             path.strip_prefix(workspace.cwd()).unwrap_or(path).display().to_string()

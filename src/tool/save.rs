@@ -155,8 +155,8 @@ impl Saving {
         let text = String::from_utf8(content.clone()).map_err(|_| not_done(&name, &"it is not UTF-8"))?;
         let text = self.buffers.for_editor(&target, &text);
         self.check(permit, planning, &target, &name).await?;
-        let (workspace, place) = (self.workspace.clone(), target.clone());
-        let pending_write = blocking(move || Ok((workspace.prepare_write(&place)?, on_disk(&place)))).await;
+        let place = target.clone();
+        let pending_write = blocking(move || Ok((PendingWrite::prepare(&place)?, on_disk(&place)))).await;
         let (pending_write, stood) = pending_write.map_err(|error| SaveError::NotDone(error.to_string()))?;
         let written = self.write(permit, &target, &name, text).await;
         let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(SaveError::Unconfirmed(_))));

@@ -1,6 +1,6 @@
 //! Compares the intent of a killed process with the disk and removes temporary files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cap_fs_ext::DirExt;
 
@@ -8,6 +8,7 @@ use super::change_recorder::matches_planned;
 use super::inspect::{Found, inspect};
 use super::journal::prefix;
 use super::{Changed, FileState, Intent, Workspace, open_dir};
+use crate::permission::Target;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interrupted {
@@ -30,19 +31,19 @@ fn is_written(changed: &Changed, found: &FileState) -> bool {
     }
 }
 
-impl Workspace {
-    /// Finds the changes of an operation. Idempotent. Returns `None` if a path is outside this workspace.
-    pub fn examine(&self, intent: &Intent) -> Option<Interrupted> {
+impl Interrupted {
+    /// Finds the changes of an operation. Idempotent. Returns `None` if a path is outside the workspace.
+    pub fn examine(workspace: &Workspace, intent: &Intent) -> Option<Self> {
         let paths = intent.changed.iter().map(|changed| &changed.path).chain(&intent.folders);
-        if paths.clone().any(|path| self.place(path.clone()).inside.is_none()) {
+        if paths.clone().any(|path| workspace.place(path.clone()).inside.is_none()) {
             return None;
         }
         for folder in &intent.folders {
-            self.remove_temporaries(folder, &intent.token);
+            remove_temporaries(&workspace.place(folder.clone()), &intent.token);
         }
-        let mut found = Interrupted::default();
+        let mut found = Self::default();
         for changed in &intent.changed {
-            match inspect(&self.place(changed.path.clone())) {
+            match inspect(&workspace.place(changed.path.clone())) {
                 Found::State(state, _) if state == changed.before => found.is_partial = true,
                 Found::State(after, _) if is_written(changed, &after) => {
                     found.is_partial = true;
@@ -57,25 +58,25 @@ impl Workspace {
         }
         Some(found)
     }
+}
 
-    fn remove_temporaries(&self, folder: &Path, token: &str) {
-        // The folder may be gone, or was never created.
-        let Ok(dir) = open_dir(&self.place(folder.to_owned())) else { return };
-        let entries = match dir.entries() {
-            Ok(entries) => entries,
-            Err(error) => {
-                tracing::warn!(%error, folder = %folder.display(), "temporary files may remain");
-                return;
-            }
-        };
-        let prefix = prefix(token);
-        for name in entries.flatten().map(|entry| entry.file_name()) {
-            if !name.to_string_lossy().starts_with(&prefix) {
-                continue;
-            }
-            if let Err(error) = dir.remove_file_or_symlink(&name) {
-                tracing::warn!(%error, file = %name.display(), "a temporary file could not be removed");
-            }
+fn remove_temporaries(folder: &Target, token: &str) {
+    // The folder may be gone, or was never created.
+    let Ok(dir) = open_dir(folder) else { return };
+    let entries = match dir.entries() {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(%error, folder = %folder.path.display(), "temporary files may remain");
+            return;
+        }
+    };
+    let prefix = prefix(token);
+    for name in entries.flatten().map(|entry| entry.file_name()) {
+        if !name.to_string_lossy().starts_with(&prefix) {
+            continue;
+        }
+        if let Err(error) = dir.remove_file_or_symlink(&name) {
+            tracing::warn!(%error, file = %name.display(), "a temporary file could not be removed");
         }
     }
 }

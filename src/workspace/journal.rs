@@ -1,8 +1,9 @@
 //! Intents: file changes announced before the first byte changes. An intent without a conclusion describes an
-//! operation of a killed process; see [`super::Workspace::examine`].
+//! operation of a killed process; see [`super::Interrupted::examine`].
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -19,6 +20,17 @@ pub struct Intent {
     /// Folders that may contain temporary files.
     pub folders: Vec<PathBuf>,
     pub uncovered: Vec<String>,
+}
+
+impl Intent {
+    /// Announces that `changed` will be restored. Contains only folders of temporary files: after a crash the
+    /// next undo restores the rest.
+    pub fn of_restore(changed: &[Changed]) -> Self {
+        let folders: BTreeSet<PathBuf> =
+            changed.iter().filter_map(|changed| changed.path.parent().map(Path::to_owned)).collect();
+        let token = Temporaries::new().token;
+        Self { token, folders: folders.into_iter().collect(), ..Self::default() }
+    }
 }
 
 pub trait IntentLog: Send + Sync + Debug {

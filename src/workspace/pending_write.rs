@@ -1,6 +1,6 @@
 //! Parent folders created for a file that the client writes.
 
-use super::{FileError, Workspace, change, make_parent, remove_folders};
+use super::{FileError, change, make_parent, remove_folders};
 use crate::permission::Target;
 
 #[derive(Debug, Default)]
@@ -8,11 +8,11 @@ pub struct PendingWrite {
     made: Vec<Target>,
 }
 
-impl Workspace {
+impl PendingWrite {
     /// Checks that a file can be written, and creates missing parent folders. On failure no created folder
     /// stays.
-    pub fn prepare_write(&self, target: &Target) -> Result<PendingWrite, FileError> {
-        let mut pending_write = PendingWrite::default();
+    pub fn prepare(target: &Target) -> Result<Self, FileError> {
+        let mut pending_write = Self::default();
         let looked = change::check_inside(target)
             .and_then(|()| {
                 make_parent(target, &mut pending_write.made)
@@ -27,9 +27,7 @@ impl Workspace {
             }
         }
     }
-}
 
-impl PendingWrite {
     /// Removes the created folders that are still empty.
     pub fn revert(&self) {
         remove_folders(&self.made);

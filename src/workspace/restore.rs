@@ -2,20 +2,18 @@
 //! state is a conflict, and nothing is restored. No link is followed, and version control files are never
 //! written.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use cap_fs_ext::DirExt;
-use cap_std::fs::Dir;
-
-use super::change::write;
 use super::file_state::gaps;
-use super::inspect::{Found, blocks, inspect, open_file, permissions};
-use super::journal::{Intent, Temporaries};
-use super::{Changed, FileState, Gap, Workspace, compose, is_version_control, open_dir, open_parent};
+use super::inspect::{Found, blocks, inspect};
+use super::journal::Temporaries;
+use super::{Changed, FileState, Gap, Workspace, compose, is_version_control, open_dir};
 use crate::ids::hash_bytes;
-use crate::permission::Target;
+use step::{Step, is_content_there};
+
+mod step;
 
 /// Texts are for the user; paths are absolute.
 #[derive(Debug, thiserror::Error)]
@@ -75,10 +73,10 @@ impl Workspace {
     /// Paths in neither their previous nor their changed state. For a changed folder any folder matches.
     pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
         let list = compose(changed.iter().cloned());
-        list.iter()
-            .filter(|changed| !self.matches_either_state(changed))
-            .map(|changed| changed.path.clone())
-            .collect()
+        let is_in_either = |changed: &Changed| {
+            self.is_in_state(changed, &changed.before) || self.is_in_state(changed, &changed.after)
+        };
+        paths_of(list.iter().filter(|changed| !is_in_either(changed)))
     }
 
     /// Restores the state before `changed`. Returns created folders that stay because they contain other
@@ -121,18 +119,6 @@ impl Workspace {
         let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
         gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.is_in_state(changed, &changed.before)));
         gaps
-    }
-
-    /// Contains only folders of temporary files: after a crash the next undo restores the rest.
-    pub fn announce_restore(&self, changed: &[Changed]) -> Intent {
-        let folders: BTreeSet<PathBuf> =
-            changed.iter().filter_map(|changed| changed.path.parent().map(Path::to_owned)).collect();
-        let token = Temporaries::new().token().to_owned();
-        Intent { token, folders: folders.into_iter().collect(), ..Intent::default() }
-    }
-
-    fn matches_either_state(&self, changed: &Changed) -> bool {
-        self.is_in_state(changed, &changed.before) || self.is_in_state(changed, &changed.after)
     }
 
     /// For the folder in `after`, any folder matches.
@@ -230,20 +216,6 @@ fn contents(
     if missing.is_empty() { Ok(contents) } else { Err(RestoreError::Missing(missing)) }
 }
 
-/// True if only the mode bits differ.
-fn is_content_there(changed: &Changed) -> bool {
-    match (&changed.before, &changed.after) {
-        (FileState::File { hash: before, .. }, FileState::File { hash: after, .. }) => before == after,
-        _ => false,
-    }
-}
-
-struct Step {
-    target: Target,
-    changed: Changed,
-    is_done: bool,
-}
-
 struct Work {
     contents: HashMap<String, Vec<u8>>,
     temporaries: Temporaries,
@@ -284,136 +256,6 @@ fn each<'a>(
         work(step).map_err(|error| (step.changed.path.clone(), error))?;
     }
     Ok(())
-}
-
-impl Step {
-    /// Makes a folder writable for the following steps.
-    fn make_writable(&mut self) -> io::Result<()> {
-        match (&self.changed.before, &self.changed.after) {
-            (FileState::Folder { mode }, FileState::Folder { .. }) => self.set_mode(mode | 0o700),
-            _ => Ok(()),
-        }
-    }
-
-    fn remove(&mut self, remaining_folders: &mut Vec<PathBuf>) -> io::Result<()> {
-        let is_over = match (&self.changed.before, &self.changed.after) {
-            // The rename replaces the entry, the folder stays, or nothing exists.
-            (
-                FileState::File { .. } | FileState::Link { .. },
-                FileState::File { .. } | FileState::Link { .. },
-            )
-            | (FileState::Folder { .. }, FileState::Folder { .. })
-            | (_, FileState::Absent) => return Ok(()),
-            (before, FileState::File { .. } | FileState::Link { .. }) => {
-                self.check_unchanged()?;
-                let (dir, name) = open_parent(&self.target, false)?;
-                dir.remove_file_or_symlink(name)?;
-                *before == FileState::Absent
-            }
-            (before, FileState::Folder { .. }) => {
-                let (dir, name) = open_parent(&self.target, false)?;
-                match dir.remove_dir(name) {
-                    Err(error)
-                        if error.kind() == io::ErrorKind::DirectoryNotEmpty
-                            && *before == FileState::Absent =>
-                    {
-                        remaining_folders.push(self.changed.path.clone());
-                        return Ok(());
-                    }
-                    removed => removed?,
-                }
-                *before == FileState::Absent
-            }
-        };
-        self.is_done = is_over;
-        Ok(())
-    }
-
-    /// Modes of folders follow in [`Self::close`].
-    fn put(&mut self, contents: &HashMap<String, Vec<u8>>, temporaries: &mut Temporaries) -> io::Result<()> {
-        if matches!(self.changed.before, FileState::File { .. } | FileState::Link { .. }) {
-            self.check_unchanged()?;
-        }
-        match &self.changed.before {
-            FileState::Absent => return Ok(()),
-            FileState::Folder { .. } => {
-                if !matches!(self.changed.after, FileState::Folder { .. }) {
-                    let (dir, name) = open_parent(&self.target, true)?;
-                    dir.create_dir(name)?;
-                }
-                return Ok(());
-            }
-            FileState::File { mode, .. } if is_content_there(&self.changed) => {
-                let (dir, name) = open_parent(&self.target, false)?;
-                if let Some(permissions) = permissions(*mode) {
-                    open_file(&dir, &name)?.0.set_permissions(permissions)?;
-                }
-            }
-            FileState::File { hash, mode } => {
-                let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
-                let permissions = permissions(*mode);
-                let make = |dir: &Dir, temporary: &str| write(dir, temporary, content, permissions.as_ref());
-                self.replace(make, temporaries)?;
-            }
-            FileState::Link { to } => {
-                self.replace(|dir, temporary| make_link(dir, to, temporary), temporaries)?;
-            }
-        }
-        self.is_done = true;
-        Ok(())
-    }
-
-    /// Repeats the check right before a write.
-    fn check_unchanged(&self) -> io::Result<()> {
-        let expected = match self.changed.after {
-            FileState::Folder { .. } => &FileState::Absent,
-            ref after => after,
-        };
-        match inspect(&self.target) {
-            Found::State(found, _) if found == *expected => Ok(()),
-            _ => Err(io::Error::other("the file changed during the restore")),
-        }
-    }
-
-    fn replace(
-        &self,
-        make: impl FnOnce(&Dir, &str) -> io::Result<()>,
-        temporaries: &mut Temporaries,
-    ) -> io::Result<()> {
-        let (dir, name) = open_parent(&self.target, true)?;
-        let temporary = temporaries.name("tmp");
-        let outcome = make(&dir, &temporary).and_then(|()| dir.rename(&temporary, &dir, name));
-        if outcome.is_err() {
-            // The temporary file may not exist; the first error counts.
-            let _ = dir.remove_file_or_symlink(&temporary);
-        }
-        outcome
-    }
-
-    fn close(&mut self) -> io::Result<()> {
-        if let FileState::Folder { mode } = self.changed.before {
-            self.set_mode(mode)?;
-            self.is_done = true;
-        }
-        Ok(())
-    }
-
-    fn set_mode(&self, mode: u32) -> io::Result<()> {
-        let Some(permissions) = permissions(mode) else { return Ok(()) };
-        let (dir, name) = open_parent(&self.target, false)?;
-        dir.set_permissions(name, permissions)
-    }
-}
-
-#[cfg(unix)]
-fn make_link(dir: &Dir, to: &Path, name: &str) -> io::Result<()> {
-    // Keeps the link's text; creating a link does not follow it.
-    dir.symlink_contents(to, name)
-}
-
-#[cfg(not(unix))]
-fn make_link(_: &Dir, _: &Path, _: &str) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(unix)]

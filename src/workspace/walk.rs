@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cap_fs_ext::DirExt;
-use cap_std::fs::{Dir, Metadata};
+use cap_std::fs::{Dir, FileType, Metadata};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::Override;
@@ -132,7 +132,8 @@ impl Walk {
         let metadata = target.path.symlink_metadata().map_err(|error| failed(&error))?;
         if !metadata.is_dir() {
             let (dir, name) = super::open_parent(target, false).map_err(|error| failed(&error))?;
-            let kind = kind_of(&dir.symlink_metadata(&name).map_err(|error| failed(&error))?);
+            let metadata = dir.symlink_metadata(&name).map_err(|error| failed(&error))?;
+            let kind = kind_of(metadata.file_type());
             walk.single = Some(Entry { dir: Arc::new(dir), name, path: target.path.clone(), kind, depth: 0 });
             return Ok(walk);
         }
@@ -178,16 +179,7 @@ impl Walk {
         for entry in dir.entries()? {
             let Ok(entry) = entry else { continue };
             let Ok(kind) = entry.file_type() else { continue };
-            let kind = if kind.is_dir() {
-                EntryKind::Folder
-            } else if kind.is_file() {
-                EntryKind::File
-            } else if kind.is_symlink() {
-                EntryKind::Link
-            } else {
-                EntryKind::Special
-            };
-            entries.push((entry.file_name(), kind));
+            entries.push((entry.file_name(), kind_of(kind)));
         }
         entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let special = [GITIGNORE, IGNORE, ".git"].map(OsStr::new);
@@ -263,7 +255,7 @@ impl Walk {
         };
         let inner_first =
             || self.frames.iter().rev().map(|frame| &frame.rules).chain(self.above.iter().rev());
-        let mut found = inner_first().find_map(|rules| says(rules.ignore.as_ref()));
+        let ignore = inner_first().find_map(|rules| says(rules.ignore.as_ref()));
         let (mut gitignore, mut exclude) = (None, None);
         for rules in inner_first() {
             gitignore = gitignore.or_else(|| says(rules.gitignore.as_ref()));
@@ -272,8 +264,7 @@ impl Walk {
                 break;
             }
         }
-        found = found.or(gitignore).or(exclude);
-        found
+        ignore.or(gitignore).or(exclude)
     }
 
     fn descend(&mut self, entry: &Entry) {
@@ -339,12 +330,12 @@ pub(super) fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
     rules.build().ok()
 }
 
-fn kind_of(metadata: &Metadata) -> EntryKind {
-    if metadata.is_file() {
+fn kind_of(kind: FileType) -> EntryKind {
+    if kind.is_file() {
         EntryKind::File
-    } else if metadata.is_dir() {
+    } else if kind.is_dir() {
         EntryKind::Folder
-    } else if metadata.is_symlink() {
+    } else if kind.is_symlink() {
         EntryKind::Link
     } else {
         EntryKind::Special

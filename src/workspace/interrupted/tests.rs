@@ -1,6 +1,7 @@
 //! Tests of interrupted operations, for each point where the process may have been killed.
 
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
@@ -66,12 +67,12 @@ fn completed_operation_is_undone_from_its_intent() {
     let before = tree(&root);
     let intent = announced(&workspace);
     assert_ne!(tree(&root), before);
-    let found = workspace.examine(&intent).unwrap();
+    let found = Interrupted::examine(&workspace, &intent).unwrap();
     assert!(!found.is_partial && found.conflicts.is_empty(), "{found:?}");
     workspace.restore(&found.done, content(&intent), &intent.token).unwrap();
     assert_eq!(tree(&root), before);
     // Everything is restored, as if the operation had never begun.
-    let found = workspace.examine(&intent).unwrap();
+    let found = Interrupted::examine(&workspace, &intent).unwrap();
     assert_eq!((found.done, found.conflicts, found.is_partial), (vec![], vec![], true));
 }
 
@@ -87,7 +88,7 @@ fn every_partial_operation_is_undone() {
         furnish(&root);
         let before = tree(&root);
         let intent = announced(&workspace);
-        let found = workspace.examine(&intent).unwrap();
+        let found = Interrupted::examine(&workspace, &intent).unwrap();
         workspace.restore(&found.done, content(&intent), &intent.token).unwrap();
         for (number, change) in changes(&workspace).into_iter().enumerate() {
             if done & (1 << number) != 0 {
@@ -98,10 +99,10 @@ fn every_partial_operation_is_undone() {
             fs::write(root.join(format!("{}{name}", prefix(&intent.token))), "half").unwrap();
         }
         fs::write(root.join(".modegate-other-1.tmp"), "another operation's").unwrap();
-        let found = workspace.examine(&intent).unwrap();
+        let found = Interrupted::examine(&workspace, &intent).unwrap();
         assert!(found.conflicts.is_empty(), "{done:b}: {found:?}");
         assert_eq!(
-            workspace.examine(&intent),
+            Interrupted::examine(&workspace, &intent),
             Some(found.clone()),
             "{done:b}: a second examination gives the same result"
         );
@@ -121,7 +122,7 @@ fn later_changes_by_others_are_conflicts() {
     set_mode(&root.join("b"), 0o600);
     fs::write(root.join("gone"), "again").unwrap();
     let left = tree(&root);
-    let found = workspace.examine(&intent).unwrap();
+    let found = Interrupted::examine(&workspace, &intent).unwrap();
     assert_eq!(found.conflicts, ["a", "b", "gone"].map(|name| root.join(name)));
     assert_eq!(tree(&root), left);
 }
@@ -133,6 +134,6 @@ fn operation_of_another_workspace_is_ignored() {
     let intent = announced(&workspace);
     let other = tempfile::tempdir().unwrap();
     let elsewhere = Workspace::new(other.path(), &[]).unwrap();
-    assert_eq!(elsewhere.examine(&intent), None);
-    assert!(workspace.examine(&intent).is_some(), "the control");
+    assert_eq!(Interrupted::examine(&elsewhere, &intent), None);
+    assert!(Interrupted::examine(&workspace, &intent).is_some(), "the control");
 }
