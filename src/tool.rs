@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -21,12 +23,13 @@ use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::model::schema::{self, Schema};
-use crate::permission::{Address, CallFacts, Claim, Commands, Effect, Target};
+use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
 use chat_question::ChatQuestion;
 pub use client_io::{ClientIo, Elicited};
 pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
+pub use prepared_call::{Action, PreparedCall, Preview, Task};
 pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;
@@ -42,11 +45,14 @@ mod buffers;
 pub mod chat_question;
 pub mod client_io;
 mod command_line;
+mod delegate;
+mod delegate_background;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
 pub mod fetch;
 mod find_files;
+mod handoff;
 pub mod job;
 mod jobs;
 mod list_directory;
@@ -54,17 +60,18 @@ pub mod mcp;
 pub mod memory;
 mod move_file;
 pub mod output_terminal;
+mod prepared_call;
 mod read_file;
 mod read_multiple_files;
-mod reading;
 mod save;
 mod saved;
 mod search_files;
-pub mod session_action;
+mod session_action;
 mod shell;
-mod skills;
+pub mod skills;
 pub mod snapshot;
 mod switch_mode;
+mod text_change;
 mod text_file;
 mod think;
 mod todo;
@@ -92,11 +99,12 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    fn new<Arguments: JsonSchema>(
+    /// [`Self::tool`] sets the schema.
+    fn new(
         name: &'static str,
         kind: ToolKind,
         effect: Effect,
-        description: &'static str,
+        description: impl Into<Cow<'static, str>>,
     ) -> Self {
         Self {
             name: name.into(),
@@ -107,9 +115,20 @@ impl ToolSpec {
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
-            schema: Schema::lazy(schema_of::<Arguments>),
+            schema: Schema::lazy(schema_of::<NoArguments>),
             timeout: TIMEOUT,
         }
+    }
+
+    /// Creates a tool from a function that checks the arguments and finds the targets. The function runs off the main
+    /// thread, because it looks at paths.
+    fn tool<Arguments: DeserializeOwned + JsonSchema>(
+        self,
+        prepare: impl Fn(Arguments, &Workspace) -> Result<PreparedCall, ToolError> + Send + Sync + 'static,
+    ) -> Arc<dyn Tool> {
+        let prepare = move |given, workspace: &Workspace| prepare(arguments(given)?, workspace);
+        let spec = Self { schema: Schema::lazy(schema_of::<Arguments>), ..self };
+        Arc::new(BuiltIn { spec, prepare: Arc::new(prepare) })
     }
 
     pub fn facts(&self) -> CallFacts {
@@ -139,11 +158,16 @@ fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
     schema::written(&schema.to_value())
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
 /// A failure for the model, worded so that it can correct its call.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("Invalid arguments for {tool}: {reason}")]
-    Arguments { tool: String, reason: String },
+    /// Why the arguments are invalid. A tool adds its name.
+    #[error("Invalid arguments: {0}")]
+    Arguments(String),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{0}")]
@@ -151,8 +175,15 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    pub fn arguments(tool: &str, reason: impl Into<String>) -> Self {
-        Self::Arguments { tool: tool.to_owned(), reason: reason.into() }
+    fn arguments(reason: impl Into<String>) -> Self {
+        Self::Arguments(reason.into())
+    }
+
+    fn of_tool(self, tool: &str) -> Self {
+        match self {
+            Self::Arguments(reason) => Self::Failed(format!("Invalid arguments for {tool}: {reason}")),
+            Self::File(_) | Self::Failed(_) => self,
+        }
     }
 }
 
@@ -175,6 +206,17 @@ pub struct ToolOutput {
     pub job: Option<Job>,
 }
 
+impl ToolOutput {
+    fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Long text, of which the client gets the start and the end.
+    fn long_text(text: String) -> Self {
+        Self { content: vec![ToolContent::middle(&text)], ..Self::text(text) }
+    }
+}
+
 #[derive(Debug)]
 pub struct RunContext {
     pub permit: Permit,
@@ -195,72 +237,36 @@ pub struct RunContext {
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    async fn prepare(
-        &self,
-        arguments: Value,
-        workspace: &Workspace,
-    ) -> Result<Box<dyn PreparedCall>, ToolError>;
+    async fn prepare(&self, arguments: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError>;
+}
+
+type Prepare = dyn Fn(Value, &Workspace) -> Result<PreparedCall, ToolError> + Send + Sync;
+
+struct BuiltIn {
+    spec: ToolSpec,
+    prepare: Arc<Prepare>,
 }
 
 #[async_trait]
-pub trait PreparedCall: Send + std::fmt::Debug {
-    fn title(&self) -> String;
-
-    fn targets(&self) -> &[Target];
-
-    /// Paths in the arguments, for rules. Used if the targets are unknown, or if the call is decided on by
-    /// its name.
-    fn mentions(&self) -> Vec<PathBuf> {
-        Vec::new()
+impl Tool for BuiltIn {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
     }
 
-    fn proposal(&self) -> Option<&Proposal> {
-        None
+    async fn prepare(&self, arguments: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+        let (prepare, workspace) = (Arc::clone(&self.prepare), workspace.clone());
+        let prepared = blocking(move || prepare(arguments, &workspace)).await;
+        prepared.map_err(|error| error.of_tool(&self.spec.name))
     }
-
-    /// The session carries this out in place of `run`.
-    fn session_action(&self) -> Option<&SessionAction> {
-        None
-    }
-
-    fn commands(&self) -> Commands {
-        Commands::None
-    }
-
-    fn address(&self) -> Option<Address> {
-        None
-    }
-
-    fn line(&self) -> Option<u32> {
-        None
-    }
-
-    /// Content for a permission request. Called only if the call may need one.
-    async fn preview(&mut self, _editor: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
-        Ok(Vec::new())
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError>;
 }
 
-fn arguments<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, ToolError> {
-    let arguments = match arguments {
+fn arguments<Arguments: DeserializeOwned>(given: Value) -> Result<Arguments, ToolError> {
+    let given = match given {
         Value::Null => Value::Object(serde_json::Map::new()),
         Value::Object(members) => Value::Object(members),
-        _ => return Err(ToolError::arguments(tool, "expected an object")),
+        _ => return Err(ToolError::arguments("expected an object")),
     };
-    serde_json::from_value(arguments).map_err(|error| ToolError::arguments(tool, error.to_string()))
-}
-
-async fn resolve(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
-    let workspace = workspace.clone();
-    blocking(move || Ok(workspace.resolve(&path)?)).await
-}
-
-/// Resolves a path without following its last link.
-async fn resolve_entry(workspace: &Workspace, path: String) -> Result<Target, ToolError> {
-    let workspace = workspace.clone();
-    blocking(move || Ok(workspace.resolve_entry(&path)?)).await
+    serde_json::from_value(given).map_err(|error| ToolError::arguments(error.to_string()))
 }
 
 /// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.

@@ -311,17 +311,14 @@ async fn facts(
         let text = format!("there is no tool {tool:?}; Modegate's own tools are {}", names.join(", "));
         return Err(UsageError(text).into());
     };
-    let facts = found.spec().facts();
-    let Some(arguments) = arguments else { return Ok(facts) };
+    let Some(arguments) = arguments else { return Ok(found.spec().facts()) };
     let arguments = match json_arguments(arguments)? {
         Some(object) => object,
         None => text_argument(&found.spec().schema.to_value(), arguments).ok_or_else(|| {
             UsageError(format!("{tool} has no arguments, so that it cannot use {arguments:?}"))
         })?,
     };
-    let call = found.prepare(arguments, &workspace).await?;
-    let (commands, address, mentions) = (call.commands(), call.address(), call.mentions());
-    Ok(CallFacts { targets: call.targets().to_vec(), commands, address, mentions, ..facts })
+    Ok(found.prepare(arguments, &workspace).await?.facts(found.spec()))
 }
 
 /// Returns the facts that decide a call of a server's tool, apart from its hints.

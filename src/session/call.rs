@@ -13,9 +13,8 @@ use super::turn::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
 use super::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::permission::CallFacts;
 use crate::tool::{
-    PreparedCall, Proposal, RunContext, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
+    Action, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
 };
 use crate::workspace::{Changes, Journal};
 
@@ -26,13 +25,7 @@ impl Turn {
     pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
-            Ok(call) => CallFacts {
-                targets: call.targets().to_vec(),
-                commands: call.commands(),
-                address: call.address(),
-                mentions: call.mentions(),
-                ..spec.facts()
-            },
+            Ok(call) => call.facts(spec),
             Err(_) => spec.facts(),
         });
         let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
@@ -42,7 +35,7 @@ impl Turn {
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, answer).await;
         };
-        let mut prepared = match (prepared, &answer) {
+        let prepared = match (prepared, &answer) {
             (Ok(prepared), _) => prepared,
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
                 return self.refused(id, answer).await;
@@ -51,7 +44,7 @@ impl Turn {
         };
         if matches!(answer, Authorization::Ask) {
             let client_io = self.client_io.for_call(&id);
-            let preview = prepared.preview(&client_io);
+            let preview = prepared.preview.content(client_io);
             let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(preview) => preview,
                 Err(error) => return self.failed(id, error.to_string()).await,
@@ -60,43 +53,36 @@ impl Turn {
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
         match answer {
-            Authorization::Granted { permit, .. } if prepared.proposal().is_some() => {
-                drop(permit);
-                self.propose(id, prepared.proposal().cloned()).await
-            }
-            Authorization::Granted { permit, .. } if prepared.session_action().is_some() => {
-                let action = prepared.session_action().cloned();
-                match action {
-                    Some(action) => self.run_session_action(id, action, permit).await,
-                    None => self.failed(id, "The call has no action.".into()).await,
+            Authorization::Granted { permit, last_seen, jobs, agents, snapshot } => match prepared.action {
+                Action::Propose(proposal) => {
+                    drop(permit);
+                    self.propose(id, proposal).await
                 }
-            }
-            Authorization::Granted { permit, last_seen, jobs, agents, snapshot } => {
-                let (changes, reported_changes) = mpsc::unbounded_channel();
-                let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
-                let client_io = self.client_io.for_call(&id);
-                let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
-                let context = RunContext {
-                    permit,
-                    last_seen,
-                    jobs,
-                    agents,
-                    progress: None,
-                    changes,
-                    journal,
-                    snapshot,
-                    client_io,
-                };
-                self.carry_out(id, &spec, prepared, context, recording).await
-            }
+                Action::Session(action) => self.run_session_action(id, action, permit).await,
+                Action::Run(run) => {
+                    let (changes, reported_changes) = mpsc::unbounded_channel();
+                    let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
+                    let client_io = self.client_io.for_call(&id);
+                    let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
+                    let context = RunContext {
+                        permit,
+                        last_seen,
+                        jobs,
+                        agents,
+                        progress: None,
+                        changes,
+                        journal,
+                        snapshot,
+                        client_io,
+                    };
+                    self.carry_out(id, &spec, run, context, recording).await
+                }
+            },
             answer => self.refused(id, answer).await,
         }
     }
 
-    async fn propose(&self, id: ToolCallId, proposal: Option<Proposal>) -> Result<After, TurnError> {
-        let Some(proposal) = proposal else {
-            return self.failed(id, "The call has no proposal.".into()).await;
-        };
+    async fn propose(&self, id: ToolCallId, proposal: Proposal) -> Result<After, TurnError> {
         let call = id.clone();
         match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
             Proposed::Switched(text) => {
@@ -114,7 +100,7 @@ impl Turn {
         &self,
         id: ToolCallId,
         spec: &ToolSpec,
-        prepared: Box<dyn PreparedCall>,
+        run: Task<RunContext, ToolOutput>,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
@@ -122,7 +108,7 @@ impl Turn {
         // A capacity of one suffices: newer content includes the older.
         let (progress, shown) = mpsc::channel(1);
         context.progress = self.live.then_some(progress);
-        let run = within(prepared.run(context), &cancel, &cancel, spec.timeout);
+        let run = within(run(context), &cancel, &cancel, spec.timeout);
         let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
         relayed?;
         // Changes are passed on before the call ends. A call that outlives [`GRACE`] reports them later.

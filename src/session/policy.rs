@@ -18,7 +18,7 @@ use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
-use crate::tool::session_action;
+use crate::tool::skills;
 
 pub(super) struct Policy {
     pub(super) context: Arc<SessionContext>,
@@ -203,7 +203,7 @@ impl Policy {
 
     /// Replaces an agent's name by its id, because rules match ids.
     pub(super) fn name_agent(&self, facts: &mut CallFacts) {
-        if facts.effect != Effect::Delegate || facts.tool == session_action::RUN {
+        if facts.effect != Effect::Delegate || facts.tool == skills::RUN {
             return;
         }
         let named = facts.mentions.first().and_then(|name| name.to_str());

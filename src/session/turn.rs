@@ -60,7 +60,7 @@ pub(super) struct Announced {
     pub(super) tool: Option<(ToolSpec, Prepared)>,
 }
 
-type Prepared = Result<Box<dyn PreparedCall>, ToolError>;
+type Prepared = Result<PreparedCall, ToolError>;
 
 struct Step {
     calls: Vec<Announced>,
@@ -295,16 +295,14 @@ impl Turn {
         };
         let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());
         let locations = prepared.map_or_else(Vec::new, |call| {
-            let place = |target: &crate::permission::Target| Location {
-                path: target.path.clone(),
-                line: call.line(),
-            };
-            call.targets().iter().map(place).collect()
+            let place =
+                |target: &crate::permission::Target| Location { path: target.path.clone(), line: call.line };
+            call.targets.iter().map(place).collect()
         });
         let event = ToolCallEvent {
             id: id.clone(),
             model_id,
-            title: prepared.map_or_else(|| name.clone(), |call| call.title()),
+            title: prepared.map_or_else(|| name.clone(), |call| call.title.clone()),
             name,
             kind: tool.as_ref().map_or(ToolKind::Other, |(spec, _)| spec.kind),
             arguments,

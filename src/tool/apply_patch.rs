@@ -3,30 +3,22 @@
 //! [`unified`] parses the patch and [`place`] positions each hunk; both are pure. This module reads the files
 //! through the workspace and the client, and plans the changes.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use self::hunk::Hunk;
 use self::place::Failure;
 use self::unified::{FilePatch, Operation};
 use super::buffers::Buffers;
-use super::save::{Planned, Planning, change_text};
-use super::text_file::{BOM, MAX_FILE, TextFile, check_unchanged, encode};
-use super::{
-    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
-    blocking, resolve_entry,
-};
+use super::text_change::{self, Plan};
+use super::text_file::{BOM, MAX_FILE, TextFile, encode};
+use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::text::start;
-use crate::workspace::{self, Change, ContentHash, Workspace};
+use crate::workspace::{self, ContentHash, Workspace};
 
 mod hunk;
 mod names;
@@ -48,52 +40,36 @@ struct Arguments {
     patch: String,
 }
 
-pub(super) struct ApplyPatch(ToolSpec);
-
-impl ApplyPatch {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "apply_patch",
-            ToolKind::Edit,
-            Effect::Edit,
-            "Apply a unified diff over several files at once: create, change, rename, copy and delete. If any part of \
-             it does not apply, nothing is changed.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Apply a unified diff over several files at once: create, change, rename, copy and delete. If any part of \
+                it does not apply, nothing is changed.";
+    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for ApplyPatch {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { patch } = arguments(&self.0.name, given)?;
-        let bad = |reason: String| ToolError::arguments(&self.0.name, format!("patch: {reason}"));
-        let sections = blocking(move || Ok(unified::parse(&patch))).await?.map_err(bad)?;
-        let mut files: Vec<File> = Vec::new();
-        let mut targets = Vec::new();
-        for FilePatch { operation, executable, hunks } in sections {
-            let mut of_section = Vec::new();
-            for path in operation.paths() {
-                of_section.push(resolve_entry(workspace, path.to_owned()).await?);
-            }
-            if !cfg!(unix) && executable.is_some() {
-                return Err(bad(
-                    "mode bits cannot be changed on this system: leave out the lines about modes".into(),
-                ));
-            }
-            if let Some(file) = merge(&mut files, &targets, &operation, &of_section).map_err(bad)? {
-                file.rounds.push(hunks);
-                file.executable = executable.or(file.executable);
-            } else {
-                files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
-                targets.extend(of_section);
-            }
+fn prepare(Arguments { patch }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let bad = |reason: String| ToolError::arguments(format!("patch: {reason}"));
+    let mut files: Vec<File> = Vec::new();
+    let mut targets = Vec::new();
+    for FilePatch { operation, executable, hunks } in unified::parse(&patch).map_err(bad)? {
+        let of_section = operation.paths().into_iter().map(|path| workspace.resolve_entry(path));
+        let of_section = of_section.collect::<Result<Vec<_>, _>>()?;
+        if !cfg!(unix) && executable.is_some() {
+            return Err(bad(
+                "mode bits cannot be changed on this system: leave out the lines about modes".into()
+            ));
         }
-        Ok(Box::new(Call { files: files.into(), targets, workspace: workspace.clone(), shown: None }))
+        if let Some(file) = merge(&mut files, &targets, &operation, &of_section).map_err(bad)? {
+            file.rounds.push(hunks);
+            file.executable = executable.or(file.executable);
+        } else {
+            files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
+            targets.extend(of_section);
+        }
     }
+    let names: Vec<_> = targets.iter().map(|target| workspace.display(target)).collect();
+    let title = format!("Patch {}", names.join(", "));
+    let patch = Patch { files, targets: targets.clone(), workspace: workspace.clone() };
+    Ok(text_change::prepared(title, targets, workspace, move |buffers| patch.plan(buffers)))
 }
 
 /// Finds the file to which another section adds hunks. Returns an error if its operations conflict.
@@ -132,67 +108,17 @@ struct File {
     rounds: Vec<Vec<Hunk>>,
 }
 
-#[derive(Debug, Clone)]
-struct Call {
-    files: Arc<[File]>,
+struct Patch {
+    files: Vec<File>,
     targets: Vec<Target>,
     workspace: Workspace,
-    /// The contents in the preview, if the user saw one.
-    shown: Option<Vec<ContentHash>>,
 }
 
-#[derive(Default)]
-struct Plan {
-    changes: Vec<Planning>,
-    diffs: Vec<ToolContent>,
-    before: Vec<ContentHash>,
-    seen: BTreeMap<PathBuf, ContentHash>,
-    total: usize,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        let names: Vec<_> = self.targets.iter().map(|target| self.workspace.display(target)).collect();
-        format!("Patch {}", names.join(", "))
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn preview(&mut self, client_io: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
-        let call = self.clone();
-        let buffers = Buffers::to_change(client_io, &self.targets, &CancellationToken::new()).await?;
-        let plan = blocking(move || call.plan(&buffers)).await?;
-        self.shown = Some(plan.before);
-        Ok(plan.diffs)
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
-        change_text(context, &targets, workspace, move |buffers, last_seen| {
-            let plan = self.plan(buffers)?;
-            for (number, (file, before)) in self.files.iter().zip(&plan.before).enumerate() {
-                let name = self.workspace.display(&self.targets[file.at]);
-                let last_seen = last_seen.get(file.at).copied().flatten();
-                let shown = self.shown.as_ref().and_then(|shown| shown.get(number)).copied();
-                check_unchanged(&name, *before, last_seen, shown)?;
-            }
-            let text = format!("Applied the patch to {} files.", self.files.len());
-            let seen = plan.seen.into_iter().collect();
-            let output = ToolOutput { text, content: plan.diffs, seen, ..ToolOutput::default() };
-            Ok(Planned { changes: plan.changes, output })
-        })
-        .await
-    }
-}
-
-impl Call {
+impl Patch {
     fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(format!("Applied the patch to {} files.", self.files.len()));
         let mut failed = Vec::new();
-        for file in self.files.iter() {
+        for file in &self.files {
             if let Err(error) = self.plan_file(file, buffers, &mut plan) {
                 failed.push(error.to_string().trim_end_matches(" Nothing is changed.").to_owned());
             }
@@ -222,7 +148,7 @@ impl Call {
             Operation::Create(_) => {
                 self.check_free(target, "create it")?;
                 buffers.check_new(target)?;
-                plan.before.push(ContentHash::Absent);
+                plan.depends_on(file.at, &name, ContentHash::Absent);
                 let new = file.patched(&name, "")?;
                 self.show(plan, target, None, &new);
                 plan.write(target, None, new.into_bytes(), None);
@@ -234,7 +160,7 @@ impl Call {
                 let is_same = file.rounds.iter().all(Vec::is_empty);
                 match is_same.then(|| other_than_text(target)).transpose()?.flatten() {
                     Some(bytes) => {
-                        plan.before.push(ContentHash::of(&bytes));
+                        plan.depends_on(file.at, &name, ContentHash::of(&bytes));
                         plan.write(to, Some(target), bytes, None);
                     }
                     None => self.plan_text(file, to, buffers, plan)?,
@@ -249,7 +175,7 @@ impl Call {
                     Some(bytes) => ContentHash::of(&bytes),
                     None => buffers.read_to_change(target)?.content_hash,
                 };
-                plan.before.push(content_hash);
+                plan.depends_on(file.at, &name, content_hash);
             }
             Operation::Modify(_) | Operation::Delete(_) => self.plan_text(file, target, buffers, plan)?,
         }
@@ -272,7 +198,7 @@ impl Call {
         if old.lossy {
             return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
         }
-        plan.before.push(old.content_hash);
+        plan.depends_on(file.at, &name, old.content_hash);
         plan.total += old.text.len();
         let new = file.patched_file(&name, &old)?;
         let text = new.strip_prefix(BOM).unwrap_or(&new);
@@ -436,29 +362,6 @@ fn other_than_text(target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
     }
     let is_text = TextFile::decode(bytes.clone()).is_ok_and(|file| !file.lossy);
     Ok((!is_text).then_some(bytes))
-}
-
-impl Plan {
-    /// The new file gets the mode bits of `like`.
-    fn write(&mut self, target: &Target, like: Option<&Target>, content: Vec<u8>, old: Option<&TextFile>) {
-        self.total += content.len();
-        self.seen.insert(target.path.clone(), ContentHash::of(&content));
-        let before = old.map(|old| encode(old.bom, &old.text));
-        let unsaved = old.is_some_and(|old| old.unsaved);
-        let change = Change::Write { target: target.clone(), content, like: like.cloned() };
-        self.changes.push(Planning { change, before, unsaved });
-    }
-
-    fn set_executable(&mut self, target: &Target, executable: bool) {
-        let change = Change::SetExecutable { target: target.clone(), executable };
-        self.changes.push(Planning { change, before: None, unsaved: false });
-    }
-
-    fn remove(&mut self, target: &Target) {
-        self.seen.insert(target.path.clone(), ContentHash::Absent);
-        let change = Change::Remove { target: target.clone() };
-        self.changes.push(Planning { change, before: None, unsaved: false });
-    }
 }
 
 #[cfg(test)]

@@ -3,21 +3,19 @@
 //! Works in every mode: the tool changes nothing, and an answer is never a permission. Without forms, the
 //! questions go to the chat ([`super::chat_question`]) and end the turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::chat_question::ChatQuestion;
 use super::client_io::{ClientIo, Elicited};
 use super::content::visible;
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
 use crate::client::ClientError;
-use crate::permission::{Effect, Target};
-use crate::workspace::Workspace;
+use crate::permission::Effect;
 
 pub(super) const NAME: &str = "ask_user";
 
@@ -45,33 +43,23 @@ struct Question {
     choices: Vec<String>,
 }
 
-pub(super) struct AskUser(ToolSpec);
-
-impl AskUser {
-    pub(super) fn new() -> Self {
-        let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
-                    answer is not a permission: permission for calls is requested separately. Never ask for passwords or keys.";
-        let spec = ToolSpec::new::<Arguments>(NAME, ToolKind::Other, Effect::Session, what);
-        Self(ToolSpec { timeout: TIMEOUT, ..spec })
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
+                answer is not a permission: permission for calls is requested separately. Never ask for passwords or keys.";
+    let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, what);
+    ToolSpec { timeout: TIMEOUT, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 
-#[async_trait]
-impl Tool for AskUser {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
+fn prepare(Arguments { mut questions }: Arguments) -> Result<PreparedCall, ToolError> {
+    for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
+        *choice = choice.trim().to_owned();
     }
-
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { mut questions } = arguments(&self.0.name, given)?;
-        for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
-            *choice = choice.trim().to_owned();
-        }
-        match questions.iter().find_map(invalid_question).or_else(|| too_many(&questions)) {
-            Some(reason) => Err(ToolError::arguments(&self.0.name, reason)),
-            None => Ok(Box::new(Call { questions })),
-        }
+    if let Some(reason) = questions.iter().find_map(invalid_question).or_else(|| too_many(&questions)) {
+        return Err(ToolError::arguments(reason));
     }
+    let more = if questions.len() > 1 { format!(" (1 of {})", questions.len()) } else { String::new() };
+    let title = format!("Ask: {}{more}", visible(&questions[0].question));
+    Ok(PreparedCall::new(title, |context| run(questions, context)))
 }
 
 fn too_many(questions: &[Question]) -> Option<String> {
@@ -95,65 +83,41 @@ fn invalid_question(question: &Question) -> Option<String> {
     choices.iter().enumerate().any(is_duplicate).then(|| "choices has duplicate entries".into())
 }
 
-#[derive(Debug)]
-struct Call {
-    questions: Vec<Question>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        let more = if self.questions.len() > 1 {
-            format!(" (1 of {})", self.questions.len())
-        } else {
-            String::new()
-        };
-        format!("Ask: {}{more}", visible(&self.questions[0].question))
+async fn run(questions: Vec<Question>, context: RunContext) -> Result<ToolOutput, ToolError> {
+    let RunContext { permit, client_io, .. } = context;
+    if !client_io.capabilities().forms {
+        return Ok(ask_in_chat(questions, &client_io));
     }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let RunContext { permit, client_io, .. } = context;
-        if !client_io.capabilities().forms {
-            return Ok(self.ask_in_chat(&client_io));
-        }
-        let mut text = String::new();
-        for question in &self.questions {
-            let answer = tokio::select! {
-                biased;
-                () = permit.cancel.cancelled() => {
-                    return Err(ToolError::Failed(format!("{text}The question was withdrawn because the turn was cancelled.")));
-                }
-                answer = question.ask(&client_io) => answer,
-            };
-            if self.questions.len() > 1 {
-                text.push_str(&question.question);
-                text.push('\n');
+    let mut text = String::new();
+    for question in &questions {
+        let answer = tokio::select! {
+            biased;
+            () = permit.cancel.cancelled() => {
+                return Err(ToolError::Failed(format!("{text}The question was withdrawn because the turn was cancelled.")));
             }
-            text.push_str(&answer);
+            answer = question.ask(&client_io) => answer,
+        };
+        if questions.len() > 1 {
+            text.push_str(&question.question);
             text.push('\n');
         }
-        Ok(ToolOutput { text: text.trim_end().to_owned(), ..ToolOutput::default() })
+        text.push_str(&answer);
+        text.push('\n');
     }
+    Ok(ToolOutput::text(text.trim_end()))
 }
 
-impl Call {
-    fn ask_in_chat(self, client_io: &ClientIo) -> ToolOutput {
-        if !client_io.capabilities().answers {
-            return ToolOutput { text: not_asked(&ClientError::NotOffered), ..ToolOutput::default() };
-        }
-        let chat = |Question { question, choices }| ChatQuestion { question, choices };
-        let text = if self.questions.len() == 1 {
-            "The question was shown in the chat, and this turn ends here. The user's next message is the answer."
-        } else {
-            "The questions were shown in the chat, and this turn ends here. The user's next message is the answer."
-        };
-        let questions = self.questions.into_iter().map(chat).collect();
-        ToolOutput { text: text.into(), questions, ..ToolOutput::default() }
+fn ask_in_chat(questions: Vec<Question>, client_io: &ClientIo) -> ToolOutput {
+    if !client_io.capabilities().answers {
+        return ToolOutput::text(not_asked(&ClientError::NotOffered));
     }
+    let text = if questions.len() == 1 {
+        "The question was shown in the chat, and this turn ends here. The user's next message is the answer."
+    } else {
+        "The questions were shown in the chat, and this turn ends here. The user's next message is the answer."
+    };
+    let chat = |Question { question, choices }| ChatQuestion { question, choices };
+    ToolOutput { questions: questions.into_iter().map(chat).collect(), ..ToolOutput::text(text) }
 }
 
 const CHOICE: &str = "choice";

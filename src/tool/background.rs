@@ -1,19 +1,17 @@
 //! The tools that list, view and stop background agents. The session (`session/subagents`) owns the agents.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::background_list::missing;
-use super::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments};
+use super::background_list::{self, Listed, find};
+use super::{NoArguments, PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
-use crate::workspace::Workspace;
+use crate::permission::Effect;
 
 /// Maximum seconds that `view_background_agent` may wait.
 const MAX_WAIT: u64 = 100;
@@ -69,30 +67,19 @@ impl BackgroundAgent {
             None => format!("{}\n[Running.]", status.output),
         }
     }
-}
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoArguments {}
-
-pub(super) struct List(ToolSpec);
-
-impl List {
-    pub(super) fn new() -> Self {
-        let what = "List the background agents and their status.";
-        Self(ToolSpec::new::<NoArguments>("list_background_agents", ToolKind::Read, Effect::Session, what))
+    async fn over(&self) {
+        let mut status = self.status.clone();
+        // An error means that the sender is gone, so the agent is over, too.
+        let _ = status.wait_for(|status| status.end.is_some()).await;
     }
 }
 
-#[async_trait]
-impl Tool for List {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
+impl Listed for BackgroundAgent {
+    const KIND: &'static str = "agent";
 
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let NoArguments {} = arguments(&self.0.name, given)?;
-        Ok(Box::new(About::List))
+    fn id(&self) -> &str {
+        &self.id
     }
 }
 
@@ -106,30 +93,6 @@ struct ViewArguments {
     wait: u64,
 }
 
-pub(super) struct View(ToolSpec);
-
-impl View {
-    pub(super) fn new() -> Self {
-        let what = "Show the answer of a background agent, or its output so far.";
-        Self(ToolSpec::new::<ViewArguments>("view_background_agent", ToolKind::Read, Effect::Session, what))
-    }
-}
-
-#[async_trait]
-impl Tool for View {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let ViewArguments { agent, wait } = arguments(&self.0.name, given)?;
-        if wait > MAX_WAIT {
-            return Err(ToolError::arguments(&self.0.name, format!("wait is at most {MAX_WAIT}")));
-        }
-        Ok(Box::new(About::View(agent, Duration::from_secs(wait))))
-    }
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StopArguments {
@@ -137,77 +100,42 @@ struct StopArguments {
     agent: String,
 }
 
-pub(super) struct Stop(ToolSpec);
-
-impl Stop {
-    pub(super) fn new() -> Self {
-        let what = "Stop a background agent and everything it started, and show its last output.";
-        Self(ToolSpec::new::<StopArguments>("stop_background_agent", ToolKind::Other, Effect::Session, what))
-    }
+pub(super) fn list() -> Arc<dyn Tool> {
+    let what = "List the background agents and their status.";
+    let spec = ToolSpec::new("list_background_agents", ToolKind::Read, Effect::Session, what);
+    spec.tool(|NoArguments {}, _| {
+        Ok(PreparedCall::new("List background agents", async |context: RunContext| {
+            let lines: Vec<String> = context.agents.iter().map(BackgroundAgent::describe).collect();
+            Ok(background_list::list::<BackgroundAgent>(&lines))
+        }))
+    })
 }
 
-#[async_trait]
-impl Tool for Stop {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let StopArguments { agent } = arguments(&self.0.name, given)?;
-        Ok(Box::new(About::Stop(agent)))
-    }
-}
-
-#[derive(Debug)]
-enum About {
-    List,
-    View(String, Duration),
-    Stop(String),
-}
-
-#[async_trait]
-impl PreparedCall for About {
-    fn title(&self) -> String {
-        match self {
-            Self::List => "List background agents".into(),
-            Self::View(agent, _) => format!("View {agent}"),
-            Self::Stop(agent) => format!("Stop {agent}"),
+pub(super) fn view() -> Arc<dyn Tool> {
+    let what = "Show the answer of a background agent, or its output so far.";
+    let spec = ToolSpec::new("view_background_agent", ToolKind::Read, Effect::Session, what);
+    spec.tool(|ViewArguments { agent: id, wait }, _| {
+        if wait > MAX_WAIT {
+            return Err(ToolError::arguments(format!("wait is at most {MAX_WAIT}")));
         }
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let agents = &context.agents;
-        let text = match *self {
-            Self::List if agents.is_empty() => "[There are no background agents.]".into(),
-            Self::List => agents.iter().map(BackgroundAgent::describe).collect::<Vec<_>>().join("\n"),
-            Self::View(id, wait) => {
-                let agent = find(agents, &id)?;
-                // A timeout is not an error.
-                let _ = tokio::time::timeout(wait, over(agent)).await;
-                agent.snapshot()
-            }
-            Self::Stop(id) => {
-                let agent = find(agents, &id)?;
-                agent.stop.cancel();
-                over(agent).await;
-                agent.snapshot()
-            }
-        };
-        Ok(ToolOutput { content: vec![ToolContent::middle(&text)], text, ..ToolOutput::default() })
-    }
+        Ok(PreparedCall::new(format!("View {id}"), async move |context: RunContext| {
+            let agent = find(&context.agents, &id)?;
+            // A timeout is not an error.
+            let _ = tokio::time::timeout(Duration::from_secs(wait), agent.over()).await;
+            Ok(ToolOutput::long_text(agent.snapshot()))
+        }))
+    })
 }
 
-async fn over(agent: &BackgroundAgent) {
-    let mut status = agent.status.clone();
-    // An error means that the sender is gone, so the agent is over, too.
-    let _ = status.wait_for(|status| status.end.is_some()).await;
-}
-
-fn find<'a>(agents: &'a [BackgroundAgent], id: &str) -> Result<&'a BackgroundAgent, ToolError> {
-    let found = agents.iter().find(|agent| agent.id == id);
-    found.ok_or_else(|| missing("agent", id, agents.iter().map(|agent| agent.id.as_str())))
+pub(super) fn stop() -> Arc<dyn Tool> {
+    let what = "Stop a background agent and everything it started, and show its last output.";
+    let spec = ToolSpec::new("stop_background_agent", ToolKind::Other, Effect::Session, what);
+    spec.tool(|StopArguments { agent: id }, _| {
+        Ok(PreparedCall::new(format!("Stop {id}"), async move |context: RunContext| {
+            let agent = find(&context.agents, &id)?;
+            agent.stop.cancel();
+            agent.over().await;
+            Ok(ToolOutput::long_text(agent.snapshot()))
+        }))
+    })
 }

@@ -1,6 +1,6 @@
 //! The numbering and removal of a session's background jobs and agents. Pure.
 
-use super::ToolError;
+use super::{ToolError, ToolOutput};
 
 /// Maximum finished entries to keep, each with its output.
 pub const MAX_FINISHED: usize = 32;
@@ -29,11 +29,25 @@ pub(super) fn next_number<'a>(mut ids: impl DoubleEndedIterator<Item = &'a str>)
     ids.next_back().and_then(number).unwrap_or_default() + 1
 }
 
-pub(super) fn missing<'a>(
-    what: &str,
-    id: &str,
-    ids: impl DoubleEndedIterator<Item = &'a str> + Clone,
-) -> ToolError {
+/// An entry of a session's background jobs or agents.
+pub(super) trait Listed {
+    const KIND: &'static str;
+
+    fn id(&self) -> &str;
+}
+
+pub(super) fn find<'a, T: Listed>(all: &'a [T], id: &str) -> Result<&'a T, ToolError> {
+    let found = all.iter().find(|it| it.id() == id);
+    found.ok_or_else(|| missing(T::KIND, id, all.iter().map(T::id)))
+}
+
+/// Joins the descriptions of all entries.
+pub(super) fn list<T: Listed>(lines: &[String]) -> ToolOutput {
+    let none = format!("[There are no background {}s.]", T::KIND);
+    ToolOutput::long_text(if lines.is_empty() { none } else { lines.join("\n") })
+}
+
+fn missing<'a>(what: &str, id: &str, ids: impl DoubleEndedIterator<Item = &'a str> + Clone) -> ToolError {
     let was_assigned = id.rsplit_once('_').is_some_and(|(kind, _)| {
         ids.clone().next_back().and_then(|last| last.rsplit_once('_')).is_some_and(|(known, _)| known == kind)
     });

@@ -1,16 +1,14 @@
 //! `delete_file`: removes one file or symbolic link.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::content::code_span;
-use super::{
-    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
-};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
+use crate::permission::Effect;
 use crate::workspace::{Change, ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,59 +18,21 @@ struct Arguments {
     path: String,
 }
 
-pub(super) struct DeleteFile(ToolSpec);
-
-impl DeleteFile {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "delete_file",
-            ToolKind::Delete,
-            Effect::Edit,
-            "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
+    ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for DeleteFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path } = arguments(&self.0.name, given)?;
-        let target = resolve_entry(workspace, path).await?;
-        let name = workspace.display(&target);
-        Ok(Box::new(Call { name, targets: [target], workspace: workspace.clone() }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    name: String,
-    targets: [Target; 1],
-    workspace: Workspace,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        format!("Delete {}", code_span(&self.name))
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let target = workspace.resolve_entry(&path)?;
+    let (name, targets, workspace) = (workspace.display(&target), vec![target.clone()], workspace.clone());
+    let call = PreparedCall::new(format!("Delete {}", code_span(&name)), |context| {
         let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
-            let [target] = self.targets;
-            let path = target.path.clone();
-            self.workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
-            let text = format!("Deleted {}.", self.name);
-            Ok(ToolOutput { text, seen: vec![(path, ContentHash::Absent)], ..ToolOutput::default() })
+            let seen = vec![(target.path.clone(), ContentHash::Absent)];
+            workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
+            Ok(ToolOutput { seen, ..ToolOutput::text(format!("Deleted {name}.")) })
         })
-        .await
-    }
+    });
+    Ok(PreparedCall { targets, ..call })
 }

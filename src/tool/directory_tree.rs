@@ -1,14 +1,13 @@
 //! `directory_tree`: lists a directory tree, indented. Respects `.gitignore`.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::content::code_span;
-use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
-use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
@@ -29,63 +28,33 @@ struct Arguments {
     depth: Option<usize>,
 }
 
-pub(super) struct DirectoryTree(ToolSpec);
-
-impl DirectoryTree {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "directory_tree",
-            ToolKind::Read,
-            Effect::Read,
-            "Show a directory and what lies below it, as an indented list. Files that git ignores and hidden files are \
-             left out.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Show a directory and what lies below it, as an indented list. Files that git ignores and hidden files are \
+                left out.";
+    ToolSpec::new("directory_tree", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for DirectoryTree {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path, depth } = arguments(&self.0.name, given)?;
-        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let title = format!("Tree of {}", code_span(&workspace.display(&target)));
-        let depth = depth.unwrap_or(DEPTH).max(1);
-        let call = Call { target: target.clone(), depth, workspace: workspace.clone() };
-        Ok(Reading::boxed(title, target, move |permit| call.tree(permit)))
-    }
+fn prepare(Arguments { path, depth }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let title = format!("Tree of {}", code_span(&workspace.display(&target)));
+    let depth = depth.unwrap_or(DEPTH).max(1);
+    let (top, workspace) = (target.clone(), workspace.clone());
+    Ok(PreparedCall::reading(title, target, move |permit| tree(&top, depth, &workspace, permit)))
 }
 
-#[derive(Debug)]
-struct Call {
-    target: Target,
-    depth: usize,
-    workspace: Workspace,
-}
-
-impl Call {
-    fn tree(&self, permit: &Permit) -> Result<String, ToolError> {
-        let target = &self.target;
-        // Gives a clear error if the target is not a directory.
-        open_dir(target)?;
-        let globs = globs(&target.path, None).map_err(ToolError::Failed)?;
-        let mut walk = ToolWalk::new(target, globs, Some(self.depth), &self.workspace, permit)?;
-        let mut lines = Vec::new();
-        while let Some(entry) = walk.next("the tree was complete")? {
-            if lines.len() == MAX_ENTRIES {
-                lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
-                break;
-            }
-            let mark = if entry.kind == EntryKind::Folder { "/" } else { "" };
-            lines.push(format!("{}{}{mark}", "  ".repeat(entry.depth - 1), entry.name().to_string_lossy()));
+fn tree(top: &Target, depth: usize, workspace: &Workspace, permit: &Permit) -> Result<String, ToolError> {
+    // Gives a clear error if the target is not a directory.
+    open_dir(top)?;
+    let globs = globs(&top.path, None).map_err(ToolError::Failed)?;
+    let mut walk = ToolWalk::new(top, globs, Some(depth), workspace, permit)?;
+    let mut lines = Vec::new();
+    while let Some(entry) = walk.next("the tree was complete")? {
+        if lines.len() == MAX_ENTRIES {
+            lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
+            break;
         }
-        if lines.is_empty() {
-            lines.push("[The directory is empty.]".into());
-        }
-        lines.extend(walk.notes());
-        Ok(lines.join("\n"))
+        let mark = if entry.kind == EntryKind::Folder { "/" } else { "" };
+        lines.push(format!("{}{}{mark}", "  ".repeat(entry.depth - 1), entry.name().to_string_lossy()));
     }
+    Ok(walk.report(lines, "[The directory is empty.]"))
 }

@@ -1,23 +1,19 @@
 //! `edit_file`: replaces an exact text in a file.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::save::{Planned, Planning, change_text};
-use super::text_file::{MAX_FILE, TextFile, check_unchanged, encode};
-use super::{
-    ClientIo, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
-    blocking, resolve,
-};
+use super::text_change::{self, Plan};
+use super::text_file::{MAX_FILE, TextFile, encode};
+use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::workspace::{Change, ContentHash, Workspace};
+use crate::workspace::Workspace;
 
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
     /// Path of the file, absolute or relative to the working directory.
@@ -31,104 +27,32 @@ struct Arguments {
     replace_all: bool,
 }
 
-pub(super) struct EditFile(ToolSpec);
-
-impl EditFile {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "edit_file",
-            ToolKind::Edit,
-            Effect::Edit,
-            "Replace text in a file. The old text must occur exactly once, unless replace_all is set.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
+    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for EditFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let edit: Arguments = arguments(&self.0.name, given)?;
-        let target = resolve(workspace, edit.path.clone()).await?;
-        let name = workspace.display(&target);
-        Ok(Box::new(Call { name, targets: [target], edit, workspace: workspace.clone(), shown: None }))
-    }
+fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let target = workspace.resolve(&edit.path)?;
+    let name = workspace.display(&target);
+    let (title, targets) = (format!("Edit {name}"), vec![target.clone()]);
+    let plan = move |buffers: &Buffers| plan(&edit, &target, &name, buffers);
+    Ok(text_change::prepared(title, targets, workspace, plan))
 }
 
-#[derive(Debug, Clone)]
-struct Call {
-    name: String,
-    targets: [Target; 1],
-    edit: Arguments,
-    workspace: Workspace,
-    /// The content in the preview, if the user saw one.
-    shown: Option<ContentHash>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        format!("Edit {}", self.name)
+fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
+    let file = buffers.read_to_change(target)?;
+    if file.lossy {
+        return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not edited as text.")));
     }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn preview(&mut self, client_io: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
-        let call = self.clone();
-        let buffers = Buffers::to_change(client_io, &self.targets, &CancellationToken::new()).await?;
-        let plan = blocking(move || call.plan(&buffers)).await?;
-        self.shown = Some(plan.before);
-        Ok(vec![plan.diff])
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let (targets, workspace) = (self.targets.clone(), self.workspace.clone());
-        change_text(context, &targets, workspace, move |buffers, last_seen| {
-            let plan = self.plan(buffers)?;
-            let name = &self.name;
-            check_unchanged(name, plan.before, last_seen.first().copied().flatten(), self.shown)?;
-            let times = if plan.count == 1 { "once".into() } else { format!("{} times", plan.count) };
-            let output = ToolOutput {
-                text: format!("Edited {name}: replaced {times}."),
-                content: vec![plan.diff],
-                seen: vec![(self.targets[0].path.clone(), ContentHash::of(&plan.bytes))],
-                ..ToolOutput::default()
-            };
-            let change = Change::Write { target: self.targets[0].clone(), content: plan.bytes, like: None };
-            let planning = Planning { change, before: Some(plan.old), unsaved: plan.unsaved };
-            Ok(Planned { changes: vec![planning], output })
-        })
-        .await
-    }
-}
-
-struct Plan {
-    before: ContentHash,
-    old: Vec<u8>,
-    unsaved: bool,
-    bytes: Vec<u8>,
-    count: usize,
-    diff: ToolContent,
-}
-
-impl Call {
-    fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
-        let file = buffers.read_to_change(&self.targets[0])?;
-        if file.lossy {
-            return Err(ToolError::Failed(format!("{} is not UTF-8 and is not edited as text.", self.name)));
-        }
-        let (new, count) = replace(&file, &self.edit)
-            .map_err(|reason| ToolError::Failed(format!("{}: {reason}", self.name)))?;
-        let bytes = encode(file.bom, &new);
-        let diff = ToolContent::diff(&self.targets[0].path, Some(&file.text), &new, 1);
-        let old = encode(file.bom, &file.text);
-        Ok(Plan { before: file.content_hash, old, unsaved: file.unsaved, bytes, count, diff })
-    }
+    let (new, count) =
+        replace(&file, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
+    let times = if count == 1 { "once".into() } else { format!("{count} times") };
+    let mut plan = Plan::new(format!("Edited {name}: replaced {times}."));
+    plan.diffs.push(ToolContent::diff(&target.path, Some(&file.text), &new, 1));
+    plan.depends_on(0, name, file.content_hash);
+    plan.write(target, None, encode(file.bom, &new), Some(&file));
+    Ok(plan)
 }
 
 fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String> {

@@ -1,15 +1,14 @@
 //! `find_files`: finds files by a glob over their paths. Honours `.gitignore`.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::content::code_span;
-use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
-use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
@@ -27,61 +26,32 @@ struct Arguments {
     path: Option<String>,
 }
 
-pub(super) struct FindFiles(ToolSpec);
-
-impl FindFiles {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "find_files",
-            ToolKind::Search,
-            Effect::Read,
-            "Find files by a glob over their paths. Files that git ignores and version control's own are left out.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Find files by a glob over their paths. Files that git ignores and version control's own are left out.";
+    ToolSpec::new("find_files", ToolKind::Search, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for FindFiles {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { glob, path } = arguments(&self.0.name, given)?;
-        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let globs =
-            globs(&target.path, Some(&glob)).map_err(|reason| ToolError::arguments(&self.0.name, reason))?;
-        let call = Call { target: target.clone(), globs, workspace: workspace.clone() };
-        Ok(Reading::boxed(format!("Find {}", code_span(&glob)), target, move |permit| call.find(permit)))
-    }
+fn prepare(Arguments { glob, path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let globs = globs(&target.path, Some(&glob)).map_err(ToolError::Arguments)?;
+    let title = format!("Find {}", code_span(&glob));
+    let (top, workspace) = (target.clone(), workspace.clone());
+    Ok(PreparedCall::reading(title, target, move |permit| find(&top, globs, &workspace, permit)))
 }
 
-#[derive(Debug)]
-struct Call {
-    target: Target,
-    globs: Override,
-    workspace: Workspace,
-}
-
-impl Call {
-    fn find(&self, permit: &Permit) -> Result<String, ToolError> {
-        let mut walk = ToolWalk::new(&self.target, self.globs.clone(), None, &self.workspace, permit)?;
-        let mut lines = Vec::new();
-        while let Some(entry) = walk.next("the search finished")? {
-            if entry.kind == EntryKind::Folder {
-                continue;
-            }
-            if lines.len() == MAX_PATHS {
-                lines.push(format!("[More files match; the first {MAX_PATHS} are shown.]"));
-                break;
-            }
-            let path = entry.path.strip_prefix(self.workspace.cwd()).unwrap_or(&entry.path);
-            lines.push(path.display().to_string());
+fn find(top: &Target, globs: Override, workspace: &Workspace, permit: &Permit) -> Result<String, ToolError> {
+    let mut walk = ToolWalk::new(top, globs, None, workspace, permit)?;
+    let mut lines = Vec::new();
+    while let Some(entry) = walk.next("the search finished")? {
+        if entry.kind == EntryKind::Folder {
+            continue;
         }
-        if lines.is_empty() {
-            lines.push("[No file matches.]".into());
+        if lines.len() == MAX_PATHS {
+            lines.push(format!("[More files match; the first {MAX_PATHS} are shown.]"));
+            break;
         }
-        lines.extend(walk.notes());
-        Ok(lines.join("\n"))
+        let path = entry.path.strip_prefix(workspace.cwd()).unwrap_or(&entry.path);
+        lines.push(path.display().to_string());
     }
+    Ok(walk.report(lines, "[No file matches.]"))
 }

@@ -1,14 +1,13 @@
 //! `list_directory`: lists the entries of one directory.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::content::code_span;
-use super::reading::Reading;
 use super::walk::left_out;
-use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
@@ -24,32 +23,16 @@ struct Arguments {
     path: Option<String>,
 }
 
-pub(super) struct ListDirectory(ToolSpec);
-
-impl ListDirectory {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "list_directory",
-            ToolKind::Read,
-            Effect::Read,
-            "List the entries of one directory. Directories end with a slash, links with an at sign.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "List the entries of one directory. Directories end with a slash, links with an at sign.";
+    ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for ListDirectory {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path } = arguments(&self.0.name, given)?;
-        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let title = format!("List {}", code_span(&workspace.display(&target)));
-        let place = target.clone();
-        Ok(Reading::boxed(title, target, move |permit| list(&place, permit)))
-    }
+fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let title = format!("List {}", code_span(&workspace.display(&target)));
+    let place = target.clone();
+    Ok(PreparedCall::reading(title, target, move |permit| list(&place, permit)))
 }
 
 fn list(target: &Target, permit: &Permit) -> Result<String, ToolError> {

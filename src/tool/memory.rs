@@ -127,14 +127,8 @@ impl Memories for Nowhere {
 }
 
 pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
-    let memories = || Arc::clone(memories);
-    vec![
-        Arc::new(read::Get::new(memories())),
-        Arc::new(read::Search::new(memories())),
-        Arc::new(write::Add::new(memories())),
-        Arc::new(write::Update::new(memories())),
-        Arc::new(write::Delete::new(memories())),
-    ]
+    let tools = [read::get, read::search, write::add, write::update, write::delete];
+    tools.map(|tool| tool(Arc::clone(memories))).into()
 }
 
 /// Only the first line begins at the margin, so a text cannot imitate other entries.

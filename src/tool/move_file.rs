@@ -1,16 +1,14 @@
 //! `move_file`: moves or renames a file or directory. Never overwrites.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::content::code_span;
-use super::{
-    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve_entry,
-};
+use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
+use crate::permission::Effect;
 use crate::workspace::{Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,58 +20,21 @@ struct Arguments {
     to: String,
 }
 
-pub(super) struct MoveFile(ToolSpec);
-
-impl MoveFile {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "move_file",
-            ToolKind::Move,
-            Effect::Edit,
-            "Move or rename a file or a directory. Nothing is overwritten.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Move or rename a file or a directory. Nothing is overwritten.";
+    ToolSpec::new("move_file", ToolKind::Move, Effect::Edit, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for MoveFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { from, to } = arguments(&self.0.name, given)?;
-        let targets = [resolve_entry(workspace, from).await?, resolve_entry(workspace, to).await?];
-        let [from, to] = [&targets[0], &targets[1]].map(|target| workspace.display(target));
-        Ok(Box::new(Call { from, to, targets, workspace: workspace.clone() }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    from: String,
-    to: String,
-    targets: [Target; 2],
-    workspace: Workspace,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        format!("Move {} to {}", code_span(&self.from), code_span(&self.to))
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+fn prepare(Arguments { from, to }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let (from, to) = (workspace.resolve_entry(&from)?, workspace.resolve_entry(&to)?);
+    let [old, new] = [&from, &to].map(|target| workspace.display(target));
+    let (targets, workspace) = (vec![from.clone(), to.clone()], workspace.clone());
+    let call = PreparedCall::new(format!("Move {} to {}", code_span(&old), code_span(&new)), |context| {
         let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
-            let Self { from: old, to: new, targets: [from, to], workspace } = *self;
             workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
-            Ok(ToolOutput { text: format!("Moved {old} to {new}."), ..ToolOutput::default() })
+            Ok(ToolOutput::text(format!("Moved {old} to {new}.")))
         })
-        .await
-    }
+    });
+    Ok(PreparedCall { targets, ..call })
 }

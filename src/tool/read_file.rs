@@ -1,15 +1,15 @@
 //! `read_file`: a text file, whole or a range of lines.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::buffers::Buffers;
 use super::content::code_span;
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
+use crate::permission::Effect;
 use crate::workspace::Workspace;
 
 /// Default and maximum number of lines.
@@ -30,73 +30,28 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-pub(super) struct ReadFile(ToolSpec);
-
-impl ReadFile {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "read_file",
-            ToolKind::Read,
-            Effect::Read,
-            "Read a text file, whole or from a given line. Read a file before you edit it.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Read a text file, whole or from a given line. Read a file before you edit it.";
+    ToolSpec::new("read_file", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for ReadFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { path, line, limit } = arguments(&self.0.name, given)?;
-        let target = resolve(workspace, path).await?;
-        Ok(Box::new(Call {
-            title: format!("Read {}", code_span(&workspace.display(&target))),
-            targets: [target],
-            line,
-            limit,
-        }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    title: String,
-    targets: [Target; 1],
-    line: Option<u32>,
-    limit: Option<u32>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        match (self.line, self.limit) {
-            (None | Some(0 | 1), None) => self.title.clone(),
-            (line, None) => format!("{} from line {}", self.title, line.unwrap_or(1)),
-            (line, Some(limit)) => {
-                let first = line.unwrap_or(1).max(1);
-                format!("{} ({first}-{})", self.title, first.saturating_add(limit).saturating_sub(1))
-            }
-        }
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    fn line(&self) -> Option<u32> {
-        self.line.filter(|line| *line > 0)
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let buffers = Buffers::of(&context.client_io, &self.targets, &context.permit.cancel).await?;
+fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let Arguments { path, line, limit } = given;
+    let target = workspace.resolve(&path)?;
+    let first = line.unwrap_or(1).max(1);
+    let range = match limit {
+        None if first == 1 => String::new(),
+        None => format!(" from line {first}"),
+        Some(limit) => format!(" ({first}-{})", first.saturating_add(limit).saturating_sub(1)),
+    };
+    let title = format!("Read {}{range}", code_span(&workspace.display(&target)));
+    let targets = vec![target.clone()];
+    let call = PreparedCall::new(title, async move |context| {
+        let buffers = Buffers::of(&context.client_io, &[target.clone()], &context.permit.cancel).await?;
         effect(context.permit, move |_| {
-            let [target] = self.targets;
             let file = buffers.read(&target)?;
-            let limit = self.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
-            let mut text = excerpt(&file.text, self.line.unwrap_or(1).max(1), limit)?;
+            let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
+            let mut text = excerpt(&file.text, first, limit)?;
             if file.lossy {
                 text.push_str("\n[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]");
             }
@@ -104,10 +59,11 @@ impl PreparedCall for Call {
                 text.push('\n');
                 text.push_str(&note);
             }
-            Ok(ToolOutput { text, seen: vec![(target.path, file.content_hash)], ..ToolOutput::default() })
+            Ok(ToolOutput { seen: vec![(target.path, file.content_hash)], ..ToolOutput::text(text) })
         })
         .await
-    }
+    });
+    Ok(PreparedCall { targets, line: line.filter(|line| *line > 0), ..call })
 }
 
 /// Returns the lines and, if more follow, a note with the next line number.

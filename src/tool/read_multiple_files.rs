@@ -1,13 +1,13 @@
 //! `read_multiple_files`: reads several text files. An unreadable file yields its error in place of the text.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::buffers::Buffers;
 use super::content::code_span;
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::workspace::Workspace;
@@ -23,81 +23,46 @@ struct Arguments {
     paths: Vec<String>,
 }
 
-pub(super) struct ReadMultipleFiles(ToolSpec);
-
-impl ReadMultipleFiles {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "read_multiple_files",
-            ToolKind::Read,
-            Effect::Read,
-            "Read several text files at once, each whole and under its path.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Read several text files at once, each whole and under its path.";
+    ToolSpec::new("read_multiple_files", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for ReadMultipleFiles {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
+fn prepare(Arguments { paths }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    if paths.is_empty() || paths.len() > MAX_FILES {
+        let reason = format!("paths has {} entries; 1 to {MAX_FILES} are read", paths.len());
+        return Err(ToolError::arguments(reason));
     }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { paths } = arguments(&self.0.name, given)?;
-        if paths.is_empty() || paths.len() > MAX_FILES {
-            let reason = format!("paths has {} entries; 1 to {MAX_FILES} are read", paths.len());
-            return Err(ToolError::arguments(&self.0.name, reason));
-        }
-        let mut targets = Vec::new();
-        for path in paths {
-            targets.push(resolve(workspace, path).await?);
-        }
-        Ok(Box::new(Call { targets, workspace: workspace.clone() }))
-    }
+    let targets = paths.iter().map(|path| workspace.resolve(path)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<_> = targets.iter().map(|target| code_span(&workspace.display(target))).collect();
+    let title = format!("Read {}", names.join(", "));
+    let (files, workspace) = (targets.clone(), workspace.clone());
+    let call = PreparedCall::new(title, async move |context| {
+        let buffers = Buffers::of(&context.client_io, &files, &context.permit.cancel).await?;
+        effect(context.permit, move |_| Ok(read(&files, &buffers, &workspace))).await
+    });
+    Ok(PreparedCall { targets, ..call })
 }
 
-#[derive(Debug)]
-struct Call {
-    targets: Vec<Target>,
-    workspace: Workspace,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        let names: Vec<_> =
-            self.targets.iter().map(|target| code_span(&self.workspace.display(target))).collect();
-        format!("Read {}", names.join(", "))
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let buffers = Buffers::of(&context.client_io, &self.targets, &context.permit.cancel).await?;
-        effect(context.permit, move |_| {
-            let mut output = ToolOutput::default();
-            for target in &self.targets {
-                let name = self.workspace.display(target);
-                let text = match buffers.read(target) {
-                    Ok(file) if output.text.len() + file.text.len() > MAX_BYTES => {
-                        "[Omitted: the answer would be too long. Read this file separately.]".to_owned()
-                    }
-                    Ok(file) => {
-                        output.seen.push((target.path.clone(), file.content_hash));
-                        file.text
-                    }
-                    Err(error) => format!("[{error}]"),
-                };
-                let newline = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-                let note = buffers.note(target).map(|note| note + "\n").unwrap_or_default();
-                for part in ["=== ", &name, " ===\n", &text, newline, &note] {
-                    output.text.push_str(part);
-                }
+fn read(files: &[Target], buffers: &Buffers, workspace: &Workspace) -> ToolOutput {
+    let mut output = ToolOutput::default();
+    for target in files {
+        let name = workspace.display(target);
+        let text = match buffers.read(target) {
+            Ok(file) if output.text.len() + file.text.len() > MAX_BYTES => {
+                "[Omitted: the answer would be too long. Read this file separately.]".to_owned()
             }
-            Ok(output)
-        })
-        .await
+            Ok(file) => {
+                output.seen.push((target.path.clone(), file.content_hash));
+                file.text
+            }
+            Err(error) => format!("[{error}]"),
+        };
+        let newline = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
+        let note = buffers.note(target).map(|note| note + "\n").unwrap_or_default();
+        for part in ["=== ", &name, " ===\n", &text, newline, &note] {
+            output.text.push_str(part);
+        }
     }
+    output
 }

@@ -1,22 +1,19 @@
 //! `search_files`: searches files with ripgrep's libraries. Honours `.gitignore`.
 
 use std::io;
-use std::path::Path;
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::content::code_span;
-use super::reading::Reading;
 use super::walk::{ToolWalk, globs};
-use super::{PreparedCall, Tool, ToolError, ToolSpec, arguments, blocking, resolve};
+use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
@@ -57,60 +54,37 @@ struct Arguments {
     per_file: Option<usize>,
 }
 
-pub(super) struct SearchFiles(ToolSpec);
-
-impl SearchFiles {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "search_files",
-            ToolKind::Search,
-            Effect::Read,
-            "Search the content of files, as it is saved, for a regular expression. Answers with path:line: text. Files \
-             that git ignores, version control's own, binary files, and hidden files that no glob matches are left out. \
-             What the user has not saved yet is not found; read_file shows it.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what = "Search the content of files, as it is saved, for a regular expression. Answers with path:line: text. Files \
+                that git ignores, version control's own, binary files, and hidden files that no glob matches are left out. \
+                What the user has not saved yet is not found; read_file shows it.";
+    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, what).tool(prepare)
 }
 
-#[async_trait]
-impl Tool for SearchFiles {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { pattern, path, glob, ignore_case, limit, per_file } = arguments(&self.0.name, given)?;
-        let bad = |reason: String| ToolError::arguments("search_files", reason);
-        let matcher = {
-            let pattern = pattern.clone();
-            blocking(move || {
-                RegexMatcherBuilder::new()
-                    .case_insensitive(ignore_case)
-                    .line_terminator(Some(b'\n'))
-                    .build(&pattern)
-                    .map_err(|error| bad(format!("pattern: {error}")))
-            })
-            .await?
-        };
-        let target = resolve(workspace, path.unwrap_or_else(|| ".".into())).await?;
-        let globs = globs(&target.path, glob.as_deref()).map_err(bad)?;
-        let place = workspace.display(&target);
-        let pattern = code_span(&shorten(&pattern, TITLE));
-        let title = if place == "." {
-            format!("Search for {pattern}")
-        } else {
-            format!("Search {} for {pattern}", code_span(&place))
-        };
-        let limit = limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
-        let per_file = per_file.unwrap_or(usize::MAX).max(1);
-        let call =
-            Call { target: target.clone(), matcher, globs, limit, per_file, workspace: workspace.clone() };
-        Ok(Reading::boxed(title, target, move |permit| call.search(permit)))
-    }
+fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let Arguments { pattern, path, glob, ignore_case, limit, per_file } = given;
+    let matcher = RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        .line_terminator(Some(b'\n'))
+        .build(&pattern)
+        .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
+    let place = workspace.display(&target);
+    let pattern = code_span(&shorten(&pattern, TITLE));
+    let title = if place == "." {
+        format!("Search for {pattern}")
+    } else {
+        format!("Search {} for {pattern}", code_span(&place))
+    };
+    let limit = limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
+    let per_file = per_file.unwrap_or(usize::MAX).max(1);
+    let search =
+        Search { target: target.clone(), matcher, globs, limit, per_file, workspace: workspace.clone() };
+    Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
 }
 
-#[derive(Debug)]
-struct Call {
+struct Search {
     target: Target,
     matcher: RegexMatcher,
     globs: Override,
@@ -119,9 +93,9 @@ struct Call {
     workspace: Workspace,
 }
 
-impl Call {
-    fn search(&self, permit: &Permit) -> Result<String, ToolError> {
-        let mut walk = ToolWalk::new(&self.target, self.globs.clone(), None, &self.workspace, permit)?;
+impl Search {
+    fn run(self, permit: &Permit) -> Result<String, ToolError> {
+        let mut walk = ToolWalk::new(&self.target, self.globs, None, &self.workspace, permit)?;
         let mut searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .line_number(true)
@@ -137,7 +111,8 @@ impl Call {
                 }
                 continue;
             }
-            let name = self.name(&entry.path);
+            let name =
+                entry.path.strip_prefix(self.workspace.cwd()).unwrap_or(&entry.path).display().to_string();
             let mut of_this_file = 0;
             let sink = Lossy(|number, line| {
                 more = lines.len() >= self.limit;
@@ -160,15 +135,7 @@ impl Call {
                 break;
             }
         }
-        if lines.is_empty() {
-            lines.push("[No line matches.]".into());
-        }
-        lines.extend(walk.notes());
-        Ok(lines.join("\n"))
-    }
-
-    fn name(&self, path: &Path) -> String {
-        path.strip_prefix(self.workspace.cwd()).unwrap_or(path).display().to_string()
+        Ok(walk.report(lines, "[No line matches.]"))
     }
 }
 

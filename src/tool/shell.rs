@@ -1,13 +1,13 @@
 //! `shell` and `shell_read_only`: run one command line to its end. The second counts as a read only because
 //! the kernel sandbox prevents writes.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::command_line::CommandLine;
@@ -16,12 +16,11 @@ use super::job::Notes;
 use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
 use super::{
-    BusyGuard, ClientIo, Job, PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
-    arguments, blocking, resolve,
+    BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
 };
 use crate::acp::ToolKind;
 use crate::mode::ShellUse;
-use crate::permission::{Commands, Effect, Target};
+use crate::permission::{Commands, Effect};
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::text::start;
 use crate::workspace::Workspace;
@@ -52,62 +51,39 @@ struct Arguments {
     timeout: Option<u64>,
 }
 
-pub(super) struct ShellTool {
-    spec: ToolSpec,
-    shell: Shell,
-    sandbox: CommandSandbox,
+pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
+    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox \
+                enforces this: the command can write only below $TMPDIR, which is deleted afterwards, has no network, and \
+                can read the session's folders and the system's programs, but not the home folder.";
+    let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
+    tool(ToolSpec { shell: ShellUse::ReadOnly, ..spec }, shell, sandbox)
 }
 
-impl ShellTool {
-    pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Self {
-        let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox \
-                    enforces this: the command can write only below $TMPDIR, which is deleted afterwards, has no network, and \
-                    can read the session's folders and the system's programs, but not the home folder.";
-        Self::new("shell_read_only", Effect::Read, ShellUse::ReadOnly, what, shell, sandbox)
-    }
-
-    pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Self {
-        let what = if sandbox.is_off() {
-            "Run a command line and wait until it exits. Processes that it leaves in the background are stopped."
-        } else {
-            "Run a command line and wait until it exits. Processes that it leaves in the background are stopped. It can write \
-             in the session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
-        };
-        Self::new("shell", Effect::Execute, ShellUse::Full, what, shell, sandbox)
-    }
-
-    fn new(
-        name: &'static str,
-        effect: Effect,
-        uses: ShellUse,
-        description: &'static str,
-        shell: Shell,
-        sandbox: CommandSandbox,
-    ) -> Self {
-        let spec = ToolSpec::new::<Arguments>(name, ToolKind::Execute, effect, description);
-        let timeout = Duration::from_secs(MAX_SECONDS + 10);
-        Self { spec: ToolSpec { shell: uses, timeout, ..spec }, shell, sandbox }
-    }
+pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
+    let what = if sandbox.is_off() {
+        "Run a command line and wait until it exits. Processes that it leaves in the background are stopped."
+    } else {
+        "Run a command line and wait until it exits. Processes that it leaves in the background are stopped. It can write \
+         in the session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
+    };
+    let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
+    tool(ToolSpec { shell: ShellUse::Full, ..spec }, shell, sandbox)
 }
 
-#[async_trait]
-impl Tool for ShellTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { command, cwd, timeout } = arguments(&self.spec.name, given)?;
+fn tool(spec: ToolSpec, shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
+    let timeout = Duration::from_secs(MAX_SECONDS + 10);
+    ToolSpec { timeout, ..spec }.tool(move |Arguments { command, cwd, timeout }, workspace| {
         let timeout = timeout.unwrap_or(SECONDS);
         if !(1..=MAX_SECONDS).contains(&timeout) {
             let reason =
                 format!("timeout is {timeout}; expected a number of seconds from 1 to {MAX_SECONDS}");
-            return Err(ToolError::arguments(&self.spec.name, reason));
+            return Err(ToolError::arguments(reason));
         }
-        let start = Start::new(&self.spec.name, command, cwd, workspace).await?;
-        let (shell, sandbox) = (self.shell.clone(), self.sandbox.clone());
-        Ok(Box::new(Call { start, limit: Duration::from_secs(timeout), shell, sandbox }))
-    }
+        let start = Start::new(command, cwd, workspace)?;
+        let (limit, shell, sandbox) = (Duration::from_secs(timeout), shell.clone(), sandbox.clone());
+        let title = start.title();
+        Ok(start.prepared(title, move |start, context| Command { start, limit, shell, sandbox }.run(context)))
+    })
 }
 
 #[derive(Debug)]
@@ -122,30 +98,20 @@ pub(super) struct Start {
 
 impl Start {
     /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
-    pub(super) async fn new(
-        tool: &str,
-        line: String,
-        cwd: Option<String>,
-        workspace: &Workspace,
-    ) -> Result<Self, ToolError> {
-        let bad = |reason: &str| ToolError::arguments(tool, reason);
+    pub(super) fn new(line: String, cwd: Option<String>, workspace: &Workspace) -> Result<Self, ToolError> {
+        let bad = |reason: &str| ToolError::arguments(reason);
         if line.trim().is_empty() || line.contains('\0') {
             return Err(bad("command is empty or not text"));
         }
         if line.len() > MAX_LINE {
             return Err(bad("command is longer than 100 KiB: write a script, or use the tools for files"));
         }
-        let target = resolve(workspace, cwd.unwrap_or_else(|| ".".into())).await?;
+        let target = workspace.resolve(cwd.as_deref().unwrap_or("."))?;
         if target.inside.is_none() {
             return Err(bad(&format!("cwd {} is outside the session's folders", target.path.display())));
         }
-        let (cwd, folders) = (target.path.clone(), workspace.clone());
-        let (line, parsed, stays_inside) = blocking(move || {
-            let parsed = CommandLine::parse(&line);
-            let stays_inside = stays_inside(&parsed, &cwd, &folders);
-            Ok((line, parsed, stays_inside))
-        })
-        .await?;
+        let parsed = CommandLine::parse(&line);
+        let stays_inside = stays_inside(&parsed, &target.path, workspace);
         if !target.path.is_dir() {
             return Err(bad(&format!("cwd {} is not a directory", target.path.display())));
         }
@@ -160,11 +126,23 @@ impl Start {
         if start.len() < whole.len() { format!("{start}…") } else { start.to_owned() }
     }
 
-    pub(super) fn commands(&self) -> Commands {
+    pub(super) fn prepared<Run>(
+        self,
+        title: String,
+        run: impl FnOnce(Self, RunContext) -> Run + Send + 'static,
+    ) -> PreparedCall
+    where
+        Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+    {
+        let (commands, preview) = (self.commands(), Preview::Content(self.preview()));
+        PreparedCall { commands, preview, ..PreparedCall::new(title, |context| run(self, context)) }
+    }
+
+    fn commands(&self) -> Commands {
         self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
-    pub(super) fn preview(&self) -> Vec<ToolContent> {
+    fn preview(&self) -> Vec<ToolContent> {
         let line = visible(self.line.trim_end());
         let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
@@ -199,34 +177,16 @@ pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) 
     line.paths().iter().all(is_inside)
 }
 
-#[derive(Debug)]
-struct Call {
+struct Command {
     start: Start,
     limit: Duration,
     shell: Shell,
     sandbox: CommandSandbox,
 }
 
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.start.title()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    fn commands(&self) -> Commands {
-        self.start.commands()
-    }
-
-    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
-        Ok(self.start.preview())
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let Self { start, limit, shell, sandbox } = *self;
+impl Command {
+    async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let Self { start, limit, shell, sandbox } = self;
         let _busy = BusyGuard::begin();
         let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;
         let cancel = permit.cancel.clone();

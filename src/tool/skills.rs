@@ -5,12 +5,14 @@
 use std::sync::Arc;
 
 use super::Tool;
-use super::session_action::{RUN, RunSkill};
 use crate::permission::Effect;
 use crate::skill::Skills;
 
 mod list;
 mod read;
+mod run;
+
+pub use run::NAME as RUN;
 
 pub(super) const TOOLS: [(&str, Effect); 3] =
     [(list::NAME, Effect::Read), (read::NAME, Effect::Read), (RUN, Effect::Delegate)];
@@ -19,11 +21,7 @@ pub(super) fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
     if skills.is_empty() {
         return Vec::new();
     }
-    vec![
-        Arc::new(list::List::new(Arc::clone(skills))),
-        Arc::new(read::Read::new(Arc::clone(skills))),
-        Arc::new(RunSkill::new()),
-    ]
+    vec![list::tool(Arc::clone(skills)), read::tool(Arc::clone(skills)), run::tool()]
 }
 
 #[cfg(test)]

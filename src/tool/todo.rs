@@ -1,14 +1,13 @@
 //! `todo`: replaces the model's list of tasks, which clients show as a plan.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::{PlanEntry, PlanEntryPriority, PlanEntryStatus, ToolKind};
-use crate::permission::{Effect, Target};
-use crate::workspace::Workspace;
+use crate::permission::Effect;
 
 const MAX_ITEMS: usize = 100;
 
@@ -50,56 +49,23 @@ enum Priority {
     Low,
 }
 
-pub(super) struct Todo(ToolSpec);
-
-impl Todo {
-    pub(super) fn new() -> Self {
-        Self(ToolSpec::new::<Arguments>(
-            "todo",
-            ToolKind::Think,
-            Effect::Session,
-            "Keep a task list for work of several steps. Send the complete list each time; the user sees it.",
-        ))
-    }
+pub(super) fn tool() -> Arc<dyn Tool> {
+    let what =
+        "Keep a task list for work of several steps. Send the complete list each time; the user sees it.";
+    ToolSpec::new("todo", ToolKind::Think, Effect::Session, what).tool(|arguments, _| prepare(arguments))
 }
 
-#[async_trait]
-impl Tool for Todo {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
+fn prepare(Arguments { items }: Arguments) -> Result<PreparedCall, ToolError> {
+    if items.len() > MAX_ITEMS {
+        let reason = format!("items has {} entries; at most {MAX_ITEMS} are allowed", items.len());
+        return Err(ToolError::arguments(reason));
     }
-
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { items } = arguments(&self.0.name, given)?;
-        if items.len() > MAX_ITEMS {
-            let reason = format!("items has {} entries; at most {MAX_ITEMS} are allowed", items.len());
-            return Err(ToolError::arguments(&self.0.name, reason));
-        }
-        Ok(Box::new(Call { items }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    items: Vec<Item>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        format!("Tasks ({})", self.items.len())
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
-        let open = self.items.iter().filter(|item| !matches!(item.status, Status::Completed)).count();
-        let text = format!("Saved {} tasks, {open} of them open.", self.items.len());
-        let plan = self.items.into_iter().map(entry).collect();
-        Ok(ToolOutput { text, plan: Some(plan), ..ToolOutput::default() })
-    }
+    Ok(PreparedCall::new(format!("Tasks ({})", items.len()), async move |_| {
+        let open = items.iter().filter(|item| !matches!(item.status, Status::Completed)).count();
+        let text = format!("Saved {} tasks, {open} of them open.", items.len());
+        let plan = items.into_iter().map(entry).collect();
+        Ok(ToolOutput { plan: Some(plan), ..ToolOutput::text(text) })
+    }))
 }
 
 fn entry(item: Item) -> PlanEntry {

@@ -5,14 +5,13 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
-use super::fetch::{Fetch, Limits};
+use super::fetch::{self, Limits};
 use super::mcp::{ConnectOptions, ServerEvent, Servers};
 use super::memory::{self, Memories, Nowhere};
-use super::session_action::{Delegate, HANDOFF, Handoff};
 use super::{
-    Tool, apply_patch, ask_user, background, delete_file, directory_tree, edit_file, find_files, jobs,
-    list_directory, move_file, read_file, read_multiple_files, search_files, shell, skills, switch_mode,
-    think, todo, write_file,
+    Tool, apply_patch, ask_user, background, delegate, delegate_background, delete_file, directory_tree,
+    edit_file, find_files, handoff, jobs, list_directory, move_file, read_file, read_multiple_files,
+    search_files, shell, skills, switch_mode, think, todo, write_file,
 };
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
@@ -53,7 +52,7 @@ const DELEGATION_TOOLS: [(&str, Effect); 6] = [
     ("list_background_agents", Effect::Session),
     ("view_background_agent", Effect::Session),
     ("stop_background_agent", Effect::Session),
-    (HANDOFF, Effect::Delegate),
+    (handoff::NAME, Effect::Delegate),
 ];
 
 /// Includes tools that a session may lack.
@@ -89,22 +88,22 @@ impl Toolset {
     pub fn built_in() -> Self {
         let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);
         let mut tools: Vec<Arc<dyn Tool>> = vec![
-            Arc::new(read_file::ReadFile::new()),
-            Arc::new(read_multiple_files::ReadMultipleFiles::new()),
-            Arc::new(list_directory::ListDirectory::new()),
-            Arc::new(directory_tree::DirectoryTree::new()),
-            Arc::new(find_files::FindFiles::new()),
-            Arc::new(search_files::SearchFiles::new()),
-            Arc::new(think::Think::new()),
-            Arc::new(todo::Todo::new()),
-            Arc::new(ask_user::AskUser::new()),
-            Arc::new(switch_mode::SwitchMode::new()),
-            Arc::new(write_file::WriteFile::new()),
-            Arc::new(edit_file::EditFile::new()),
-            Arc::new(apply_patch::ApplyPatch::new()),
-            Arc::new(move_file::MoveFile::new()),
-            Arc::new(delete_file::DeleteFile::new()),
-            Arc::new(Fetch::new(Arc::default(), Limits::default())),
+            read_file::tool(),
+            read_multiple_files::tool(),
+            list_directory::tool(),
+            directory_tree::tool(),
+            find_files::tool(),
+            search_files::tool(),
+            think::tool(),
+            todo::tool(),
+            ask_user::tool(),
+            switch_mode::tool(),
+            write_file::tool(),
+            edit_file::tool(),
+            apply_patch::tool(),
+            move_file::tool(),
+            delete_file::tool(),
+            fetch::tool(Arc::default(), Limits::default()),
         ];
         tools.extend(memory::tools(&nowhere));
         Self::new(tools)
@@ -118,7 +117,7 @@ impl Toolset {
 
     #[must_use]
     pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
-        self.with(&[Arc::new(Fetch::new(fetch_client, limits))])
+        self.with(&[fetch::tool(fetch_client, limits)])
     }
 
     #[must_use]
@@ -149,13 +148,15 @@ impl Toolset {
         let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
         if let Some(sandbox) = reading {
-            tools.push(Arc::new(shell::ShellTool::read_only(shell.clone(), sandbox)));
+            tools.push(shell::read_only(shell.clone(), sandbox));
         }
-        tools.push(Arc::new(shell::ShellTool::full(shell.clone(), any.clone())));
-        tools.push(Arc::new(jobs::Run::new(shell.clone(), any)));
-        tools.push(Arc::new(jobs::List::new()));
-        tools.push(Arc::new(jobs::View::new()));
-        tools.push(Arc::new(jobs::Stop::new()));
+        tools.extend([
+            shell::full(shell.clone(), any.clone()),
+            jobs::run(shell.clone(), any),
+            jobs::list(),
+            jobs::view(),
+            jobs::stop(),
+        ]);
         (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
@@ -202,14 +203,15 @@ impl Toolset {
         let is_other =
             |tool: &&Arc<dyn Tool>| DELEGATION_TOOLS.iter().all(|(name, _)| *name != tool.spec().name);
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.iter().filter(is_other).cloned().collect();
-        for delegate in Delegate::new(agents) {
-            tools.push(Arc::new(delegate));
-        }
-        tools.push(Arc::new(background::List::new()));
-        tools.push(Arc::new(background::View::new()));
-        tools.push(Arc::new(background::Stop::new()));
+        tools.extend([
+            delegate::tool(agents),
+            delegate_background::tool(agents),
+            background::list(),
+            background::view(),
+            background::stop(),
+        ]);
         if agents.has_own() {
-            tools.push(Arc::new(Handoff::new(agents)));
+            tools.push(handoff::tool(agents));
         }
         Self { tools: tools.into(), ..self }
     }
@@ -221,7 +223,8 @@ impl Toolset {
         let is_there = |tool: &&Arc<dyn Tool>| {
             let spec = tool.spec();
             let is_about_others = DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name);
-            let delegates = spec.name != HANDOFF && (is_about_others || spec.effect == Effect::Delegate);
+            let delegates =
+                spec.name != handoff::NAME && (is_about_others || spec.effect == Effect::Delegate);
             !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !delegates)
         };
         Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }

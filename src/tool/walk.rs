@@ -51,13 +51,17 @@ impl<'a> ToolWalk<'a> {
         Ok(None)
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = left_out(self.left_out).into_iter().collect();
-        notes.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
-        if self.walk.is_cut() {
-            notes.push("[Folders below the maximum depth are omitted.]".into());
+    /// Returns the lines, or `none` if there are none, with notes about what is left out.
+    pub(super) fn report(&self, mut lines: Vec<String>, none: &str) -> String {
+        if lines.is_empty() {
+            lines.push(none.into());
         }
-        notes
+        lines.extend(left_out(self.left_out));
+        lines.extend(self.walk.problems().iter().map(|problem| format!("[{problem}]")));
+        if self.walk.is_cut() {
+            lines.push("[Folders below the maximum depth are omitted.]".into());
+        }
+        lines.join("\n")
     }
 }
 

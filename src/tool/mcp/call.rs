@@ -25,12 +25,13 @@ use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
-use crate::permission::{Claim, Effect, Target};
+use crate::permission::{Claim, Effect};
 use crate::server::Entry;
 use crate::text::shorten;
-use crate::tool::client_io::ClientIo;
 use crate::tool::content::visible;
-use crate::tool::{PreparedCall, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+};
 use crate::workspace::{Changes, Workspace};
 
 /// Grace period for a call that the mode now denies, before the server is killed.
@@ -102,59 +103,37 @@ impl Tool for RemoteTool {
         &self.spec
     }
 
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let arguments = match given {
-            Value::Null => JsonObject::new(),
-            Value::Object(members) => members,
-            _ => return Err(ToolError::arguments(&self.spec.name, "expected an object")),
-        };
+    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+        let arguments: JsonObject = arguments(given).map_err(|error| error.of_tool(&self.spec.name))?;
         let server =
             self.server.get().ok_or_else(|| ToolError::Failed("The MCP server has ended.".into()))?;
-        Ok(Box::new(Call {
-            title: self.title.clone(),
-            tool: self.spec.name.to_string(),
-            name: self.name.clone(),
-            mentions: mentions(&Value::Object(arguments.clone()), workspace),
-            arguments,
-            server,
-        }))
+        let given = Value::Object(arguments.clone());
+        let (mentions, preview) = (mentions(&given, workspace), preview(&given));
+        let (tool, name) = (self.spec.name.to_string(), self.name.clone());
+        let call = RemoteCall { tool, name, arguments, server };
+        let call = PreparedCall::new(&self.title, |context| call.run(context));
+        Ok(PreparedCall { mentions, preview: Preview::Content(preview), ..call })
     }
 }
 
-#[derive(Debug)]
-struct Call {
-    title: String,
+fn preview(arguments: &Value) -> Vec<ToolContent> {
+    if arguments.as_object().is_some_and(JsonObject::is_empty) {
+        return Vec::new();
+    }
+    // JSON escapes line breaks, so no argument can end the code block or imitate another argument.
+    let json = format!("{arguments:#}");
+    vec![ToolContent::middle(&format!("```json\n{}\n```\n", visible(&json)))]
+}
+
+struct RemoteCall {
     tool: String,
     name: String,
     arguments: JsonObject,
-    mentions: Vec<PathBuf>,
     server: Server,
 }
 
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    fn mentions(&self) -> Vec<PathBuf> {
-        self.mentions.clone()
-    }
-
-    async fn preview(&mut self, _: &ClientIo) -> Result<Vec<ToolContent>, ToolError> {
-        if self.arguments.is_empty() {
-            return Ok(Vec::new());
-        }
-        // JSON escapes line breaks, so no argument can end the code block or imitate another argument.
-        let json = format!("{:#}", Value::Object(self.arguments.clone()));
-        Ok(vec![ToolContent::middle(&format!("```json\n{}\n```\n", visible(&json)))])
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+impl RemoteCall {
+    async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, progress, changes, .. } = context;
         let not_called = || ToolError::Failed("The tool was not called.".into());
         let ready = tokio::select! {
@@ -181,7 +160,7 @@ impl PreparedCall for Call {
             return Err(not_called());
         }
         let ServerPeer { peer, progress: dispatcher } = line;
-        let params = CallToolRequestParams::new(self.name.clone()).with_arguments(self.arguments.clone());
+        let params = CallToolRequestParams::new(self.name).with_arguments(self.arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
@@ -343,7 +322,7 @@ mod tests {
                 &tokio_util::sync::CancellationToken::default(),
             );
             for (now, (effect, claim)) in all.iter().enumerate() {
-                let spec = ToolSpec::new::<()>("mcp__s__t", ToolKind::Other, *effect, "");
+                let spec = ToolSpec::new("mcp__s__t", ToolKind::Other, *effect, "");
                 let spec = ToolSpec { claim: claim.clone(), ..spec };
                 assert_eq!(is_as_decided(&spec, &permit), now == decided, "{decided} {now}");
             }

@@ -1,18 +1,15 @@
 //! `get_memories` and `search_memories`: list and search the memories of a folder.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::super::content::code_span;
-use super::super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use super::super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec};
 use super::{Memories, Memory, show};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
+use crate::permission::Effect;
 use crate::workspace::Workspace;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -36,130 +33,55 @@ struct SearchArguments {
     after: Option<String>,
 }
 
-pub(super) struct Get(ToolSpec, Arc<dyn Memories>);
-
-pub(super) struct Search(ToolSpec, Arc<dyn Memories>);
-
-impl Get {
-    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
-        let spec = ToolSpec::new::<GetArguments>(
-            "get_memories",
-            ToolKind::Read,
-            Effect::Read,
-            "List the memories of this folder from this and earlier sessions.",
-        );
-        Self(spec, memories)
-    }
-}
-
-impl Search {
-    pub(super) fn new(memories: Arc<dyn Memories>) -> Self {
-        let spec = ToolSpec::new::<SearchArguments>(
-            "search_memories",
-            ToolKind::Search,
-            Effect::Read,
-            "Search the memories of this folder for words.",
-        );
-        Self(spec, memories)
-    }
-}
-
-#[async_trait]
-impl Tool for Get {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let GetArguments { category, after } = arguments(&self.0.name, given)?;
+pub(super) fn get(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
+    let what = "List the memories of this folder from this and earlier sessions.";
+    let spec = ToolSpec::new("get_memories", ToolKind::Read, Effect::Read, what);
+    spec.tool(move |GetArguments { category, after }, workspace| {
         let title = match &category {
             Some(category) => format!("Memories of {}", code_span(category)),
             None => "Memories".into(),
         };
-        let query = Query::Category(category.map(|category| category.trim().to_lowercase()));
-        Ok(Box::new(Call::new(title, &self.1, workspace, query, after)))
-    }
+        let wanted = category.map(|category| category.trim().to_lowercase());
+        let is_match =
+            move |memory: &Memory| wanted.as_ref().is_none_or(|wanted| *wanted == category_of(memory));
+        Ok(list(title, &memories, workspace, after, is_match))
+    })
 }
 
-#[async_trait]
-impl Tool for Search {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let SearchArguments { query, after } = arguments(&self.0.name, given)?;
+pub(super) fn search(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
+    let what = "Search the memories of this folder for words.";
+    let spec = ToolSpec::new("search_memories", ToolKind::Search, Effect::Read, what);
+    spec.tool(move |SearchArguments { query, after }, workspace| {
         let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
-            return Err(ToolError::arguments(&self.0.name, "query has no words"));
+            return Err(ToolError::arguments("query has no words"));
         }
+        let is_match = move |memory: &Memory| {
+            let (text, category) = (memory.text.to_lowercase(), category_of(memory));
+            words.iter().all(|word| text.contains(word) || category.contains(word))
+        };
         let title = format!("Search memories for {}", code_span(&query));
-        Ok(Box::new(Call::new(title, &self.1, workspace, Query::Words(words), after)))
-    }
+        Ok(list(title, &memories, workspace, after, is_match))
+    })
 }
 
-#[derive(Debug)]
-enum Query {
-    /// In lower case; `None` for all.
-    Category(Option<String>),
-    Words(Vec<String>),
+fn category_of(memory: &Memory) -> String {
+    memory.category.as_deref().unwrap_or_default().to_lowercase()
 }
 
-impl Query {
-    fn is_match(&self, memory: &Memory) -> bool {
-        let category = memory.category.as_deref().unwrap_or_default().to_lowercase();
-        match self {
-            Self::Category(requested) => requested.as_ref().is_none_or(|requested| *requested == category),
-            Self::Words(words) => {
-                let text = memory.text.to_lowercase();
-                words.iter().all(|word| text.contains(word) || category.contains(word))
-            }
-        }
-    }
-}
-
-struct Call {
+fn list(
     title: String,
-    memories: Arc<dyn Memories>,
-    folder: PathBuf,
-    query: Query,
+    memories: &Arc<dyn Memories>,
+    workspace: &Workspace,
     after: Option<String>,
-}
-
-impl Call {
-    fn new(
-        title: String,
-        memories: &Arc<dyn Memories>,
-        workspace: &Workspace,
-        query: Query,
-        after: Option<String>,
-    ) -> Self {
-        let (memories, folder) = (Arc::clone(memories), workspace.cwd().to_owned());
-        Self { title, memories, folder, query, after }
-    }
-}
-
-impl std::fmt::Debug for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("query", &self.query).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let mut memories = self.memories.list(&self.folder).await?;
-        memories.retain(|memory| self.query.is_match(memory));
-        let text = show(&memories, self.after.as_deref(), "[There are no such memories.]")?;
+    is_match: impl Fn(&Memory) -> bool + Send + 'static,
+) -> PreparedCall {
+    let (memories, folder) = (Arc::clone(memories), workspace.cwd().to_owned());
+    PreparedCall::new(title, async move |context| {
+        let mut all = memories.list(&folder).await?;
+        all.retain(is_match);
+        let text = show(&all, after.as_deref(), "[There are no such memories.]")?;
         drop(context.permit);
-        Ok(ToolOutput { text, ..ToolOutput::default() })
-    }
+        Ok(ToolOutput::text(text))
+    })
 }

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::super::content::visible;
-use super::super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments};
+use super::super::{PreparedCall, Tool, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
-use crate::permission::{Effect, Target};
+use crate::permission::Effect;
 use crate::skill::{Origin, Skill, Skills};
-use crate::workspace::Workspace;
 
 pub(super) const NAME: &str = "list_skills";
 
@@ -26,51 +23,14 @@ struct Arguments {
     after: Option<String>,
 }
 
-pub(super) struct List(ToolSpec, Arc<Skills>);
-
-impl List {
-    pub(super) fn new(skills: Arc<Skills>) -> Self {
-        let spec = ToolSpec::new::<Arguments>(
-            NAME,
-            ToolKind::Read,
-            Effect::Read,
-            "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.",
-        );
-        Self(spec, skills)
-    }
-}
-
-#[async_trait]
-impl Tool for List {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn prepare(&self, given: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { after } = arguments(&self.0.name, given)?;
-        Ok(Box::new(Call { skills: Arc::clone(&self.1), after }))
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    skills: Arc<Skills>,
-    after: Option<String>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        "List skills".into()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, _: RunContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput { text: show(&self.skills, self.after.as_deref()), ..ToolOutput::default() })
-    }
+pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
+    let what = "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(move |Arguments { after }, _| {
+        let skills = Arc::clone(&skills);
+        Ok(PreparedCall::new("List skills", async move |_| {
+            Ok(ToolOutput::text(show(&skills, after.as_deref())))
+        }))
+    })
 }
 
 fn show(skills: &Skills, after: Option<&str>) -> String {

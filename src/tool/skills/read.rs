@@ -6,17 +6,13 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::super::content::code_span;
 use super::super::read_file::{MAX_LINES, excerpt};
 use super::super::text_file::TextFile;
-use super::super::{
-    PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, effect, resolve,
-};
+use super::super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::skill::{FILE, Origin, Skill, Skills};
@@ -40,55 +36,39 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-pub(super) struct Read(ToolSpec, Arc<Skills>);
-
-impl Read {
-    pub(super) fn new(skills: Arc<Skills>) -> Self {
-        let spec = ToolSpec::new::<Arguments>(
-            NAME,
-            ToolKind::Read,
-            Effect::Read,
-            "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.",
-        );
-        Self(spec, skills)
-    }
+pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
+    let what = "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what)
+        .tool(move |arguments, workspace| prepare(&skills, arguments, workspace))
 }
 
-#[async_trait]
-impl Tool for Read {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
+enum Part {
+    Instructions(Skill),
+    File(Target),
+}
 
-    async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        let Arguments { name, file, line, limit } = arguments(&self.0.name, given)?;
-        let Some(skill) = self.1.find(&name) else {
-            return Err(ToolError::Failed(format!(
-                "There is no skill {name:?}: list_skills lists those that there are."
-            )));
-        };
-        let (title, path, what) = match file {
-            None => (
-                format!("Read skill {}", code_span(&name)),
-                skill.folder.join(FILE),
-                What::Instructions(skill.clone()),
-            ),
-            Some(file) => {
-                let target = below(skill, &file, workspace).await?;
-                (
-                    format!("Read skill {}: {}", code_span(&name), code_span(&file)),
-                    target.path.clone(),
-                    What::File(target),
-                )
-            }
-        };
-        let mentions = vec![PathBuf::from(name), path];
-        Ok(Box::new(Call { title, mentions, what, line: line.unwrap_or(1).max(1), limit }))
-    }
+fn prepare(skills: &Skills, given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let Arguments { name, file, line, limit } = given;
+    let Some(skill) = skills.find(&name) else {
+        let text = format!("There is no skill {name:?}: list_skills lists those that there are.");
+        return Err(ToolError::Failed(text));
+    };
+    let title = format!("Read skill {}", code_span(&name));
+    let (title, path, part) = match file {
+        None => (title, skill.folder.join(FILE), Part::Instructions(skill.clone())),
+        Some(file) => {
+            let target = below(skill, &file, workspace)?;
+            (format!("{title}: {}", code_span(&file)), target.path.clone(), Part::File(target))
+        }
+    };
+    let (first, limit) = (line.unwrap_or(1).max(1), limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES));
+    let call =
+        PreparedCall::new(title, move |context| effect(context.permit, move |_| read(part, first, limit)));
+    Ok(PreparedCall { mentions: vec![PathBuf::from(name), path], ..call })
 }
 
 /// Follows links, but looks at no file outside the skill's folder.
-async fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, ToolError> {
+fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, ToolError> {
     let out = || {
         ToolError::Failed(format!("{file} is not below the skill's folder, which is all that {NAME} reads."))
     };
@@ -98,60 +78,22 @@ async fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Targe
     }
     let requested = skill.folder.join(file);
     let Some(requested) = requested.to_str() else { return Err(out()) };
-    let target = resolve(workspace, requested.to_owned()).await?;
+    let target = workspace.resolve(requested)?;
     // The stored folder contains no links; if it has become a link, the check fails.
     if target.path.starts_with(&skill.folder) { Ok(target) } else { Err(out()) }
 }
 
-#[derive(Debug)]
-enum What {
-    Instructions(Skill),
-    File(Target),
-}
-
-#[derive(Debug)]
-struct Call {
-    title: String,
-    mentions: Vec<PathBuf>,
-    what: What,
-    line: u32,
-    limit: Option<u32>,
-}
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    fn mentions(&self) -> Vec<PathBuf> {
-        self.mentions.clone()
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        effect(context.permit, move |_| {
-            let limit = self.limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
-            match &self.what {
-                What::Instructions(skill) => {
-                    let text = excerpt(&skill.body, self.line, limit)?;
-                    Ok(ToolOutput { text: format!("{}\n\n{text}", opening(skill)), ..ToolOutput::default() })
-                }
-                What::File(target) => {
-                    let file = TextFile::read(target)?;
-                    let text = excerpt(&file.text, self.line, limit)?;
-                    Ok(ToolOutput {
-                        text,
-                        seen: vec![(target.path.clone(), file.content_hash)],
-                        ..ToolOutput::default()
-                    })
-                }
-            }
-        })
-        .await
+fn read(part: Part, first: u32, limit: u32) -> Result<ToolOutput, ToolError> {
+    match part {
+        Part::Instructions(skill) => {
+            let text = excerpt(&skill.body, first, limit)?;
+            Ok(ToolOutput::text(format!("{}\n\n{text}", opening(&skill))))
+        }
+        Part::File(target) => {
+            let file = TextFile::read(&target)?;
+            let seen = vec![(target.path, file.content_hash)];
+            Ok(ToolOutput { seen, ..ToolOutput::text(excerpt(&file.text, first, limit)?) })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use modegate::acp::ToolKind;
 use modegate::mode::ShellUse;
 use modegate::model::{ModelEvent, ModelStop};
-use modegate::permission::{Effect, Target};
+use modegate::permission::Effect;
 use modegate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolset};
 use modegate::workspace::Workspace;
 use serde_json::{Value, json};
@@ -56,29 +56,18 @@ impl Tool for Slow {
         &self.spec
     }
 
-    async fn prepare(&self, _: Value, _: &Workspace) -> Result<Box<dyn PreparedCall>, ToolError> {
-        Ok(Box::new(Call(Arc::clone(&self.shared))))
+    async fn prepare(&self, _: Value, _: &Workspace) -> Result<PreparedCall, ToolError> {
+        let shared = Arc::clone(&self.shared);
+        Ok(PreparedCall::new("Slow", |context| shared.run(context)))
     }
 }
 
-#[derive(Debug)]
-struct Call(Arc<SlowState>);
-
-#[async_trait]
-impl PreparedCall for Call {
-    fn title(&self) -> String {
-        "Slow".into()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
-    }
-
-    async fn run(self: Box<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.most.fetch_max(running, Ordering::SeqCst);
+impl SlowState {
+    async fn run(self: Arc<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
         // The effect is a task of its own, as a thread or a process would be; it keeps the permit.
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(&self);
         let effect = tokio::spawn(async move {
             if shared.ignores_cancel {
                 shared.release.notified().await;
@@ -93,7 +82,7 @@ impl PreparedCall for Call {
             ended
         });
         let ended = effect.await.unwrap_or(true);
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.running.fetch_sub(1, Ordering::SeqCst);
         if ended { Err(ToolError::Failed("ended".into())) } else { Ok(ToolOutput::default()) }
     }
 }

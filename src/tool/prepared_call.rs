@@ -1,0 +1,117 @@
+//! A call with checked arguments: what people and rules see of it, and what it does.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{
+    ClientIo, Proposal, RunContext, SessionAction, ToolContent, ToolError, ToolOutput, ToolSpec, blocking,
+};
+use crate::gate::Permit;
+use crate::permission::{Address, CallFacts, Commands, Target};
+
+pub struct PreparedCall {
+    pub title: String,
+    pub targets: Vec<Target>,
+    /// Line of the target, counted from 1.
+    pub line: Option<u32>,
+    /// Paths in the arguments, for rules. Used if the targets are unknown, or if the call is decided on by
+    /// its name.
+    pub mentions: Vec<PathBuf>,
+    pub commands: Commands,
+    pub address: Option<Address>,
+    pub preview: Preview,
+    pub action: Action,
+}
+
+pub type Task<Input, Output> = Box<dyn FnOnce(Input) -> BoxFuture<'static, Result<Output, ToolError>> + Send>;
+
+/// Content for a permission request.
+pub enum Preview {
+    Content(Vec<ToolContent>),
+    /// Made only if the call may need a permission.
+    Task(Task<ClientIo, Vec<ToolContent>>),
+}
+
+pub enum Action {
+    Run(Task<RunContext, ToolOutput>),
+    /// The session asks the user, and switches its mode.
+    Propose(Proposal),
+    Session(SessionAction),
+}
+
+impl PreparedCall {
+    pub fn new<Run>(title: impl Into<String>, run: impl FnOnce(RunContext) -> Run + Send + 'static) -> Self
+    where
+        Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+    {
+        Self::with_action(title, Action::Run(Box::new(|context| run(context).boxed())))
+    }
+
+    /// A call that reads one target off the main thread and returns text. The permit says when to stop and
+    /// which files are readable.
+    pub(super) fn reading(
+        title: String,
+        target: Target,
+        work: impl FnOnce(&Permit) -> Result<String, ToolError> + Send + 'static,
+    ) -> Self {
+        // The work owns the permit until its end, even if the caller stops waiting.
+        let run = |RunContext { permit, .. }| blocking(move || Ok(ToolOutput::text(work(&permit)?)));
+        Self { targets: vec![target], ..Self::new(title, run) }
+    }
+
+    pub(super) fn with_action(title: impl Into<String>, action: Action) -> Self {
+        Self {
+            title: title.into(),
+            targets: Vec::new(),
+            line: None,
+            mentions: Vec::new(),
+            commands: Commands::None,
+            address: None,
+            preview: Preview::Content(Vec::new()),
+            action,
+        }
+    }
+
+    pub fn facts(&self, spec: &ToolSpec) -> CallFacts {
+        CallFacts {
+            targets: self.targets.clone(),
+            commands: self.commands.clone(),
+            address: self.address.clone(),
+            mentions: self.mentions.clone(),
+            ..spec.facts()
+        }
+    }
+
+    /// # Errors
+    /// Returns an error if the call fails, or if only a session can carry it out.
+    pub async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
+        match self.action {
+            Action::Run(run) => run(context).await,
+            Action::Propose(_) => Err(ToolError::Failed("Only a session can switch its mode.".into())),
+            Action::Session(_) => Err(ToolError::Failed("Only a session can run another agent.".into())),
+        }
+    }
+}
+
+impl Preview {
+    pub(super) fn new<Run>(preview: impl FnOnce(ClientIo) -> Run + Send + 'static) -> Self
+    where
+        Run: Future<Output = Result<Vec<ToolContent>, ToolError>> + Send + 'static,
+    {
+        Self::Task(Box::new(|client_io| preview(client_io).boxed()))
+    }
+
+    pub(super) fn text(text: &str) -> Self {
+        Self::Content(vec![ToolContent::text(text)])
+    }
+
+    pub async fn content(self, client_io: ClientIo) -> Result<Vec<ToolContent>, ToolError> {
+        match self {
+            Self::Content(content) => Ok(content),
+            Self::Task(preview) => preview(client_io).await,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Calls that change text files. The preview and the run make the same plan; the run fails if a file has
+//! changed in between.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use tokio_util::sync::CancellationToken;
+
+use super::buffers::Buffers;
+use super::save::{Planned, Planning, change_text};
+use super::text_file::{TextFile, check_unchanged, encode};
+use super::{PreparedCall, Preview, ToolContent, ToolError, ToolOutput, blocking};
+use crate::permission::Target;
+use crate::workspace::{Change, ContentHash, Workspace};
+
+#[derive(Default)]
+pub(super) struct Plan {
+    /// For the model.
+    text: String,
+    pub diffs: Vec<ToolContent>,
+    /// Bytes of the files, before and after.
+    pub total: usize,
+    /// The files that the plan is based on.
+    before: Vec<Before>,
+    changes: Vec<Planning>,
+    seen: BTreeMap<PathBuf, ContentHash>,
+}
+
+struct Before {
+    name: String,
+    /// Index of the target.
+    target: usize,
+    content_hash: ContentHash,
+}
+
+impl Plan {
+    pub(super) fn new(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+
+    /// The plan depends on the content of a target.
+    pub(super) fn depends_on(&mut self, target: usize, name: &str, content_hash: ContentHash) {
+        self.before.push(Before { name: name.to_owned(), target, content_hash });
+    }
+
+    /// Writes a file in place of `old`. The new file gets the mode bits of `like`.
+    pub(super) fn write(
+        &mut self,
+        target: &Target,
+        like: Option<&Target>,
+        content: Vec<u8>,
+        old: Option<&TextFile>,
+    ) {
+        self.total += content.len();
+        self.seen.insert(target.path.clone(), ContentHash::of(&content));
+        let before = old.map(|old| encode(old.bom, &old.text));
+        let unsaved = old.is_some_and(|old| old.unsaved);
+        let change = Change::Write { target: target.clone(), content, like: like.cloned() };
+        self.changes.push(Planning { change, before, unsaved });
+    }
+
+    pub(super) fn set_executable(&mut self, target: &Target, executable: bool) {
+        let change = Change::SetExecutable { target: target.clone(), executable };
+        self.changes.push(Planning { change, before: None, unsaved: false });
+    }
+
+    pub(super) fn remove(&mut self, target: &Target) {
+        self.seen.insert(target.path.clone(), ContentHash::Absent);
+        let change = Change::Remove { target: target.clone() };
+        self.changes.push(Planning { change, before: None, unsaved: false });
+    }
+
+    /// `shown` are the contents in the preview, if the user saw one.
+    fn check(
+        &self,
+        last_seen: &[Option<ContentHash>],
+        shown: Option<&[ContentHash]>,
+    ) -> Result<(), ToolError> {
+        for (number, Before { name, target, content_hash }) in self.before.iter().enumerate() {
+            let shown = shown.and_then(|shown| shown.get(number)).copied();
+            check_unchanged(name, *content_hash, last_seen.get(*target).copied().flatten(), shown)?;
+        }
+        Ok(())
+    }
+}
+
+/// `plan` runs off the main thread.
+pub(super) fn prepared(
+    title: String,
+    targets: Vec<Target>,
+    workspace: &Workspace,
+    plan: impl Fn(&Buffers) -> Result<Plan, ToolError> + Send + Sync + 'static,
+) -> PreparedCall {
+    let plan = Arc::new(plan);
+    let shown = Arc::new(OnceLock::new());
+    let preview = {
+        let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&shown));
+        Preview::new(async move |client_io| {
+            let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
+            let Plan { before, diffs, .. } = blocking(move || plan(&buffers)).await?;
+            shown.get_or_init(|| before.iter().map(|before| before.content_hash).collect::<Vec<_>>());
+            Ok(diffs)
+        })
+    };
+    let (files, workspace) = (targets.clone(), workspace.clone());
+    let call = PreparedCall::new(title, async move |context| {
+        change_text(context, &files, workspace, move |buffers, last_seen| {
+            let plan = plan(buffers)?;
+            plan.check(last_seen, shown.get().map(Vec::as_slice))?;
+            let Plan { text, diffs, changes, seen, .. } = plan;
+            let seen = seen.into_iter().collect();
+            Ok(Planned { changes, output: ToolOutput { content: diffs, seen, ..ToolOutput::text(text) } })
+        })
+        .await
+    });
+    PreparedCall { targets, preview, ..call }
+}
