@@ -5,6 +5,7 @@
 
 pub(crate) mod binary_client;
 pub(crate) mod editor_client;
+pub(crate) mod requirements;
 pub(crate) mod scripted_model;
 pub(crate) mod tool_calls;
 

@@ -21,6 +21,7 @@ def tools():
     lists += 1
     if how == "aba":  # 1: unknown, 2: read, 3: unknown
         return [tool("turn", True), tool("flip", True if lists == 2 else None)]
+    if how == "steady": return [tool("turn", True), tool("flip")]
     if how == "toggles": return [tool("turn", True), tool("flip", True if lists % 2 else None)]
     if how == "flipping": return [tool("slow", lists == 1)]
     if how == "long": return [tool("y" * 100000)] * 2 + [tool(n) for n in ("picture", "blocks", "error", "form")]
@@ -58,9 +59,9 @@ def call(id, name):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(0)
         say({"jsonrpc": "2.0", "id": 5, "method": 7})
-        time.sleep(0.6)
-        open("quit.txt", "w").write("x")
-        time.sleep(5)
+        for _ in range(2000):
+            open("quit.txt", "a").write("x")
+            time.sleep(0.01)
         return
     if name == "ask":
         say({"jsonrpc": "2.0", "id": 78, "method": "elicitation/create", "params": {"mode": "form", "message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}}}})
@@ -92,8 +93,11 @@ if how == "forks":
         os._exit(0)
 if how == "peeks":
     sys.stderr.write(open(sys.argv[2]).read() + "\n"); sys.exit(4)
-if how == "boundary":
-    sys.stderr.write("x" * 1020 + os.environ["TOKEN"] + "\n"); sys.exit(4)
+if how == "pieces":
+    half = len(os.environ["TOKEN"]) // 2
+    for piece in ("the key is " + os.environ["TOKEN"][:half], os.environ["TOKEN"][half:] + ", and no more\n"):
+        sys.stderr.write(piece); sys.stderr.flush(); time.sleep(0.3)
+    sys.exit(4)
 if how == "lines":
     sys.stderr.write("the key is " + os.environ["TOKEN"] + "\n"); sys.exit(4)
 def beg():

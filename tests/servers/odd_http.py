@@ -14,11 +14,12 @@ class H(BaseHTTPRequestHandler):
         method, id = m.get("method"), m.get("id")
         ok = lambda r: self.reply({"jsonrpc": "2.0", "id": id, "result": r})
         if method == "initialize": return ok({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "h", "version": "1"}})
-        if method == "tools/list": return ok({"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("slow", "drop", "big", "stream")]})
+        if method == "tools/list": return ok({"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("slow", "drop", "big", "stream", "quick")]})
         if method == "tools/call":
             name = m["params"]["name"]
             open(sys.argv[1] + "." + name, "a").write("x\n")
             if name == "slow": time.sleep(60); return
+            if name == "quick": return ok({"content": [{"type": "text", "text": "x"}]})
             if name == "drop":
                 self.connection.shutdown(socket.SHUT_RDWR); self.close_connection = True; return
             if name == "stream":

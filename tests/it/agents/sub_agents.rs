@@ -335,10 +335,8 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
 
 /// A sub-agent's command is ended before a mode change above it is answered, also where the client has terminals.
 #[tokio::test]
+#[cfg_attr(not(target_os = "linux"), ignore = "only Linux has the supervisor")]
 async fn sub_agent_command_ends_before_set_mode_answers() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
     let mut client = EditorClient::new("code", all()).await;
     let task = call("delegate", json!({ "task": "one" }));
     let prompt = client.client.prompt(&client.session, "go").await;

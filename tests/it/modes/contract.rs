@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::binary_client::BinaryClient;
+use crate::support::requirements::require_sandbox;
 use crate::support::{Setup, TestClient, shell};
 use crate::tools::skills;
 
@@ -61,9 +62,8 @@ fn names(request: &ModelRequest) -> BTreeSet<String> {
     request.tools.iter().map(|tool| tool.name.clone()).collect()
 }
 
-fn expected(mode: usize, can_sandbox: bool) -> BTreeSet<String> {
-    let offered =
-        OFFERED.iter().filter(|(name, modes)| modes[mode] && (can_sandbox || *name != "shell_read_only"));
+fn expected(mode: usize) -> BTreeSet<String> {
+    let offered = OFFERED.iter().filter(|(_, modes)| modes[mode]);
     offered.map(|(name, _)| (*name).to_owned()).collect()
 }
 
@@ -71,6 +71,7 @@ fn expected(mode: usize, can_sandbox: bool) -> BTreeSet<String> {
 /// first request and after a switch in the same session.
 #[tokio::test]
 async fn each_mode_offers_exactly_these_tools_to_every_agent() {
+    require_sandbox();
     for agent in ["", "own"] {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
@@ -97,8 +98,7 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
             let request = client.model.next_request(&session).await;
             client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
             client.until_answer(prompt).await;
-            let can_sandbox = modegate::sandbox::support().read_only();
-            assert_eq!(names(&request), expected(number, can_sandbox), "{agent:?} in {mode}");
+            assert_eq!(names(&request), expected(number), "{agent:?} in {mode}");
         }
         client.end().await;
     }

@@ -4,8 +4,9 @@ use futures_util::StreamExt;
 use modegate::process::Exit;
 use modegate::process::shell::Sandbox;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, can_sandbox, cases, finish, free};
+use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
 use crate::sandbox::fixture::SandboxFixture;
+use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
 /// Runs a line in a scene as an agent would that keeps its state in `{home}/.state`, which is made for it.
@@ -31,9 +32,7 @@ fn forbidden_effects(fixture: &mut SandboxFixture, text: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn agent_sandbox_blocks_every_escape_case() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
     let run = |case: Case| async move {
         let mut fixture = SandboxFixture::new();
@@ -91,9 +90,7 @@ const REFUSED: &[&str] = &[
 
 #[tokio::test]
 async fn agent_sandbox_blocks_dangerous_system_calls() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     let is_effect = |text: &str| text.lines().any(|line| line == "EFFECT");
     let mut counting = 0;
     for line in REFUSED {
@@ -125,9 +122,7 @@ const USEFUL: &[&str] = &[
 
 #[tokio::test]
 async fn agent_sandbox_allows_reading_network_and_state() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     for line in USEFUL {
         let mut fixture = SandboxFixture::new();
         let (text, exit) = sandboxed(&fixture, line).await;
@@ -139,9 +134,7 @@ async fn agent_sandbox_allows_reading_network_and_state() {
 #[tokio::test]
 async fn agent_sandbox_fakes_permission_changes() {
     use std::os::unix::fs::PermissionsExt;
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     let fixture = SandboxFixture::new();
     let line = "chmod 600 a.txt && touch -d 2001-01-01 {home}/.state && echo told";
     let mode = || fixture.work().join("a.txt").metadata().unwrap().permissions().mode() & 0o777;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::TIMEOUT;
+use crate::support::requirements::require_sandbox;
 
 /// A model script with a background job and a command, each with a process in another session.
 fn script(dir: &Path) -> String {
@@ -173,9 +174,7 @@ fn environment_hides_keys_and_read_only_commands_see_less() {
     if rustix::process::getuid().is_root() {
         assert!(seen.contains("HOME=\\n"), "the control: root can look");
     }
-    if !modegate::sandbox::support().read_only() {
-        return;
-    }
+    require_sandbox();
     // Of Modegate itself, which was started with the key, nothing is seen either.
     let line = "env; echo plan-ran; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '";
     let seen = run("plan", "shell_read_only", line);

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use modegate::process::shell::Sandbox;
 use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
-use modegate::sandbox::{self, Confinement};
+use modegate::sandbox::Confinement;
 
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
+use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
 /// How long a command of the corpus may take. None does when it is held.
@@ -106,23 +107,9 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
     finish(processes.start(command).await.unwrap()).await.0
 }
 
-pub(crate) fn can_sandbox() -> bool {
-    match sandbox::support().missing() {
-        None => true,
-        Some(reason) => {
-            let dir = tempfile::tempdir().unwrap();
-            let shell = shell(dir.path(), Sandbox::Workspace);
-            assert!(shell.read_only(&[dir.path().join("work")]).is_none(), "{reason}");
-            false
-        }
-    }
-}
-
 #[tokio::test]
 async fn read_only_sandbox_blocks_every_escape_case() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     let (cases, missing) = cases(include_str!("../../escape/cases.txt"));
     let run = |case: Case| async move {
         let mut fixture = SandboxFixture::new();
@@ -160,9 +147,7 @@ async fn read_only_sandbox_blocks_every_escape_case() {
 
 #[tokio::test]
 async fn useful_commands_work_in_the_read_only_sandbox() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     let (cases, missing) = cases(include_str!("../../escape/useful.txt"));
     let mut failed = Vec::new();
     let number = cases.len();
@@ -175,6 +160,7 @@ async fn useful_commands_work_in_the_read_only_sandbox() {
         }
     }
     println!("{number} lines work, {missing} lack a program");
+    assert!(number >= 24, "only {number} lines were run");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
@@ -212,9 +198,7 @@ const OUTSIDE_THE_WORKSPACE: &[&str] = &[
 
 #[tokio::test]
 async fn workspace_sandbox_blocks_effects_outside() {
-    if !can_sandbox() {
-        return;
-    }
+    require_sandbox();
     for line in OUTSIDE_THE_WORKSPACE {
         let mut fixture = SandboxFixture::new();
         let text = workspace_sandbox(&fixture, line).await;

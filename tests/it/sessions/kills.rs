@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::agents::external::sessions::PEER;
 use crate::sessions::load::{is_user_message, updates};
 use crate::sessions::undo::report;
+use crate::support::requirements::python;
 
 /// Rounds that one session is killed in before another begins.
 const ROUNDS: u64 = 25;
@@ -239,6 +240,7 @@ async fn events_seen_before_a_kill_are_reloaded() {
         open += usize::from(known.answered < known.seen.len());
     }
     println!("{rounds} kills, {turns} turns answered in between, {open} in the middle of one, seed {seed}");
+    assert!(turns + open > 0, "no kill came after a prompt");
 }
 
 /// Who makes the calls whose ends are stored.
@@ -274,7 +276,7 @@ impl Caller {
         ];
         let lines = match self {
             Self::ExternalAgent => {
-                return ["wrap", "--", "/usr/bin/python3", PEER, "plain"].map(str::to_owned).to_vec();
+                return ["wrap", "--", python(), PEER, "plain"].map(str::to_owned).to_vec();
             }
             Self::Session => works.to_vec(),
             Self::SubAgent => [&delegates[..], &works].concat(),
@@ -343,6 +345,7 @@ async fn calls_seen_completed_stay_completed_after_a_kill() {
             agent.child.wait().unwrap();
         }
         println!("{caller:?}: {rounds} kills, {ends} ends seen, none lost");
+        assert!(ends >= usize::try_from(rounds).unwrap(), "{caller:?}: {ends} ends seen in {rounds} rounds");
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio_util::sync::CancellationToken;
 
+use crate::support::requirements::require_sandbox;
 use crate::support::{TIMEOUT, shell};
 
 /// The tools of a session, without a session.
@@ -91,9 +92,7 @@ async fn command_changes_are_reported_on_every_exit() {
     assert!(done.is_err(), "{done:?}");
     assert_eq!(reported_files(changes).await, [("b".into(), false)]);
 
-    if !modegate::sandbox::support().read_only() {
-        return;
-    }
+    require_sandbox();
     let (done, changes) = fixture.run("shell_read_only", json!({ "command": "true" })).await;
     assert!(done.is_ok(), "{done:?}");
     assert_eq!(reported_files(changes).await, []);

@@ -1,5 +1,6 @@
 //! MCP servers over stdio and HTTP.
 
 mod edge_cases;
+mod elicitation;
 pub(crate) mod http;
 pub(crate) mod servers;

@@ -1,7 +1,7 @@
 //! The ACP client for external agents, with `tests/servers/external_agent.py`, which does what a prompt says,
 //! and with Modegate's own binary as the agent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use modegate::acp::{ContentBlock, SessionId, StopReason, TextContent};
@@ -14,14 +14,10 @@ use modegate::sandbox::Support;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::support::requirements::{python, require_sandbox};
 use crate::support::{TIMEOUT, shell};
 
 const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
-
-/// Without it the peer cannot be run; `.ci/run` sees to it that it is there.
-fn has_python() -> bool {
-    Path::new("/usr/bin/python3").exists()
-}
 
 /// A folder with a place to work and a home.
 struct AgentFolders(tempfile::TempDir);
@@ -58,9 +54,7 @@ impl AgentFolders {
     fn peer(&self, how: &str) -> StartRequest {
         let env = json!({ "KEY": "hidden-value" });
         let sandbox = json!({ "state_dirs": ["~/.peer"] });
-        self.request(
-            json!({ "command": "/usr/bin/python3", "args": [PEER, how], "env": env, "sandbox": sandbox }),
-        )
+        self.request(json!({ "command": python(), "args": [PEER, how], "env": env, "sandbox": sandbox }))
     }
 
     async fn start(&self, request: StartRequest) -> Result<RunningAgent, ExternalAgentError> {
@@ -173,9 +167,6 @@ fn selected() -> Value {
 
 #[tokio::test]
 async fn updates_arrive_in_order_before_the_prompt_answer() {
-    if !has_python() {
-        return;
-    }
     let mut running = RunningAgent::new("plain").await;
     let expected: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
     assert_eq!(running.prompt_to_end("say 5000").await, expected);
@@ -189,9 +180,6 @@ async fn updates_arrive_in_order_before_the_prompt_answer() {
 
 #[tokio::test]
 async fn agent_requests_are_forwarded_to_the_client() {
-    if !has_python() {
-        return;
-    }
     let mut running = RunningAgent::new("plain").await;
     let read = ["asked fs/read_text_file", r#"{"content": "text"}"#];
     assert_eq!(running.prompt_to_end("read").await, read);
@@ -242,9 +230,6 @@ async fn agent_requests_are_forwarded_to_the_client() {
 
 #[tokio::test]
 async fn unsupported_client_methods_are_not_forwarded() {
-    if !has_python() {
-        return;
-    }
     let folders = AgentFolders::new();
     let request = StartRequest { capabilities: ClientCapabilities::default(), ..folders.peer("plain") };
     let mut running = folders.start(request).await.unwrap();
@@ -253,9 +238,6 @@ async fn unsupported_client_methods_are_not_forwarded() {
 
 #[tokio::test]
 async fn malformed_lines_are_skipped_and_the_agent_continues() {
-    if !has_python() {
-        return;
-    }
     let mut running = RunningAgent::new("plain").await;
     assert_eq!(running.prompt_to_end("garbage").await, ["fine"]);
     let (ended, _) = running.prompt("shape").await;
@@ -268,9 +250,6 @@ async fn malformed_lines_are_skipped_and_the_agent_continues() {
 
 #[tokio::test]
 async fn exited_agent_is_reported_with_stderr_without_secrets() {
-    if !has_python() {
-        return;
-    }
     let mut running = RunningAgent::new("plain").await;
     let (ended, messages) = running.prompt("die").await;
     let why = "it ended with status 3; its last error output: bad key ***";
@@ -280,9 +259,6 @@ async fn exited_agent_is_reported_with_stderr_without_secrets() {
 
 #[tokio::test]
 async fn agents_exceeding_line_or_input_limits_are_ended() {
-    if !has_python() {
-        return;
-    }
     for (words, why) in [
         ("long", "it sent a line of more than 32 MiB, and was stopped"),
         ("asks-much", "it does not read its input, and was stopped"),
@@ -298,9 +274,6 @@ async fn agents_exceeding_line_or_input_limits_are_ended() {
 /// handled.
 #[tokio::test]
 async fn flooding_agent_waits_for_the_client() {
-    if !has_python() {
-        return;
-    }
     let mut running = RunningAgent::new("plain").await;
     let cancel = CancellationToken::new();
     let client = running.agent.clone();
@@ -324,9 +297,6 @@ async fn flooding_agent_waits_for_the_client() {
 
 #[tokio::test]
 async fn cancelled_turn_ends_gracefully_or_ends_the_process() {
-    if !has_python() {
-        return;
-    }
     let cancel_at = |word: &'static str| {
         move |_: &mut RunningAgent, message: &str, cancel: &CancellationToken| {
             if message.starts_with(word) {
@@ -351,9 +321,6 @@ async fn cancelled_turn_ends_gracefully_or_ends_the_process() {
 
 #[tokio::test]
 async fn modes_and_options_follow_the_latest_update() {
-    if !has_python() {
-        return;
-    }
     for how in ["plain", "options"] {
         let running = RunningAgent::new(how).await;
         let current = |running: &RunningAgent| running.agent.modes().unwrap().current_mode_id.0.to_string();
@@ -379,9 +346,6 @@ async fn modes_and_options_follow_the_latest_update() {
 
 #[tokio::test]
 async fn session_start_and_load_succeed_or_return_errors() {
-    if !has_python() {
-        return;
-    }
     let folders = AgentFolders::new();
     let mut running = folders.start(folders.peer("early")).await.unwrap();
     assert_eq!(running.prompt_to_end("say 1").await, ["early", "late", "0"]);
@@ -413,9 +377,7 @@ async fn session_start_and_load_succeed_or_return_errors() {
 
 #[tokio::test]
 async fn sandboxed_agent_writes_only_the_state_directory() {
-    if !has_python() || !modegate::sandbox::support().agent() {
-        return;
-    }
+    require_sandbox();
     let folders = AgentFolders::new();
     let state = format!("write {}", folders.home().join(".peer/state").display());
     let work = format!("write {}", folders.cwd().join("new").display());
@@ -450,9 +412,6 @@ async fn sandboxed_agent_writes_only_the_state_directory() {
 
 #[tokio::test]
 async fn dropping_all_handles_ends_the_agent_task() {
-    if !has_python() {
-        return;
-    }
     let running = RunningAgent::new("plain").await;
     let test_client = running.agent.clone();
     let over = tokio::spawn({

@@ -10,6 +10,7 @@ use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
+use crate::support::requirements::python;
 use crate::support::{Setup, TestClient, shell};
 
 pub(crate) const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
@@ -24,7 +25,8 @@ pub(crate) struct ExternalAgentClient {
 /// Agents, of which the first is the peer.
 pub(crate) fn agents(how: &str, more: &str) -> &'static str {
     let peer = format!(
-        "[{{id: peer, harness: {{command: /usr/bin/python3, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]"
+        "[{{id: peer, harness: {{command: {}, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]",
+        python()
     );
     Box::leak(peer.into_boxed_str())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::agents::external::sessions::{PEER, agent_text};
 use crate::support::binary_client::BinaryClient;
+use crate::support::requirements::python;
 
 /// The agent writes in code and not in plan, before and after. Its prompt capabilities and its login are its
 /// own.
@@ -20,7 +21,7 @@ fn wrapped_agent_is_sandboxed_and_has_own_login() {
     let arguments =
         ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer", "--"];
     let (mut agent, about) =
-        BinaryClient::start(&dir, &[&arguments[..], &["/usr/bin/python3", PEER, "loads"]].concat());
+        BinaryClient::start(&dir, &[&arguments[..], &[python(), PEER, "loads"]].concat());
     assert_eq!(about["result"]["authMethods"], json!([]), "its login is its own: {about}");
     let takes = &about["result"]["agentCapabilities"]["promptCapabilities"];
     assert_eq!(takes, &json!({ "image": true, "audio": true, "embeddedContext": true }));
@@ -104,7 +105,7 @@ fn wrap_accepts_modes_and_reports_limits() {
         (&["--mode", "code"], "", "lost"),
     ] {
         let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
-        let agent = ["--state-dir", "~/.peer", "--", "/usr/bin/python3", PEER, "plain"];
+        let agent = ["--state-dir", "~/.peer", "--", python(), PEER, "plain"];
         let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
         let (mut agent, _) = BinaryClient::start(home.path(), &arguments);
         let work = tempfile::tempdir().unwrap();
@@ -137,7 +138,7 @@ fn wrapped_session_is_loaded_only_by_the_same_agent() {
             ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer"];
         BinaryClient::start(&dir, &[&arguments[..], &["--"], command, &[PEER, "loads"]].concat()).0
     };
-    let (own, other) = (&["/usr/bin/python3"][..], &["/usr/bin/env", "python3"][..]);
+    let (own, other) = (&[python()][..], &["/usr/bin/env", "python3"][..]);
     let folders = json!({ "cwd": work, "mcpServers": [] });
     let mut agent = start(own);
     let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
@@ -175,7 +176,7 @@ fn wrapped_session_is_loaded_only_by_the_same_agent() {
 #[test]
 fn wrap_omits_the_read_only_commands_notice() {
     let home = tempfile::tempdir().unwrap();
-    let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", "/usr/bin/python3", PEER, "plain"];
+    let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", python(), PEER, "plain"];
     let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
     for (arguments, is_shown) in [(&wrap[..], false), (&own[..], true)] {
         let (mut agent, _) = BinaryClient::start(home.path(), arguments);

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::constants::{Constant, number, read};
 use super::limits::time_shown;
 use super::{Page, type_of};
+use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
 /// A heading, a text below it, and the tools, each with what users need to know beyond its description.
@@ -126,10 +127,8 @@ const GROUPS: [Group; 8] = [
 
 #[test]
 fn tools_page_has_every_tool() {
-    if !modegate::sandbox::support().read_only() || !modegate::sandbox::support().workspace() {
-        // Two descriptions are different without a sandbox.
-        return;
-    }
+    // Two descriptions are different without a sandbox.
+    require_sandbox();
     let (home, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let workspace = modegate::workspace::Workspace::new(folder.path(), &[]).unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));

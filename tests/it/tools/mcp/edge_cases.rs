@@ -5,21 +5,18 @@ use std::time::Duration;
 use modegate::policy::{Layers, Owner};
 use serde_json::{Value, json};
 
+use crate::support::requirements::python;
 use crate::support::{Setup, read};
-use crate::tools::mcp::servers::{McpSession, texts, until};
+use crate::tools::mcp::elicitation::with_forms;
+use crate::tools::mcp::servers::{McpSession, status, texts, until};
 
 const ODD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
 const ODD_HTTP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd_http.py");
 
-/// Without it these servers cannot be run; `.ci/run` sees to it that it is there.
-fn has_python() -> bool {
-    std::path::Path::new("/usr/bin/python3").exists()
-}
-
-fn odd(behaviour: &[&str]) -> Value {
+pub(crate) fn odd(behaviour: &[&str]) -> Value {
     let mut args = vec![ODD];
     args.extend(behaviour);
-    json!([{ "name": "t", "command": "/usr/bin/python3", "args": args, "env": [] }])
+    json!([{ "name": "t", "command": python(), "args": args, "env": [] }])
 }
 
 /// A server behind an address, which ends with this.
@@ -29,7 +26,7 @@ impl HttpMcpServer {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = dir.path().join("port");
-        let child = std::process::Command::new("/usr/bin/python3").arg(ODD_HTTP).arg(&port).spawn().unwrap();
+        let child = std::process::Command::new(python()).arg(ODD_HTTP).arg(&port).spawn().unwrap();
         until(&port).await;
         let port = std::fs::read_to_string(port).unwrap();
         let servers = json!([{ "type": "http", "name": "h", "url": format!("http://127.0.0.1:{port}/mcp"), "headers": [] }]);
@@ -56,8 +53,10 @@ impl Drop for HttpMcpServer {
     }
 }
 
-async fn aba(mode: &'static str) {
-    let mut b = McpSession::new(mode, odd(&["aba"])).await;
+/// Has the model call `turn`, during which the server lists its tools twice more, and then `flip`. Returns what
+/// the model was told, and whether `flip` was called.
+async fn call_after_lists(behaviour: &str, mode: &'static str) -> (String, bool) {
+    let mut b = McpSession::new(mode, odd(&[behaviour])).await;
     let prompt = b.client.prompt(&b.session, "go").await;
     for (id, name) in [("1", "mcp__t__turn"), ("2", "mcp__t__flip")] {
         let call =
@@ -67,26 +66,23 @@ async fn aba(mode: &'static str) {
     b.say_done();
     b.say_done();
     b.client.until_answer(prompt).await;
-    assert!(
-        read(&b.cwd(), "flip.txt").is_none(),
-        "called without consent in {mode}, as a tool of unknown effect"
-    );
+    (b.last_tool_result(), read(&b.cwd(), "flip.txt").is_some())
 }
+
+const HINTS_CHANGED: &str = "mcp__t__flip was not called: the server changed the tool's hints.";
 
 #[tokio::test]
 async fn tool_flipping_twice_is_not_called_in_plan() {
-    if !has_python() {
-        return;
-    }
-    aba("plan").await;
+    let (text, is_called) = call_after_lists("aba", "plan").await;
+    assert!(!is_called && text.contains(HINTS_CHANGED), "{text}");
+    let (text, is_called) = call_after_lists("steady", "code").await;
+    assert!(is_called && text == "flip was called", "the control: {text}");
 }
 
 #[tokio::test]
 async fn tool_flipping_twice_is_not_called_unasked() {
-    if !has_python() {
-        return;
-    }
-    aba("ask").await;
+    let (text, is_called) = call_after_lists("aba", "ask").await;
+    assert!(!is_called && text.contains(HINTS_CHANGED), "{text}");
 }
 
 async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (McpSession, Value) {
@@ -104,23 +100,18 @@ async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (Mc
 }
 
 #[tokio::test]
-async fn denied_hinted_call_ends_or_is_named() {
-    if !has_python() {
-        return;
-    }
+async fn hinted_call_ends_in_a_mode_that_denies_the_tool() {
     let (b, effect) = strict(odd(&["plain"]), "mcp__t__slow", "code", "strict").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let is_named = effect["unconfirmed"].as_array().is_some_and(|calls| calls.len() == 1);
-    assert!(read(&b.cwd(), "slow.txt").is_none() || is_named, "{effect}");
+    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
+    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
 }
 
 #[tokio::test]
 async fn call_with_flipped_hint_ends_on_tightening() {
-    if !has_python() {
-        return;
-    }
     let (b, effect) = strict(odd(&["flipping"]), "mcp__t__slow", "code", "plan").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
     assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
 }
 
@@ -153,9 +144,6 @@ async fn switch_during_slow_call(
 /// user has trusted the hint.
 #[tokio::test]
 async fn hinted_call_without_consent_ends_in_plan() {
-    if !has_python() {
-        return;
-    }
     let cases = [
         ("code", "another: {}", "", "plan", true),
         ("code", "another: {}", "", "ask", false),
@@ -172,9 +160,6 @@ async fn hinted_call_without_consent_ends_in_plan() {
 
 #[tokio::test]
 async fn server_not_reading_input_is_ended_in_time() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("code", odd(&["deaf"])).await;
     b.text_turn().await;
     let prompt = b.client.prompt(&b.session, "go").await;
@@ -187,14 +172,11 @@ async fn server_not_reading_input_is_ended_in_time() {
     let effect = b.set_mode("plan").await;
     b.say_done();
     b.client.until_answer(prompt).await;
-    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+    assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["call_2_1"]), &json!([])), "{effect}");
 }
 
 #[tokio::test]
 async fn each_cancelled_http_call_is_named() {
-    if !has_python() {
-        return;
-    }
     let far = HttpMcpServer::new().await;
     let mut b = McpSession::new("code", far.2.clone()).await;
     for turn in 1..=2 {
@@ -205,96 +187,91 @@ async fn each_cancelled_http_call_is_named() {
         b.client.until_answer(prompt).await;
     }
     let effect = b.set_mode("plan").await;
-    assert_eq!(effect["unconfirmed"].as_array().unwrap().len(), 2, "{effect}");
+    assert_eq!(effect["unconfirmed"], json!(["call_1_1", "call_2_1"]), "{effect}");
 }
 
 #[tokio::test]
 async fn call_with_broken_connection_is_named() {
-    if !has_python() {
-        return;
-    }
     let far = HttpMcpServer::new().await;
     let mut b = McpSession::new("code", far.2.clone()).await;
-    let (_, text) = b.call("mcp__h__drop").await;
+    // The control: a call that was answered is over.
+    assert_eq!(b.call("mcp__h__quick").await.1, "x");
+    let (messages, text) = b.call("mcp__h__drop").await;
+    assert_eq!(
+        (status(&messages).as_str(), text.as_str()),
+        ("failed", "The MCP server \"h\" cannot be used: the connection is closed.")
+    );
     let effect = b.set_mode("plan").await;
-    assert_eq!(effect["unconfirmed"].as_array().unwrap().len(), 1, "{effect} {text}");
+    assert_eq!(effect["unconfirmed"], json!(["call_2_1"]), "{effect}");
+}
+
+/// Checks that so many tools are offered, each with a name of its own.
+fn check_distinct(offered: &[String], count: usize) {
+    let distinct: std::collections::HashSet<_> = offered.iter().collect();
+    assert_eq!((offered.len(), distinct.len()), (count, count), "{offered:?}");
 }
 
 #[tokio::test]
 async fn tool_names_of_a_server_are_unique() {
-    if !has_python() {
-        return;
-    }
     let mark = &modegate::ids::hash("get.issue")[..6];
     let other = format!("get_issue_{mark}");
     let mut b = McpSession::new("code", odd(&["same", "get.issue", &other])).await;
     b.text_turn().await;
-    let offered = b.offered();
-    let distinct: std::collections::HashSet<_> = offered.iter().collect();
-    assert_eq!(distinct.len(), offered.len(), "{offered:?}");
+    check_distinct(&b.offered(), 2);
 }
 
 #[tokio::test]
 async fn server_name_prefixes_are_unique() {
-    if !has_python() {
-        return;
-    }
     let mark = &modegate::ids::hash("git hub")[..6];
-    let one = |name: &str| json!({ "name": name, "command": "/usr/bin/python3", "args": [ODD, "plain"], "env": [] });
+    let one = |name: &str| json!({ "name": name, "command": python(), "args": [ODD, "plain"], "env": [] });
     let mut b = McpSession::new("code", json!([one("git hub"), one(&format!("git_hub_{mark}"))])).await;
     b.text_turn().await;
-    let offered = b.offered();
-    let distinct: std::collections::HashSet<_> = offered.iter().collect();
-    assert_eq!(distinct.len(), offered.len(), "{offered:?}");
+    check_distinct(&b.offered(), 14);
 }
 
 #[tokio::test]
 async fn endless_hint_changes_are_summarised() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("plan", odd(&["storm"])).await;
     b.text_turn().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let messages = b.text_turn().await;
-    let notices = texts(&messages).matches("its server now says").count();
+    let notices = texts(&messages).matches("The MCP server now says that these tools").count();
     let request = format!("{:?}", b.client.model.requests(&b.session).pop().unwrap().messages.last());
     assert!(
-        notices < 100 && request.len() < 50_000,
+        (1..100).contains(&notices) && request.len() < 50_000,
         "{notices} notices, a reminder of {} bytes",
         request.len()
     );
 }
 
+/// What the user is told of a server that ends with its secret as its last words.
 async fn last_words(behaviour: &str, token: &str) -> String {
-    let servers = json!([{ "name": "t", "command": "/usr/bin/python3", "args": [ODD, behaviour], "env": [{ "name": "TOKEN", "value": token }] }]);
+    let servers = json!([{ "name": "t", "command": python(), "args": [ODD, behaviour], "env": [{ "name": "TOKEN", "value": token }] }]);
     let mut b = McpSession::new("plan", servers).await;
     texts(&b.text_turn().await)
 }
 
+/// The notice about a server with these last words.
+fn expected_end(words: &str) -> String {
+    format!(
+        "The MCP server \"t\" cannot be used: it ended with status 4; its last error output: {words}.\n\n"
+    )
+}
+
 #[tokio::test]
 async fn secret_split_across_chunks_is_redacted() {
-    if !has_python() {
-        return;
-    }
-    let text = last_words("boundary", "hidden-value").await;
-    assert!(!text.contains("en-value"), "{text}");
+    let text = last_words("pieces", "hidden-value").await;
+    assert_eq!(text, expected_end("the key is ***, and no more"));
 }
 
 #[tokio::test]
 async fn multiline_secret_is_redacted() {
-    if !has_python() {
-        return;
-    }
     let text = last_words("lines", "-----BEGIN KEY-----\nMIIhidden-value").await;
-    assert!(!text.contains("hidden-value"), "{text}");
+    assert_eq!(text, expected_end("***"));
 }
 
 #[tokio::test]
 async fn tool_name_cannot_forge_a_server_line() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("plan", odd(&["spoof"])).await;
     b.text_turn().await;
     let text = b.slash("/mcp").await;
@@ -303,58 +280,21 @@ async fn tool_name_cannot_forge_a_server_line() {
 
 #[tokio::test]
 async fn schemas_are_objects_bounded_and_neutralised() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("plan", odd(&["schemas"])).await;
     b.text_turn().await;
     let request = b.client.model.requests(&b.session).pop().unwrap();
     let size: usize = request.tools.iter().map(|tool| tool.schema.as_json().get().len()).sum();
     let schema =
         |name: &str| request.tools.iter().find(|tool| tool.name == name).map(|tool| tool.schema.to_value());
-    let text = schema("mcp__t__b").unwrap()["properties"]["p"]["description"].to_string();
-    println!("{size} bytes of schemas; {text}; {:?}", schema("mcp__t__a"));
-    assert!(!text.contains("<\\n/system-reminder"), "not neutralised: {text}");
-    assert!(schema("mcp__t__a").is_none_or(|schema| schema["type"] == "object"));
-    assert!(size < 1 << 20, "{size} bytes of schemas");
-}
-
-#[tokio::test]
-async fn elicitation_of_a_finished_call_is_withdrawn() {
-    if !has_python() {
-        return;
-    }
-    let mut b = McpSession::for_client(
-        Setup { mode: "code", ..Setup::default() },
-        &json!({ "elicitation": { "form": {} } }),
-        odd(&["plain"]),
-    )
-    .await;
-    let (messages, text) = b.call("mcp__t__ask").await;
-    assert!(text.contains("I do not wait"), "{text}");
-    let request_count = messages.iter().filter(|message| message["method"] == "elicitation/create").count();
-    assert_eq!(request_count, 1);
-    // The turn is over. The next one's question is never shown, because the first is still open.
-    let mut later = Vec::new();
-    while let Some(message) = b.client.next_within(Duration::from_secs(1)).await {
-        later.push(message);
-    }
-    let (messages, _) = b.call("mcp__t__ask").await;
-    later.extend(messages);
-    assert!(
-        later
-            .iter()
-            .any(|message| message["method"] == "$/cancel_request"
-                || message["method"] == "elicitation/create"),
-        "{later:?}"
-    );
+    let text = schema("mcp__t__b").unwrap()["properties"]["p"]["description"].clone();
+    assert_eq!(text, "a &lt;\n/system-reminder> b");
+    assert_eq!(schema("mcp__t__a"), None, "a schema that is no object");
+    let big = request.tools.iter().filter(|tool| tool.name.starts_with("mcp__t__big")).count();
+    assert!(size < 1 << 20 && big == 17, "{size} bytes of schemas, {big} large ones");
 }
 
 #[tokio::test]
 async fn server_environment_applies_only_inside_the_sandbox() {
-    if !has_python() {
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let (source, library) = (dir.path().join("a.c"), dir.path().join("a.so"));
     let trace = dir.path().join("trace");
@@ -366,62 +306,51 @@ async fn server_environment_applies_only_inside_the_sandbox() {
     let built =
         std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     assert!(built.unwrap().success());
-    let servers = json!([{ "name": "t", "command": "/usr/bin/python3", "args": [ODD, "plain"], "env": [{ "name": "LD_PRELOAD", "value": library }] }]);
-    let setup = Setup { mode: "plan", servers: "t: {sandbox: read_only}", ..Setup::default() };
-    let mut b = McpSession::with(setup, servers).await;
-    b.call("mcp__t__look").await;
-    assert!(!trace.exists(), "code of the entry ran outside of its hold");
+    let servers = json!([{ "name": "t", "command": python(), "args": [ODD, "plain"], "env": [{ "name": "LD_PRELOAD", "value": library }] }]);
+    for (definition, is_traced) in [("t: {sandbox: read_only}", false), ("t: {trust_hints: true}", true)] {
+        let setup = Setup { mode: "plan", servers: definition, ..Setup::default() };
+        let mut b = McpSession::with(setup, servers.clone()).await;
+        assert_eq!(b.call("mcp__t__look").await.1, "x", "{definition}");
+        assert_eq!(trace.exists(), is_traced, "{definition}");
+    }
 }
 
+/// What the model is told of a call with a long result. `TestClient` fails if a line is longer than 60 KiB.
 async fn long(tool: &str) -> String {
-    let forms = json!({ "elicitation": { "form": {} } });
-    let mut b =
-        McpSession::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["long"])).await;
-    // The harness fails where a line is longer than 60 KiB.
-    if tool == "mcp" {
-        b.text_turn().await;
-        return b.slash("/mcp").await;
-    }
-    b.call(&format!("mcp__t__{tool}")).await.1
+    let mut b = with_forms("code", "long").await;
+    let (messages, text) = b.call(&format!("mcp__t__{tool}")).await;
+    assert_eq!(status(&messages), if tool == "error" { "failed" } else { "completed" });
+    text
 }
 
 #[tokio::test]
 async fn many_text_blocks_fit_into_a_line() {
-    if !has_python() {
-        return;
-    }
-    long("blocks").await;
+    let text = long("blocks").await;
+    assert!(text.starts_with("xxx") && text.len() > 10_000, "{} bytes", text.len());
 }
 
 #[tokio::test]
 async fn long_error_fits_into_a_line() {
-    if !has_python() {
-        return;
-    }
-    long("error").await;
+    let text = long("error").await;
+    assert!(text.contains("xxx") && text.len() > 10_000, "{} bytes", text.len());
 }
 
 #[tokio::test]
 async fn long_form_fits_into_a_line() {
-    if !has_python() {
-        return;
-    }
-    long("form").await;
+    assert_eq!(long("form").await, "I do not wait");
 }
 
 #[tokio::test]
 async fn long_tool_name_fits_into_a_line() {
-    if !has_python() {
-        return;
-    }
-    long("mcp").await;
+    let mut b = with_forms("code", "long").await;
+    b.text_turn().await;
+    let text = b.slash("/mcp").await;
+    assert!(text.starts_with("- t: ready, 5 tools\n  - may change something: mcp__t__yyyyy"), "{text}");
+    assert!(text.contains("\n  - omitted: yyyyy") && text.len() < 1000, "{} bytes", text.len());
 }
 
 #[tokio::test]
 async fn server_requesting_without_reading_is_ended() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("plan", odd(&["pings"])).await;
     b.text_turn().await;
     // What it asks for is answered, and the answers would pile up.
@@ -434,34 +363,7 @@ async fn server_requesting_without_reading_is_ended() {
 }
 
 #[tokio::test]
-async fn open_elicitation_does_not_block_other_questions() {
-    if !has_python() {
-        return;
-    }
-    let forms = json!({ "elicitation": { "form": {} } });
-    let mut b =
-        McpSession::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["plain"])).await;
-    b.call("mcp__t__ask").await;
-    let _ = b.client.prompt(&b.session, "go").await;
-    let arguments = json!({ "questions": [{ "question": "Which?", "choices": ["a", "b"] }] });
-    let call = modegate::model::ModelEvent::ToolCall { id: "q".into(), name: "ask_user".into(), arguments };
-    b.client.model.say(&b.session, Ok(call));
-    b.say_done();
-    let mut seen = Vec::new();
-    while let Some(message) = b.client.next_within(Duration::from_secs(3)).await {
-        seen.push(message.to_string());
-    }
-    assert!(
-        seen.iter().any(|message| message.contains("Which?") && message.contains("elicitation/create")),
-        "{seen:#?}"
-    );
-}
-
-#[tokio::test]
 async fn sandboxed_server_cannot_read_beside_the_script() {
-    if !has_python() {
-        return;
-    }
     // As one that lies in ~/.config. (The home folder itself is too wide, and is left out.)
     let home = tempfile::tempdir().unwrap();
     let script = home.path().join("server.py");
@@ -469,98 +371,36 @@ async fn sandboxed_server_cannot_read_beside_the_script() {
     std::fs::create_dir(home.path().join(".ssh")).unwrap();
     let key = home.path().join(".ssh/id");
     std::fs::write(&key, "the-private-key").unwrap();
-    let text = format!(
-        "t: {{command: /usr/bin/python3, args: ['{}', peeks, '{}'], cwd: /, sandbox: read_only}}",
-        script.display(),
-        key.strip_prefix("/").unwrap().display()
-    );
-    let setup = Setup { mode: "plan", servers: Box::leak(text.into_boxed_str()), ..Setup::default() };
-    let mut b = McpSession::with(setup, json!([])).await;
-    let output = texts(&b.text_turn().await);
-    assert!(output.contains("cannot be used") && !output.contains("the-private-key"), "{output}");
+    for (sandbox, is_read) in [("read_only", false), ("off", true)] {
+        let text = format!(
+            "t: {{command: {}, args: ['{}', peeks, '{}'], cwd: /, sandbox: {sandbox}}}",
+            python(),
+            script.display(),
+            key.strip_prefix("/").unwrap().display()
+        );
+        let setup = Setup { mode: "plan", servers: Box::leak(text.into_boxed_str()), ..Setup::default() };
+        let mut b = McpSession::with(setup, json!([])).await;
+        let output = texts(&b.text_turn().await);
+        assert!(output.contains("cannot be used"), "{sandbox}: {output}");
+        assert_eq!(output.contains("the-private-key"), is_read, "{sandbox}: {output}");
+    }
 }
 
+/// The server ignores its signals and writes all the time; only the end of the process stops it.
 #[tokio::test]
 async fn disconnected_server_stops_after_a_mode_change() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("code", odd(&["plain"])).await;
     let (_, text) = b.call("mcp__t__quit").await;
+    assert!(text.contains("the connection is closed"), "{text}");
     let effect = b.set_mode("plan").await;
-    let before = read(&b.cwd(), "quit.txt").is_some();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let after = read(&b.cwd(), "quit.txt").is_some();
-    assert!(before || !after || effect["unconfirmed"] != json!([]), "{effect} {text}");
-}
-
-#[tokio::test]
-async fn server_cannot_elicit_before_the_call_is_allowed() {
-    if !has_python() {
-        return;
-    }
-    let forms = json!({ "elicitation": { "form": {} } });
-    let mut b =
-        McpSession::for_client(Setup { mode: "ask", ..Setup::default() }, &forms, odd(&["begs"])).await;
-    b.client.prompt(&b.session, "go").await;
-    b.say_call("mcp__t__change");
-    let mut seen = Vec::new();
-    while let Some(message) = b.client.next_within(Duration::from_secs(2)).await {
-        seen.push(message["method"].as_str().unwrap_or_default().to_owned());
-    }
-    assert!(seen.contains(&"session/request_permission".to_owned()));
-    assert!(
-        !seen.contains(&"elicitation/create".to_owned()),
-        "the server's tool does not run, and it is heard: {seen:?}"
-    );
-}
-
-#[tokio::test]
-async fn server_cannot_elicit_during_a_denied_call() {
-    if !has_python() {
-        return;
-    }
-    let forms = json!({ "elicitation": { "form": {} } });
-    let mut b =
-        McpSession::for_client(Setup { mode: "plan", ..Setup::default() }, &forms, odd(&["begs"])).await;
-    let mut heard = false;
-    for _ in 0..20 {
-        let (messages, text) = b.call("mcp__t__change").await;
-        assert!(text.contains("not available"), "{text}");
-        heard |= messages.iter().any(|message| message["method"] == "elicitation/create");
-    }
-    while let Some(message) = b.client.next_within(Duration::from_millis(300)).await {
-        heard |= message["method"] == "elicitation/create";
-    }
-    assert!(!heard);
-}
-
-#[tokio::test]
-async fn elicitation_of_an_ended_call_is_withdrawn() {
-    if !has_python() {
-        return;
-    }
-    let forms = json!({ "elicitation": { "form": {} } });
-    let mut b =
-        McpSession::for_client(Setup { mode: "code", ..Setup::default() }, &forms, odd(&["plain"])).await;
-    let prompt = b.client.prompt(&b.session, "go").await;
-    b.say_call("mcp__t__waits");
-    while b.client.next().await["method"] != "elicitation/create" {}
-    let id = b.client.request("session/set_mode", json!({ "sessionId": b.session, "modeId": "plan" })).await;
-    let mut messages = b.client.until_answer(id).await;
-    b.say_done();
-    messages.extend(b.client.until_answer(prompt).await);
-    while let Some(message) = b.client.next_within(Duration::from_secs(1)).await {
-        messages.push(message);
-    }
-    assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "not withdrawn");
+    let written = read(&b.cwd(), "quit.txt").map(|text| text.len());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(written > Some(0), "the control: the server wrote");
+    assert_eq!(read(&b.cwd(), "quit.txt").map(|text| text.len()), written, "{effect}");
 }
 
 #[tokio::test]
 async fn server_messages_before_initialize_result_are_accepted() {
-    if !has_python() {
-        return;
-    }
     let mut b = McpSession::new("plan", odd(&["early"])).await;
     let (messages, text) = b.call("mcp__t__look").await;
     assert_eq!(text, "x", "{}", texts(&messages));
@@ -577,9 +417,6 @@ fn left(cwd: &std::path::Path) -> usize {
 
 #[tokio::test]
 async fn close_quickly_ends_forking_and_flooding_servers() {
-    if !has_python() {
-        return;
-    }
     for behaviour in ["forks", "pings", "deaf", "storm"] {
         let mut b = McpSession::new("plan", odd(&[behaviour])).await;
         b.text_turn().await;
@@ -601,10 +438,8 @@ async fn close_quickly_ends_forking_and_flooding_servers() {
 
 #[tokio::test]
 async fn close_during_startup_leaves_no_servers() {
-    if !has_python() {
-        return;
-    }
-    for _ in 0..20 {
+    let mut started = 0;
+    for round in 0..20 {
         let mut b = McpSession::with(
             Setup { mode: "plan", server_timeout: Some(Duration::ZERO), ..Setup::default() },
             odd(&["forks"]),
@@ -612,6 +447,8 @@ async fn close_during_startup_leaves_no_servers() {
         .await;
         let prompt = b.client.prompt(&b.session, "go").await;
         let cwd = b.cwd();
+        tokio::time::sleep(Duration::from_millis(round * 10)).await;
+        started += usize::from(left(&cwd) > 0);
         let id = b.client.request("session/close", json!({ "sessionId": b.session })).await;
         b.say_done();
         let messages = b.client.until_answer(id).await;
@@ -621,4 +458,5 @@ async fn close_during_startup_leaves_no_servers() {
         assert_eq!(left(&cwd), 0);
         b.client.end().await;
     }
+    assert!(started > 0, "the control: no server ran in any round");
 }

@@ -11,6 +11,7 @@ use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
+use crate::support::requirements::{python, require_sandbox};
 use crate::support::{Setup, TestClient, read, shell};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
@@ -248,9 +249,7 @@ async fn each_mode_offers_mcp_tools_by_trusted_hints() {
 /// A wrong hint does not help a sandboxed server: its write fails. Without the sandbox the same call writes.
 #[tokio::test]
 async fn sandbox_stops_writes_of_a_wrongly_hinted_tool() {
-    if !modegate::sandbox::support().read_only() {
-        return;
-    }
+    require_sandbox();
     for (servers, writes, offered) in [
         ("t: {sandbox: read_only}", false, true),
         ("t: {sandbox: off, trust_hints: true}", true, true),
@@ -331,7 +330,7 @@ async fn hinted_tool_is_listed_and_first_call_asks() {
 /// from a sandbox without write access. A tool whose hint is distrusted is not offered.
 #[tokio::test]
 async fn server_consent_comes_from_entry_rule_or_sandbox() {
-    let can_sandbox = modegate::sandbox::support().read_only();
+    require_sandbox();
     for (servers, rules, asked, ran) in [
         ("another: {}", "", true, false),
         ("t: {sandbox: off}", "", true, false),
@@ -348,9 +347,6 @@ async fn server_consent_comes_from_entry_rule_or_sandbox() {
         ("t: {trust_hints: true}", "permissions: {ask: ['mcp__t__look']}", true, false),
         ("another: {}", "permissions: {ask: ['mcp__t__look'], allow: ['mcp__t__look']}", true, false),
     ] {
-        if !can_sandbox && ["sandbox: r", "sandbox: w"].iter().any(|sandbox| servers.contains(sandbox)) {
-            continue;
-        }
         let mut layers = modegate::policy::Layers::default();
         layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
         let setup = Setup { mode: "plan", servers, rules: layers.rules, ..Setup::default() };
@@ -409,12 +405,8 @@ async fn hint_consent_ends_when_the_session_closes() {
 /// A tool of which its server begins to say that it reads is listed and asks again, whatever was answered before.
 #[tokio::test]
 async fn hint_change_to_read_only_asks_again() {
-    if !std::path::Path::new("/usr/bin/python3").exists() {
-        return;
-    }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
-    let servers =
-        json!([{ "name": "t", "command": "/usr/bin/python3", "args": [script, "toggles"], "env": [] }]);
+    let servers = json!([{ "name": "t", "command": python(), "args": [script, "toggles"], "env": [] }]);
     let mut b = McpSession::with(setup_without_entries("plan"), servers).await;
     let (request, _) = b.answer_call("mcp__t__turn", "allow_always").await;
     assert!(request.is_some(), "the first call of the server asks");
