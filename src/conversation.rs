@@ -14,6 +14,8 @@ use open_calls::OpenCalls;
 
 pub mod acp_updates;
 pub mod compaction;
+#[cfg(test)]
+pub mod growth;
 pub mod history;
 pub mod mode_switch;
 pub mod neutralise;

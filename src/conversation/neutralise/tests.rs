@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::conversation::growth::{FACTOR, check_linear};
 
 /// A deliberately simpler parser: bracket, optional slash, letters.
 pub fn tags(text: &str) -> usize {
@@ -134,18 +135,10 @@ proptest! {
 
 #[test]
 fn neutralise_time_is_not_quadratic() {
-    let fastest = |text: &str| {
-        let time = |_| {
-            let started = std::time::Instant::now();
-            neutralise(text);
-            started.elapsed()
-        };
-        (0..3).map(time).min().expect("three runs")
-    };
     for piece in ["<", "< ", "</system-", "&#000", "\u{ff1c}s", "<\u{200b}"] {
-        let text = |bytes: usize| piece.repeat(bytes / piece.len());
-        let (short, long) = (fastest(&text(40_000)), fastest(&text(640_000)));
-        // Sixteen times the text: 256 times the time if it grew with the square.
-        assert!(long < short * 100, "{piece:?}: {short:?}, then {long:?}");
+        let longest = piece.repeat(FACTOR * 40_000 / piece.len());
+        check_linear(piece, 40_000, |bytes| {
+            neutralise(&longest[..longest.floor_char_boundary(bytes)]);
+        });
     }
 }
