@@ -116,8 +116,9 @@ def prompt(id, words):
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c9", "status": "in_progress"})
     elif what == "kinds":
-        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look", "kind": "read", "status": "pending"})
-        update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"})
+        first, latest = rest.split()
+        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look", "kind": first, "status": "pending"})
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": latest})
         chunk(outcome(ask("session/request_permission", permission)))
     elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()
     elif what == "open":

@@ -520,9 +520,20 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
         client.model.requests(&root).iter().map(|it| it.messages.last().cloned()).collect::<Vec<_>>()
     );
     assert!(notes.contains("The background agent agent_1 (writer) has finished"), "{notes}");
-    let answer = client.call("session/close", json!({ "sessionId": root })).await;
+    // The control: the third agent writes, until the session is closed.
+    client.calls("sess_4", vec![write("early")]);
+    while !client.cwd().join("early").exists() {
+        client.next_within(Duration::from_millis(5)).await;
+    }
+    client.model.next_request("sess_4").await;
+    client.model.next_request("sess_4").await;
+    let close = client.request("session/close", json!({ "sessionId": root })).await;
+    let answer = client.until_answer(close).await.pop().unwrap();
     assert!(answer["result"].is_object(), "{answer}");
     client.calls("sess_4", vec![write("late")]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!client.cwd().join("late").exists());
+    assert_eq!(client.model.requests("sess_4").len(), 2, "the agent asks no more");
     client.end().await;
 }
 

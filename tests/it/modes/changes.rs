@@ -94,15 +94,17 @@ async fn switch_to_fewer_write_paths_applies_immediately() {
 
 #[tokio::test]
 async fn max_mode_limits_the_session_mode() {
-    let setup = Setup { mode: "code", max_mode: Some("plan"), ..Setup::default() };
-    let mut client = TestClient::with(setup);
-    let session = client.session().await;
-    let prompt = client.prompt(&session, "go").await;
-    call(&client, &session, "write_file", json!({ "path": "a", "content": "x" }));
-    done(&client, &session);
-    done(&client, &session);
-    client.until_answer(prompt).await;
-    assert!(!client.cwd().join("a").exists());
-    assert!(!client.model.requests(&session)[0].tools.iter().any(|tool| tool.name == "write_file"));
-    client.end().await;
+    for (max_mode, is_written) in [(Some("plan"), false), (None, true)] {
+        let mut client = TestClient::with(Setup { mode: "code", max_mode, ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        call(&client, &session, "write_file", json!({ "path": "a", "content": "x" }));
+        done(&client, &session);
+        done(&client, &session);
+        client.until_answer(prompt).await;
+        assert_eq!(client.cwd().join("a").exists(), is_written, "{max_mode:?}");
+        let offered = &client.model.requests(&session)[0].tools;
+        assert_eq!(offered.iter().any(|tool| tool.name == "write_file"), is_written, "{max_mode:?}");
+        client.end().await;
+    }
 }

@@ -42,7 +42,7 @@ fn channels(payload: &str) -> Vec<(&'static str, Vec<ModelEvent>)> {
         ("a search", read("search_files", json!({ "pattern": "." }))),
         ("a name", read("list_directory", json!({ "path": "." }))),
         ("a tree", read("directory_tree", json!({ "path": "." }))),
-        ("found names", read("find_files", json!({ "pattern": "*" }))),
+        ("found names", read("find_files", json!({ "glob": "*" }))),
         ("output", read("shell_read_only", json!({ "command": "cat a.txt; cat a.txt >&2" }))),
         ("an error", read("read_file", json!({ "path": format!("not there {payload}") }))),
         ("a thought of its own", vec![ModelEvent::Thought(payload.into())]),
@@ -117,6 +117,10 @@ async fn only_the_models_own_answer_can_switch_modes() {
                 client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
             }
             let messages = client.until_answer(prompt).await;
+            let updates = messages.iter().map(|message| &message["params"]["update"]["status"]);
+            let is_done = updates.clone().any(|status| status == "completed");
+            let is_wrong = ["an error", "a tool's name"].contains(&channel);
+            assert_eq!(is_done, !is_text && !is_wrong, "the control, {what}: {messages:?}");
             let requests = client.model.requests(&session);
             check_no_switch(&what, &messages, &requests);
             assert!(

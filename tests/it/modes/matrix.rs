@@ -30,7 +30,7 @@ fn call_of(tool: &str, url: &str) -> Value {
         "read_file" | "delete_file" => json!({ "path": "docs/a.md" }),
         "read_multiple_files" => json!({ "paths": ["docs/a.md"] }),
         "list_directory" | "directory_tree" => json!({ "path": "." }),
-        "find_files" => json!({ "pattern": "*.md" }),
+        "find_files" => json!({ "glob": "*.md" }),
         "search_files" => json!({ "pattern": "old" }),
         "think" => json!({ "thought": "x" }),
         "todo" => json!({ "items": [{ "content": "x" }] }),
@@ -123,6 +123,8 @@ struct Observation {
     has_result: bool,
     recorded: bool,
     fetched: bool,
+    /// What the client sees of the call's end.
+    text: String,
 }
 
 /// Forces one call in a mode. The client approves every permission request.
@@ -213,7 +215,16 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let record = Connection::open(file).unwrap();
     let query = "SELECT count(*) FROM denials WHERE tool = ?1 AND tool_call_id = 'call_1_2' AND mode = ?2";
     let rows: i64 = record.query_row(query, [tool, mode], |row| row.get(0)).unwrap();
-    Observation { offered, ran, changed, denied, has_result, recorded: rows == 1, fetched }
+    Observation {
+        offered,
+        ran,
+        changed,
+        denied,
+        has_result,
+        recorded: rows == 1,
+        fetched,
+        text: update["content"].to_string(),
+    }
 }
 
 #[tokio::test]
@@ -241,6 +252,7 @@ async fn offered_tools_run_and_other_tools_have_no_effect() {
                 let what = format!("{rules} {} {tool}", mode.id);
                 cells += 1;
                 assert!(cell.has_result, "a result with the call's id: {what}");
+                assert!(!cell.text.contains("Invalid arguments"), "{what}: {}", cell.text);
                 if cell.offered {
                     // A rule or a mode may deny this very call and not the tool as such.
                     let by_argument = matches!(cell.denied.as_deref(), Some("deny_rule" | "write_paths"));

@@ -5,7 +5,7 @@
 //! request has one answer; nothing hangs. `STORM=10000 cargo test --release interleave -- --nocapture` runs
 //! longer, and `SEED=N` selects the order.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use modegate::model::{ModelEvent, ModelStop};
@@ -38,6 +38,8 @@ struct ClientView {
     allowed: HashSet<(String, String)>,
     always: HashSet<String>,
     writes: HashSet<(String, String)>,
+    /// Messages of each kind, which show that the steps had something to violate.
+    seen: BTreeMap<&'static str, usize>,
     violations: Vec<String>,
 }
 
@@ -51,12 +53,23 @@ impl ClientView {
                 let options =
                     options.iter().map(|option| option["optionId"].as_str().unwrap().to_owned()).collect();
                 let call = params["toolCall"]["toolCallId"].as_str().unwrap().to_owned();
+                self.count("question");
                 self.questions.push((message["id"].clone(), session, call, options));
             }
-            Some("$/cancel_request") => self.questions.retain(|(id, ..)| *id != params["requestId"]),
+            Some("$/cancel_request") => {
+                self.count("withdrawn question");
+                self.questions.retain(|(id, ..)| *id != params["requestId"]);
+            }
             Some(_) => self.update(&session, &params["update"]),
             None => {
                 let id = message["id"].as_i64().unwrap();
+                self.count(message["result"]["stopReason"].as_str().map_or(
+                    "answer",
+                    |reason| match reason {
+                        "cancelled" => "cancelled turn",
+                        _ => "turn",
+                    },
+                ));
                 if !self.open.remove(&id) {
                     self.violations.push(format!("answered twice: {message}"));
                 }
@@ -64,16 +77,25 @@ impl ClientView {
         }
     }
 
+    fn count(&mut self, kind: &'static str) {
+        *self.seen.entry(kind).or_default() += 1;
+    }
+
     fn update(&mut self, session: &str, update: &Value) {
         let call = (session.to_owned(), update["toolCallId"].as_str().unwrap_or_default().to_owned());
         if let Some(mode) = update["currentModeId"].as_str() {
+            self.count("mode change");
             self.mode.insert(session.into(), mode.into());
             self.announced_modes.entry(session.into()).or_default().push(mode.into());
         }
         if update["sessionUpdate"] == "tool_call" && update["name"] == "write_file" {
             self.writes.insert(call.clone());
         }
+        if update["_meta"]["modegate/denied"].is_string() {
+            self.count("denied call");
+        }
         if update["status"] == "in_progress" && self.writes.contains(&call) {
+            self.count("write");
             let may = match self.mode[session].as_str() {
                 "code" => true,
                 "ask" => self.allowed.contains(&call) || self.always.contains(session),
@@ -134,7 +156,7 @@ async fn answer(test_client: &mut TestClient, client: &mut ClientView, seed: &mu
         .await;
 }
 
-async fn stress(mut seed: u64, steps: usize) -> Vec<String> {
+async fn stress(mut seed: u64, steps: usize) -> ClientView {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
     let mut test_client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
@@ -194,7 +216,7 @@ async fn stress(mut seed: u64, steps: usize) -> Vec<String> {
             client
                 .violations
                 .push(format!("never answered: {:?}, with {:?} open", client.open, client.questions));
-            return client.violations;
+            return client;
         };
         client.take(&message);
     }
@@ -212,7 +234,7 @@ async fn stress(mut seed: u64, steps: usize) -> Vec<String> {
             client.violations.push(format!("{session}: recorded {:?}, told {messages:?}", &rows[1..]));
         }
     }
-    client.violations
+    client
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -225,7 +247,22 @@ async fn random_interleaving_breaks_no_invariant() {
     let first = number("SEED", 11);
     for seed in first..first + 3 {
         println!("SEED={seed} STORM={steps}");
-        let violations = stress(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), steps).await;
+        let ClientView { violations, seen, .. } =
+            stress(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), steps).await;
         assert!(violations.is_empty(), "SEED={seed} STORM={steps}: {violations:#?}");
+        // Fewer would leave nothing to violate. The default number of steps reaches three times as many.
+        for (kind, share) in [
+            ("answer", 10),
+            ("turn", 20),
+            ("cancelled turn", 60),
+            ("mode change", 15),
+            ("question", 50),
+            ("withdrawn question", 300),
+            ("write", 120),
+            ("denied call", 25),
+        ] {
+            let count = seen.get(kind).copied().unwrap_or_default();
+            assert!(count >= steps / share, "SEED={seed} STORM={steps}: {count} of {kind}: {seen:?}");
+        }
     }
 }

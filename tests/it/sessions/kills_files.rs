@@ -103,7 +103,7 @@ fn killed_file_changes_are_completed_or_rolled_back() {
     let (rounds, seed) = (variable("KILLS", 15), variable("SEED", 1));
     let mut random = seed;
     let calls = calls();
-    let (mut in_the_middle, mut twice, mut by_others) = (0, 0, 0);
+    let (mut in_the_middle, mut changed_files, mut twice, mut by_others) = (0, 0, 0, 0);
     for round in 0..rounds {
         let (lines, watched) = &calls[usize::try_from(round).unwrap() % calls.len()];
         let dir = tempfile::tempdir().unwrap();
@@ -133,6 +133,7 @@ fn killed_file_changes_are_completed_or_rolled_back() {
         agent.child.wait().unwrap();
         let after_kill = tree(&work);
         in_the_middle += usize::from(!temporaries(&after_kill).is_empty());
+        changed_files += usize::from(after_kill != before);
         let folders = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
         // Sometimes what settles it is killed, too.
         if round % 3 == 1 {
@@ -174,7 +175,8 @@ fn killed_file_changes_are_completed_or_rolled_back() {
         agent.child.wait().unwrap();
     }
     println!(
-        "{rounds} kills, {in_the_middle} of them left temporary files, {twice} followed by a second one while loading, {by_others} \
+        "{rounds} kills, {changed_files} of them after a first change, {in_the_middle} of them left temporary files, {twice} followed by a second one while loading, {by_others} \
          by a user's change, seed {seed}"
     );
+    assert!(changed_files > 0, "no kill came after a change");
 }

@@ -386,45 +386,40 @@ async fn typing_before_a_patch_rollback_is_preserved() {
 
 #[tokio::test]
 async fn tightening_stops_folder_creation_of_a_running_patch() {
-    let mut client = EditorClient::new("code", all()).await;
-    client.override_answer("fs/write_text_file", Value::Null);
-    let patch = "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/new/deep/b.txt\n@@ -0,0 +1 @@\n+x\n";
-    let prompt = client.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
-    let write = client.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
-    assert!(!client.path("new").exists(), "the control");
-    let params = json!({ "sessionId": client.session, "modeId": "plan" });
-    let id = client.client.request("session/set_mode", params).await;
-    // The mode is recorded and the permit cancelled by then; the writer waits 1.8 s.
-    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
-    let line = json!({ "jsonrpc": "2.0", "id": write["id"], "result": {} });
-    client.client.send_line(&line.to_string()).await;
-    let (mut answered, mut ended) = (false, false);
-    client
-        .until(|message| {
-            let is = |expected: i64| message["id"] == expected && message.get("method").is_none();
-            is(id) || is(prompt)
-        })
-        .await
-        .iter()
-        .for_each(|message| {
-            answered |= message["id"] == id && message.get("method").is_none();
-            ended |= message["id"] == prompt && message.get("method").is_none();
-        });
-    let rest = if answered { prompt } else { id };
-    client.until_answer(rest).await;
-    let made = client.path("new/deep").exists();
-    client.end().await;
-    assert!(!made, "new/deep was made in plan mode");
+    for (mode, is_made) in [("plan", false), ("ask", true)] {
+        let mut client = EditorClient::new("code", all()).await;
+        client.override_answer("fs/write_text_file", Value::Null);
+        let patch = "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/new/deep/b.txt\n@@ -0,0 +1 @@\n+x\n";
+        let prompt = client.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
+        let write = client.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+        assert!(!client.path("new").exists(), "{mode}: the first file is written first");
+        let params = json!({ "sessionId": client.session, "modeId": mode });
+        let id = client.client.request("session/set_mode", params).await;
+        // The mode is recorded and the permit cancelled by then; the writer waits 1.8 s.
+        tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+        let line = json!({ "jsonrpc": "2.0", "id": write["id"], "result": {} });
+        client.client.send_line(&line.to_string()).await;
+        let is_answer = |message: &Value, id: i64| message["id"] == id && message.get("method").is_none();
+        let messages = client.until(|message| is_answer(message, id) || is_answer(message, prompt)).await;
+        let rest = if is_answer(messages.last().unwrap(), id) { prompt } else { id };
+        client.until_answer(rest).await;
+        assert_eq!(client.path("new/deep").exists(), is_made, "{mode}");
+        client.end().await;
+    }
 }
 
 #[tokio::test]
 async fn refused_editor_write_leaves_no_folder() {
-    let mut client = EditorClient::new("code", all()).await;
-    client.override_answer("fs/write_text_file", json!("locked"));
-    let text = client.call("write_file", json!({ "path": "new/deep/a.txt", "content": "x" })).await;
-    let made = client.path("new").exists();
-    client.end().await;
-    assert!(!made, "{text}");
+    for is_refused in [true, false] {
+        let mut client = EditorClient::new("code", all()).await;
+        if is_refused {
+            client.override_answer("fs/write_text_file", json!("locked"));
+        }
+        let text = client.call("write_file", json!({ "path": "new/deep/a.txt", "content": "x" })).await;
+        assert_eq!(text.contains("locked"), is_refused, "{text}");
+        assert_eq!(client.path("new").exists(), !is_refused, "{text}");
+        client.end().await;
+    }
 }
 
 #[tokio::test]

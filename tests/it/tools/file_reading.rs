@@ -34,8 +34,10 @@ struct Case {
     invocation: Invocation,
     /// Part of the output if a regular file is there; with `!`, no part of it.
     expected_if_regular: &'static str,
-    /// Part of the output if something else is there.
+    /// The same if something else is there.
     expected_if_special: &'static str,
+    /// Another file of the case: its path and content.
+    beside: Option<(&'static str, &'static str)>,
 }
 
 const fn case(
@@ -45,13 +47,23 @@ const fn case(
     expected_if_regular: &'static str,
     expected_if_special: &'static str,
 ) -> Case {
-    Case { path, content, invocation, expected_if_regular, expected_if_special }
+    Case { path, content, invocation, expected_if_regular, expected_if_special, beside: None }
+}
+
+impl Case {
+    const fn beside(mut self, path: &'static str, content: &'static str) -> Self {
+        self.beside = Some((path, content));
+        self
+    }
 }
 
 const RULES: Invocation = Invocation::Command(&["permissions", "list"]);
 const SKILLS: Invocation = Invocation::Command(&["skills", "list"]);
 const DOCTOR: Invocation = Invocation::Command(&["doctor"]);
 const DENY: &str = "permissions: {deny: [think]}\n";
+const ALLOW: &str = "permissions: {allow: [think]}\n";
+/// Its SHA-256, as `sha256sum` prints it.
+const ALLOW_HASH: &str = "9f1e13ea763c7e82722de560e1468f97efaa4315db14a463b030677419b23401\n";
 const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 
 const CASES: [Case; 20] = [
@@ -59,8 +71,15 @@ const CASES: [Case; 20] = [
     case("work/.ignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".ignore is"),
     case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
     case("work/.git/info/exclude", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", "exclude is"),
-    case("work/.git", "gitdir: ../elsewhere\n", Invocation::Prompt, "does not refer back to it", ""),
-    case("work/.git/HEAD", "ref: refs/heads/main\n", Invocation::Prompt, "", ""),
+    case(
+        "work/.git",
+        "gitdir: ../elsewhere\n",
+        Invocation::Prompt,
+        "does not refer back to it",
+        "!does not refer back to it",
+    ),
+    case("work/.git/HEAD", "ref: refs/heads/main\n", Invocation::Prompt, "!hidden.txt", "hidden.txt")
+        .beside("work/.git/info/exclude", "hidden.txt\n"),
     case(
         "work/.git/commondir",
         "../..\n",
@@ -79,10 +98,11 @@ const CASES: [Case; 20] = [
     case("work/.modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
     case("work/.modegate/commands/x.md", "Do x.\n", Invocation::Prompt, "!x.md: it ", "x.md: it "),
     case("work/.claude/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
-    case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1: alpha", ""),
+    case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1: alpha", "!data.txt:1: alpha"),
     case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
     case("home/.config/modegate/permissions.yaml", DENY, RULES, "deny  think", "permissions.yaml: it "),
-    case("home/.config/modegate/trusted", "x\n", RULES, "", ""),
+    case("home/.config/modegate/trusted", ALLOW_HASH, RULES, "allow think  ", "may not allow")
+        .beside("work/.modegate/modes.yaml", ALLOW),
     case("home/.config/modegate/config.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "config.yaml "),
     case("home/.config/modegate/setup.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "setup.yaml "),
     case("home/.config/modegate/commands/y.md", "Do y.\n", Invocation::Prompt, "!y.md: it ", "y.md: it "),
@@ -189,8 +209,13 @@ fn prompt(dir: &Path, mode: &str, calls: &[(&str, Value)]) -> Option<String> {
 
 /// What of a case goes wrong with something in the file's place.
 fn problem(case: &Case, kind: &str) -> Option<String> {
-    let is_control = !KINDS.contains(&kind);
+    // A sparse file differs from a small one only when it is read, and these two are told by their kind.
+    let is_told_by_kind = ["work/.git", "work/.git/HEAD"].contains(&case.path);
+    let is_regular = !KINDS.contains(&kind) || (kind == "sparse" && is_told_by_kind);
     let dir = home_and_repository();
+    if let Some((path, content)) = case.beside {
+        put(content, &dir.path().join(path));
+    }
     let _socket = put(kind, &dir.path().join(case.path));
     let output = match &case.invocation {
         Invocation::Prompt => prompt(dir.path(), "code", &calls()),
@@ -200,7 +225,7 @@ fn problem(case: &Case, kind: &str) -> Option<String> {
     if matches!(case.invocation, Invocation::Prompt) && !output.contains("All done.") {
         return Some(format!("does not answer: {output}"));
     }
-    let part = if is_control { case.expected_if_regular } else { case.expected_if_special };
+    let part = if is_regular { case.expected_if_regular } else { case.expected_if_special };
     let is_right = match part.strip_prefix('!') {
         Some(part) => !output.contains(part),
         None => output.contains(part),

@@ -165,10 +165,14 @@ async fn agents_own_mode_is_restored_after_session_load() {
 /// A permission request is decided with the kind in the latest update of the call.
 #[tokio::test]
 async fn permission_decision_uses_the_latest_call_kind() {
-    let mut client = ExternalAgentClient::new("ask", "plain").await;
-    let messages = client.prompt("kinds", Some("yes")).await;
-    assert!(messages.iter().any(|message| message["method"] == "session/request_permission"), "{messages:?}");
-    client.end().await;
+    for (kinds, is_asked) in [("read edit", true), ("edit read", false)] {
+        let mut client = ExternalAgentClient::new("ask", "plain").await;
+        let messages = client.prompt(&format!("kinds {kinds}"), Some("yes")).await;
+        let asked = messages.iter().any(|message| message["method"] == "session/request_permission");
+        assert_eq!(asked, is_asked, "{kinds}: {messages:?}");
+        assert!(agent_text(&messages).contains("yes"), "{kinds}: {messages:?}");
+        client.end().await;
+    }
 }
 
 /// Notices have message ids of their own, also after the session was reopened.
