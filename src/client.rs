@@ -28,6 +28,8 @@ const SEND_PERMITS: usize = 256;
 
 const MAX_MESSAGE: usize = 300;
 
+pub type ReplySender = oneshot::Sender<Result<Value, ClientError>>;
+
 #[derive(Debug)]
 pub enum Outgoing {
     /// Dropping the permit admits another streamed update.
@@ -36,7 +38,7 @@ pub enum Outgoing {
     Request {
         id: u64,
         request: ClientRequest,
-        reply: oneshot::Sender<Result<Value, ClientError>>,
+        reply: ReplySender,
     },
     /// Answers to this request are ignored from now on.
     Withdraw(u64),
@@ -167,7 +169,7 @@ impl Client {
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    pub fn forward(&self, request: ClientRequest, reply: oneshot::Sender<Result<Value, ClientError>>) -> u64 {
+    pub fn forward(&self, request: ClientRequest, reply: ReplySender) -> u64 {
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         // If the client is gone, dropping the reply reads as [`ClientError::Gone`].
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
@@ -228,7 +230,7 @@ mod tests {
         ReadTextFileRequest::new(SessionId::new("s"), "/a")
     }
 
-    fn reply(end: &mut ClientEnd) -> oneshot::Sender<Result<Value, ClientError>> {
+    fn reply(end: &mut ClientEnd) -> ReplySender {
         match end.try_recv() {
             Ok(Outgoing::Request { reply, .. }) => reply,
             other => panic!("no request: {other:?}"),

@@ -20,13 +20,13 @@ use crate::acp::{
 };
 use crate::agents::{self, AgentSpec};
 use crate::error::AgentError;
+use crate::external_agent::{self, capability};
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
 use crate::server::{self, Entry};
 use crate::session::ancestry::Ancestry;
-use crate::session::capability;
-use crate::session::external_agent;
+
 use crate::session::options::ModelSelection;
 use crate::session::{
     Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta, options, valid_modes,
@@ -60,7 +60,7 @@ impl Agent {
         let selection = options::entering(modes, models, &mode, &agent, &ModelSelection::of(models));
         let mut options = options::config_options(modes, &mode, models, &selection, (agents, &agent));
         if agent.external_agent.is_some() {
-            options = external_agent::options::merged(options, &[], None);
+            options = external_agent::options::merged(options, &options::SHARED, &[], None);
         }
         let modes = options::mode_state(modes, &mode);
         self.start(id.clone(), mode, agent, Origin::New, setup);

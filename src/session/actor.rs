@@ -15,7 +15,6 @@ use super::authorize::{Answer, Approvals};
 use super::change_mode::DEADLINE;
 use super::checkpoint::{Checkpoints, Undoer};
 use super::event_log::EventLog;
-use super::external_agent::ExternalAgentSession;
 use super::handle::{Closed, CommandEnd, Mail, Prompt, PromptEnd, SessionCommand};
 use super::model_notes::Notes;
 use super::model_selection::Models;
@@ -34,11 +33,14 @@ use super::{Origin, SessionContext, SessionInit};
 use crate::acp::StopReason;
 use crate::client::Client;
 use crate::error::AgentError;
+use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::store::Row;
 use crate::tool::mcp::ServerEvent;
 use crate::tool::{ClientIo, Job};
 use crate::workspace::{Changes, Workspace};
+
+mod effects;
 
 const MAX_WAITING: usize = 8;
 
@@ -83,6 +85,7 @@ enum Event {
     /// The answer to a question with this request id.
     Answer(u64, Answer),
     Report(Report),
+    ExternalAgent(external_agent::Message),
     Changes(Change),
     Turn(TurnMessage),
     TurnOver,
@@ -143,6 +146,17 @@ impl Actor {
         context.model.prepare(&active.model);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let log = EventLog::new(id, client, &context, workspace.cwd());
+        let host = external_agent::Host {
+            agent: Arc::clone(&agent),
+            session: log.id.clone(),
+            client: log.client.clone(),
+            shell: context.tools.shell().cloned().filter(|_| context.live),
+            can_sandbox: agent.external_agent.as_ref().is_some_and(|agent| context.can_sandbox(agent)),
+            cwd: workspace.cwd().to_owned(),
+            directories: workspace.roots()[1..].to_vec(),
+            servers: init.servers,
+            capabilities: context.capabilities,
+        };
         let context = Arc::new(context);
         Self {
             policy: Policy::new(Arc::clone(&context), mode, unrecorded_modes, agent, ancestry),
@@ -160,7 +174,7 @@ impl Actor {
             checkpoints: Checkpoints::default(),
             jobs: Vec::new(),
             subagents: Subagents::default(),
-            external_agent: ExternalAgentSession::new(init.servers),
+            external_agent: ExternalAgentSession::new(host),
             servers: Servers { events: servers, questions: (0, 0) },
             replays: Replays::default(),
             mailbox,
@@ -176,6 +190,7 @@ impl Actor {
             Some((number, answer)) = self.approvals.answers.next() => Event::Answer(number, answer),
             // Reports of other agents for a call precede its end.
             Some(report) = self.subagents.next() => Event::Report(report),
+            Some(message) = self.external_agent.next() => Event::ExternalAgent(message),
             // Changes of a call are recorded before its end.
             Some(change) = self.checkpoints.changes.1.recv() => Event::Changes(change),
             message = next_message(&mut self.turns.running) => message.map_or(Event::TurnOver, Event::Turn),
@@ -195,6 +210,7 @@ impl Actor {
                 }
             }
             Event::Report(report) => self.report(report).await,
+            Event::ExternalAgent(message) => self.external_agent_message(message).await,
             Event::Changes((turn, changes)) => self.record_changes(turn, changes),
             Event::Turn(message) => self.turn_message(message).await,
             Event::TurnOver => self.turn_over().await,
@@ -335,13 +351,16 @@ impl Actor {
     async fn close(&mut self) {
         self.subagents.is_closing = true;
         self.cancel();
-        self.cancel_external_agent();
+        self.external_agent.on_close();
         if self.turns.running.is_some() {
             // The turn ends soon after its cancellation. Its last messages are still recorded.
             loop {
                 tokio::select! {
                     biased;
                     Some(report) = self.subagents.next() => self.report(report).await,
+                    Some(message) = self.external_agent.next() => {
+                        self.external_agent_message(message).await;
+                    }
                     message = next_message(&mut self.turns.running) => match message {
                         Some(message) => self.turn_message(message).await,
                         None => break,

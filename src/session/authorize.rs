@@ -12,7 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
+use super::event_log::EventLog;
 use super::permission_options::{self, PermissionAnswer};
+use super::policy::Policy;
 use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, RequestPermissionResponse, ToolCallId};
 use crate::client::ClientError;
@@ -365,10 +367,6 @@ impl Actor {
         self.record_denial(call, setting, denial, false)
     }
 
-    pub(super) fn note_denial(&mut self, call: ToolCallId, tool: String, denial: Denial) {
-        self.record_denial(call, tool, denial, false);
-    }
-
     fn record_denial(
         &mut self,
         call: ToolCallId,
@@ -377,30 +375,40 @@ impl Actor {
         too_often: bool,
     ) -> Authorization {
         let Denial { rule, message } = denial;
-        tracing::info!(session = %self.log.id, mode = %self.policy.mode, tool, rule, "denied a call");
-        let (turn, at) = (self.log.turns, self.log.now_ms());
-        let mode = self.policy.mode.clone();
-        let link = self.log.link(&Entry::Denial {
-            turn,
-            call: call.to_string(),
-            tool: tool.clone(),
-            mode: mode.to_string(),
-            rule: rule.to_owned(),
-            at,
-        });
-        let session = self.log.id.clone();
-        self.log.store.post(Row::Denial(store::Denial {
-            session,
-            turn,
-            call,
-            tool,
-            mode,
-            rule: rule.into(),
-            link,
-            at,
-        }));
+        record_denial(call, tool, rule, &self.policy, &mut self.log);
         Authorization::Denied { rule, message, too_often }
     }
+}
+
+pub(super) fn record_denial(
+    call: ToolCallId,
+    tool: String,
+    rule: &'static str,
+    policy: &Policy,
+    log: &mut EventLog,
+) {
+    let mode = policy.mode.clone();
+    tracing::info!(session = %log.id, %mode, tool, rule, "denied a call");
+    let (turn, at) = (log.turns, log.now_ms());
+    let link = log.link(&Entry::Denial {
+        turn,
+        call: call.to_string(),
+        tool: tool.clone(),
+        mode: mode.to_string(),
+        rule: rule.to_owned(),
+        at,
+    });
+    let session = log.id.clone();
+    log.store.post(Row::Denial(store::Denial {
+        session,
+        turn,
+        call,
+        tool,
+        mode,
+        rule: rule.into(),
+        link,
+        at,
+    }));
 }
 
 /// Hash for comparing the chain with the events.

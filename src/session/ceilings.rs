@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::SessionContext;
 use super::actor::Actor;
-use super::capability;
 use super::change_mode::DEADLINE;
 use crate::acp::{SessionModeId, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::agents::external::ExternalAgentDefinition;
+use crate::external_agent::capability;
 use crate::gate::Ended;
 use crate::mode::Mode;
 use crate::permission::rules::Rules;
@@ -87,7 +87,7 @@ impl Actor {
                     && matches!(decide(facts), Verdict::Ask(_))
                     && matches!(decide(&as_a_change()), Verdict::Deny(_)))
         };
-        closed.extend(self.close_external_agent_requests());
+        closed.extend(self.external_agent.close_denied_requests(&self.policy.limits()));
         let below = self.tighten_subagents();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(has_to_end, DEADLINE), below) };

@@ -66,9 +66,7 @@ impl Actor {
         self.policy.mode = to.clone();
         self.policy.previous = Some(from.clone());
         let void = self.close_switches();
-        // The question about a restart, or its answer, concerned the old mode.
-        self.external_agent.restart_question.cancel();
-        self.external_agent.stays_sandboxed = false;
+        self.external_agent.on_mode_changed();
         if !keeps_unrecorded {
             self.policy.unrecorded_modes.clear();
         }

@@ -4,6 +4,8 @@
 //! position. Reminders, which are never stored, describe the mode.
 
 use super::actor::Actor;
+use super::event_log::EventLog;
+use crate::acp::MessageId;
 use crate::event::SessionEvent;
 
 /// Limits facts that recur without end.
@@ -23,6 +25,13 @@ pub(super) struct Notes {
 impl Notes {
     pub(super) fn new(for_user: Vec<String>) -> Self {
         Self { for_user, ..Self::default() }
+    }
+
+    /// Records a notice to the user.
+    pub(super) async fn record_notice(&mut self, text: String, log: &mut EventLog) {
+        self.recorded += 1;
+        let message_id = MessageId::new(format!("msg_{}_s{}", log.turns, self.recorded));
+        log.record_notice(message_id, text).await;
     }
 }
 

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::SessionContext;
 use super::actor::Actor;
-use super::external_agent;
 use super::handle::ModelSetting;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
@@ -12,7 +11,6 @@ use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId}
 use crate::conversation::history::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::external_agent::ExternalAgent;
 use crate::model::Effort;
 use crate::model::catalog::NoModel;
 use crate::store::Row;
@@ -84,16 +82,7 @@ impl Actor {
 
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
-        if self.policy.agent.external_agent.is_none() {
-            return own;
-        }
-        let external_agent = self.external_agent_client();
-        let agent_options = external_agent.map(ExternalAgent::options).unwrap_or_default();
-        external_agent::options::merged(
-            own,
-            &agent_options,
-            external_agent.and_then(ExternalAgent::modes).as_ref(),
-        )
+        self.external_agent.options(own, &options::SHARED)
     }
 
     pub(super) async fn activate(&mut self, selection: ModelSelection) {

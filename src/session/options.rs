@@ -20,6 +20,9 @@ pub const MODEL_OPTION: &str = "model";
 
 pub const AGENT_OPTION: &str = "agent";
 
+/// Options that also apply in a session of an external agent.
+pub const SHARED: [&str; 2] = [MODE_OPTION, AGENT_OPTION];
+
 pub const ALL: [&str; 4] = [MODE_OPTION, MODEL_OPTION, EFFORT_OPTION, AGENT_OPTION];
 
 pub const EFFORT_OPTION: &str = "reasoning_effort";

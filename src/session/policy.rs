@@ -8,12 +8,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::ancestry::{Ancestry, Parent};
-use super::capability::Requirement;
 use super::ceilings::add;
-use super::{SessionContext, capability, servers, valid_modes};
+use super::{SessionContext, servers, valid_modes};
 use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
 use crate::error::AgentError;
+use crate::external_agent::capability::{self, Requirement};
+use crate::external_agent::session::Limits;
 use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
@@ -238,9 +239,15 @@ impl Policy {
         facts
     }
 
-    /// True if the session's own mode requires no sandbox.
-    pub(super) fn is_mode_unrestricted(&self) -> bool {
+    /// Returns the current limits of the session's external agent.
+    pub(super) fn limits(&self) -> Limits {
         let modes = self.context.modes.ceilings(&self.mode.0).unwrap_or_default();
-        capability::requirement(&Ceilings { modes, rules: Vec::new() }) == Requirement::Unrestricted
+        let own = Ceilings { modes, rules: Vec::new() };
+        Limits {
+            mode: self.mode.clone(),
+            ceilings: self.ceilings(),
+            call_ceilings: self.call_ceilings(),
+            is_mode_unrestricted: capability::requirement(&own) == Requirement::Unrestricted,
+        }
     }
 }

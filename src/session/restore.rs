@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use super::actor::Actor;
 use super::checkpoint;
-use super::external_agent::retained_context::RetainedContext;
 use super::handle::SessionSnapshot;
 use super::options::{self, ModelSelection};
 use super::{Origin, SessionContext};
 use crate::acp::{MessageId, SessionModeId};
 use crate::conversation::reminder::Transition;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::external_agent::session::RetainedContext;
 use crate::mode::{Access, canonical};
 use crate::model::Effort;
 use crate::permission::{Scope, compare};

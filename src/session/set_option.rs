@@ -4,13 +4,13 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::external_agent::options::AGENT_MODE_OPTION;
 use super::handle::ModelSetting;
 use super::model_selection;
 use super::options::{self, AGENT_OPTION, EFFORT_OPTION, MODEL_OPTION};
 use crate::acp::{SessionConfigId, SessionConfigOption, SessionConfigOptionValue};
 use crate::error::AgentError;
 use crate::external_agent::ExternalAgentError;
+use crate::external_agent::options::AGENT_MODE_OPTION;
 use crate::model::Effort;
 
 type Reply = oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>;
@@ -70,11 +70,11 @@ impl Actor {
                 reply.send(Err(AgentError::invalid_params(message, json!({ "validValues": values })))),
             );
         }
-        let Some(agent) = self.external_agent_client().cloned() else {
+        let Some(agent) = self.external_agent.client().cloned() else {
             let text = "the agent is not running: its options can be set only while it runs".to_owned();
             return drop(reply.send(Err(AgentError::InvalidRequest(text))));
         };
-        let look = self.current_options();
+        let look = self.external_agent.current_options();
         tokio::spawn(async move {
             let mode = value.as_value_id().filter(|_| &*option.0 == AGENT_MODE_OPTION);
             let outcome = match mode {

@@ -32,7 +32,7 @@ impl Actor {
             commands.retain(|command| !["compact", "mcp"].contains(&command.name.as_str()));
         }
         let agent_commands =
-            self.external_agent.commands.iter().filter(|it| commands.iter().all(|own| own.name != it.name));
+            self.external_agent.commands().iter().filter(|it| commands.iter().all(|own| own.name != it.name));
         let agent_commands: Vec<_> = agent_commands.cloned().collect();
         commands.extend(agent_commands);
         let update = SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands));

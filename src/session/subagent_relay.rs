@@ -13,14 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::external_agent::relay::ExternalAgentReport;
-use super::external_agent::run::RunEvent;
-use super::external_agent::turn::STOPPED;
+use super::external_turn::STOPPED;
 use super::turn::REFUSED_AGAIN;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
-use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing};
+use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
@@ -41,22 +39,16 @@ const PROGRESS_STEP: usize = 400;
 /// Maximum bytes of text in a progress update.
 const SHOWN: usize = 4 * 1024;
 
-pub(super) type Answer = oneshot::Sender<Result<Value, ClientError>>;
-
-/// Messages to a session's actor from relays, background jobs and external agents.
+/// Messages to a session's actor from its sub-agents and background jobs.
 pub(super) enum Report {
     /// An update for the client; transient updates are not recorded.
     Update { update: Box<SessionUpdate>, is_recorded: bool, send_permit: Option<OwnedSemaphorePermit> },
     /// Current content of the parent's call.
     Progress { call: ToolCallId, content: ToolContent, send_permit: Option<OwnedSemaphorePermit> },
     /// A request to the client.
-    Request { call: ToolCallId, number: u64, request: ClientRequest, reply: Answer },
+    Request { call: ToolCallId, number: u64, request: ClientRequest, reply: ReplySender },
     /// Withdraws an earlier client request.
     Withdraw { call: ToolCallId, number: u64 },
-    /// A message of an external agent.
-    ExternalAgent { report: ExternalAgentReport, send_permit: Option<OwnedSemaphorePermit> },
-    /// The start or end of an external agent.
-    ExternalAgentRun { start: u64, event: RunEvent },
     /// The end of a background job.
     JobEnded { id: String },
     /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
@@ -118,7 +110,7 @@ impl SubagentOutput {
     }
 }
 
-type Answered = (Answer, Result<Value, ClientError>);
+type Answered = (ReplySender, Result<Value, ClientError>);
 
 pub(super) struct SubagentRelay {
     pub call: ToolCallId,

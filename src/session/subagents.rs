@@ -3,7 +3,7 @@
 //! A sub-agent is an ordinary session with two differences: its client is a [`super::subagent_relay`], and
 //! the ceilings of all its ancestors limit it ([`super::ancestry`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -34,8 +34,6 @@ pub(super) struct Subagents {
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
     pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
-    /// External agents' reports that arrived while the gate was ending calls. They may need the gate.
-    deferred: VecDeque<Report>,
     pub background: Vec<BackgroundAgent>,
     started: u64,
     pub is_closing: bool,
@@ -47,7 +45,6 @@ impl Default for Subagents {
             active: HashMap::new(),
             open_requests: HashMap::new(),
             reports: mpsc::unbounded_channel(),
-            deferred: VecDeque::new(),
             background: Vec::new(),
             started: 0,
             is_closing: false,
@@ -58,10 +55,7 @@ impl Default for Subagents {
 impl Subagents {
     /// Cancel-safe: a dropped call loses no report.
     pub(super) async fn next(&mut self) -> Option<Report> {
-        match self.deferred.pop_front() {
-            Some(report) => Some(report),
-            None => self.reports.1.recv().await,
-        }
+        self.reports.1.recv().await
     }
 
     pub(super) fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
@@ -125,16 +119,14 @@ impl Actor {
         }
     }
 
-    /// Handles reports during `work`: the calls that `work` ends may need the client.
+    /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
+    /// external agent may need the gate, so its messages wait.
     pub(super) async fn handle_reports_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                Some(report) = self.subagents.reports.1.recv() => {
-                    let unhandled = self.report_below(report).await;
-                    self.subagents.deferred.extend(unhandled);
-                }
+                Some(report) = self.subagents.next() => self.report(report).await,
             }
         }
     }
@@ -149,22 +141,15 @@ impl Actor {
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
             self.report(report).await;
         }
+        while let Some(message) = self.external_agent.next().now_or_never().flatten() {
+            self.external_agent_message(message).await;
+        }
         for ended in self.log.conversation.relayed_open_calls.end(Some(ENDED)) {
             self.log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
         }
     }
 
     pub(super) async fn report(&mut self, report: Report) {
-        match self.report_below(report).await {
-            Some(Report::ExternalAgent { report, send_permit }) => {
-                self.external_agent_report(report, send_permit).await;
-            }
-            Some(Report::ExternalAgentRun { start, event }) => self.external_agent_event(start, event).await,
-            Some(_) | None => {}
-        }
-    }
-
-    async fn report_below(&mut self, report: Report) -> Option<Report> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
                 self.log.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
@@ -187,7 +172,6 @@ impl Actor {
                     self.log.client.withdraw(id);
                 }
             }
-            Report::ExternalAgent { .. } | Report::ExternalAgentRun { .. } => return Some(report),
             Report::JobEnded { id } => self.job_over(&id).await,
             Report::Ended { call, note, unfinished } => {
                 if let Some(unfinished) = unfinished {
@@ -206,7 +190,6 @@ impl Actor {
                 }
             }
         }
-        None
     }
 
     /// Makes every sub-agent end the calls that are now denied. Also returns the closed requests.

@@ -6,12 +6,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::compact::{Summarised, Summary};
-use super::external_agent::Ready;
 use super::spawn::Spawned;
 use crate::acp::ToolCallId;
 use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::external_agent::ExternalAgentError;
+use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
 use crate::model::ModelRequest;
 use crate::permission::CallFacts;
@@ -54,7 +53,7 @@ pub(super) enum TurnMessage {
     /// The model's proposal to leave the mode.
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// Waits until the external agent is ready.
-    ExternalAgent { reply: oneshot::Sender<Result<Ready, ExternalAgentError>> },
+    ExternalAgent { reply: Waiting },
     /// Starts an action that the session carries out.
     SessionAction {
         call: ToolCallId,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 50] = [
+const LAYERS: [(&str, &[&str]); 51] = [
     ("acp", &[]),
     (
         "agent",
@@ -18,6 +18,7 @@ const LAYERS: [(&str, &[&str]); 50] = [
             "bounded_file",
             "client",
             "error",
+            "external_agent",
             "ids",
             "mode",
             "model",
@@ -44,7 +45,22 @@ const LAYERS: [(&str, &[&str]); 50] = [
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("git_folder", &["bounded_file"]),
-    ("external_agent", &["acp", "client", "process", "agents"]),
+    (
+        "external_agent",
+        &[
+            "acp",
+            "client",
+            "process",
+            "agents",
+            "conversation",
+            "error",
+            "event",
+            "gate",
+            "mode",
+            "permission",
+        ],
+    ),
+    ("external_agent/client", &["acp", "agents", "client", "process"]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -184,17 +200,17 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 71] = [
+const PURE: [&str; 72] = [
     "acp",
     "audit",
     "chain",
     "event",
     "front_matter",
-    "external_agent/requests",
-    "external_agent/content",
-    "external_agent/error",
-    "external_agent/messages",
-    "external_agent/state",
+    "external_agent/client/requests",
+    "external_agent/client/content",
+    "external_agent/client/error",
+    "external_agent/client/messages",
+    "external_agent/client/state",
     "http/public",
     "mode",
     "mode/stored",
@@ -224,8 +240,9 @@ const PURE: [&str; 71] = [
     "conversation/compaction",
     "conversation/acp_updates",
     "session/exit_form",
-    "session/external_agent/retained_context",
-    "session/external_agent/options",
+    "external_agent/capability",
+    "external_agent/options",
+    "external_agent/session/retained_context",
     "conversation/history",
     "session/options",
     "conversation/open_calls",
@@ -263,7 +280,7 @@ const LIBRARIES: [(&str, &[&str]); 31] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("memchr", &["external_agent/lines", "model/wire/framing", "tool/mcp/rate_limit"]),
+    ("memchr", &["external_agent/client/lines", "model/wire/framing", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),

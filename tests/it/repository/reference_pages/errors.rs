@@ -208,7 +208,7 @@ fn json_rpc(page: &mut Page) {
     page.table(["member", "value"], MEMBERS.map(|(name, text)| [format!("`{name}`"), text.to_owned()]));
     let code: String = ["rpc/dispatch.rs", "agent/open.rs", "agent/list.rs", "agent/initialize.rs"]
         .into_iter()
-        .chain(["session/set_option.rs", "session/model_selection.rs", "session/capability.rs"])
+        .chain(["session/set_option.rs", "session/model_selection.rs", "external_agent/capability.rs"])
         .chain([
             "session/handoff.rs",
             "session/handle.rs",

@@ -430,11 +430,23 @@ const SERVERS: [Row; 17] = [
 ];
 
 const EXTERNAL_AGENTS: [Row; 5] = [
-    ("start, up to the open session", "external_agent/start.rs", "DEADLINE", Time, "the start fails"),
-    ("answer to a change of mode or option", "external_agent.rs", "TIMEOUT", Time, "the request fails"),
-    ("end of a cancelled turn", "external_agent.rs", "GRACE", Time, "the process is ended"),
-    ("line", "external_agent/lines.rs", "LONGEST", Bytes, "the process is ended"),
-    ("open requests", "external_agent/connection.rs", "MAX_OPEN_REQUESTS", Of(""), "the agent gets an error"),
+    ("start, up to the open session", "external_agent/client/start.rs", "DEADLINE", Time, "the start fails"),
+    (
+        "answer to a change of mode or option",
+        "external_agent/client.rs",
+        "TIMEOUT",
+        Time,
+        "the request fails",
+    ),
+    ("end of a cancelled turn", "external_agent/client.rs", "GRACE", Time, "the process is ended"),
+    ("line", "external_agent/client/lines.rs", "LONGEST", Bytes, "the process is ended"),
+    (
+        "open requests",
+        "external_agent/client/connection.rs",
+        "MAX_OPEN_REQUESTS",
+        Of(""),
+        "the agent gets an error",
+    ),
 ];
 
 const SECTIONS: [(&str, &[Row]); 12] = [

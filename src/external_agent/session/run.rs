@@ -2,34 +2,32 @@
 
 use std::convert::Infallible;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{SessionConfigOption, SessionId, SessionModeId};
+use super::Message;
+use crate::acp::{SessionId, SessionModeId};
 use crate::agents::external::ExternalAgentModes;
 use crate::client::Client;
-use crate::external_agent::{ExternalAgent, ExternalAgentError, StartError, StartRequest};
+use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
 use crate::process::shell::Shell;
-use crate::session::subagent_relay::Report;
 
-pub(in crate::session) enum RunEvent {
-    /// The mode is the agent's own mode before the sandbox.
-    Started(Result<(ExternalAgent, ContextState, Option<SessionModeId>), ExternalAgentError>),
-    Ended(String),
-    /// `None` if a mode change voided the question.
-    Restart(Option<bool>),
-    Options(oneshot::Sender<Vec<SessionConfigOption>>),
+pub struct Started {
+    pub agent: ExternalAgent,
+    pub context: ContextState,
+    /// The agent's own mode before the sandbox.
+    pub previous_mode: Option<SessionModeId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::session) enum ContextState {
+pub enum ContextState {
     Resumed,
     /// Contains the reason if the agent failed to load a session.
     New(Option<String>),
 }
 
-pub(in crate::session) struct AgentRun {
+pub(super) struct AgentRun {
     pub request: StartRequest,
     pub shell: Shell,
     pub session: SessionId,
@@ -39,13 +37,13 @@ pub(in crate::session) struct AgentRun {
     pub permit: Permit,
     pub stop: CancellationToken,
     pub over: CancellationToken,
-    pub to: mpsc::UnboundedSender<Report>,
+    pub to: mpsc::UnboundedSender<Message>,
     pub start: u64,
 }
 
 impl AgentRun {
     /// Ends the agent when requested, even during the start.
-    pub(crate) async fn run(self, relay: tokio::task::JoinHandle<()>) {
+    pub(super) async fn run(self, relay: tokio::task::JoinHandle<()>) {
         let Self {
             mut request,
             shell,
@@ -59,7 +57,7 @@ impl AgentRun {
             to,
             start,
         } = self;
-        let tell = |event| drop(to.send(Report::ExternalAgentRun { start, event }));
+        let report = |message| drop(to.send(message));
         let is_sandboxed = request.sandboxed;
         let unwanted = || async {
             tokio::select! {
@@ -85,13 +83,14 @@ impl AgentRun {
             Ok(agent) => agent,
             Err(StartError { error, is_gone }) => {
                 release_permit(permit, is_gone);
-                tell(RunEvent::Started(Err(error)));
+                report(Message::Started { start, outcome: Err(error) });
                 return;
             }
         };
         let ready = async {
             let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode).await;
-            tell(RunEvent::Started(Ok((agent.clone(), context, previous_mode))));
+            let started = Started { agent: agent.clone(), context, previous_mode };
+            report(Message::Started { start, outcome: Ok(started) });
             std::future::pending::<Infallible>().await
         };
         let (is_gone, why) = tokio::select! {
@@ -106,7 +105,7 @@ impl AgentRun {
         if let Err(error) = relay.await {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
-        tell(RunEvent::Ended(why));
+        report(Message::Ended { start, why });
     }
 }
 

@@ -9,28 +9,17 @@ use std::collections::HashSet;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::permission::RequestId;
+use super::message::{Message, Relayed, Request};
 use crate::acp::{
-    AvailableCommand, ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId,
-    ToolCallUpdate, Update,
+    ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Update,
 };
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
 use crate::conversation::open_calls::OpenCalls;
 use crate::event::SessionEvent;
-use crate::session::subagent_relay::{Answer, Report, below};
 
-pub(in crate::session) enum ExternalAgentReport {
-    Event(SessionEvent),
-    Transient(Box<SessionUpdate>),
-    Commands(Vec<AvailableCommand>),
-    Options,
-    Request { number: RequestId, request: ClientRequest, reply: Answer },
-    Closed { number: RequestId },
-}
-
-pub(in crate::session) struct ExternalAgentRelay {
+pub(super) struct ExternalAgentRelay {
     pub start: u64,
-    pub to: mpsc::UnboundedSender<Report>,
+    pub to: mpsc::UnboundedSender<Message>,
     pub client: Client,
     /// Ends all waits for send permits when cancelled.
     pub cancel: CancellationToken,
@@ -97,7 +86,7 @@ fn announced(update: ToolCallUpdate) -> ToolCall {
 }
 
 impl ExternalAgentRelay {
-    pub(crate) async fn run(mut self, mut end: ClientEnd) {
+    pub(super) async fn run(mut self, mut end: ClientEnd) {
         let message_ids = MessageIds { start: self.start, kind: ChunkKind::Other, agent_id: None, count: 0 };
         let mut shown =
             RelayState { message_ids, announced_calls: HashSet::new(), open: OpenCalls::default() };
@@ -123,11 +112,9 @@ impl ExternalAgentRelay {
                 Some(Outgoing::Request { id, request, reply }) => {
                     let request = self.renamed(request);
                     self.announce(&request, &mut shown).await;
-                    self.pass(ExternalAgentReport::Request { number: (self.start, id), request, reply }, None)
+                    self.pass(Relayed::Request(Request { number: (self.start, id), request, reply }), None)
                 }
-                Some(Outgoing::Withdraw(number)) => {
-                    self.pass(ExternalAgentReport::Closed { number: (self.start, number) }, None)
-                }
+                Some(Outgoing::Withdraw(number)) => self.pass(Relayed::Closed((self.start, number)), None),
                 // The agent's connection sends neither answers nor barriers.
                 Some(Outgoing::Answer { .. } | Outgoing::Barrier(_)) => true,
                 None => break,
@@ -142,16 +129,13 @@ impl ExternalAgentRelay {
     /// A later update opens a call again.
     fn end_open(&self, shown: &mut RelayState) {
         for ended in shown.open.end(None) {
-            self.pass(
-                ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }),
-                None,
-            );
+            self.pass(Relayed::Event(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }), None);
         }
     }
 
     /// Returns false if the session is gone.
-    fn pass(&self, report: ExternalAgentReport, send_permit: Option<OwnedSemaphorePermit>) -> bool {
-        self.to.send(Report::ExternalAgent { report, send_permit }).is_ok()
+    fn pass(&self, relayed: Relayed, send_permit: Option<OwnedSemaphorePermit>) -> bool {
+        self.to.send(Message::Relayed(relayed, send_permit)).is_ok()
     }
 
     async fn send_permit(&self) -> Option<OwnedSemaphorePermit> {
@@ -159,7 +143,7 @@ impl ExternalAgentRelay {
     }
 
     fn id(&self, id: &ToolCallId) -> ToolCallId {
-        if self.start == 1 { id.clone() } else { below(&ToolCallId::new(self.start.to_string()), id) }
+        if self.start == 1 { id.clone() } else { ToolCallId::new(format!("{}/{id}", self.start)) }
     }
 
     fn renamed(&self, mut request: ClientRequest) -> ClientRequest {
@@ -174,31 +158,27 @@ impl ExternalAgentRelay {
             && !shown.announced_calls.contains(&request.tool_call.tool_call_id)
         {
             let update = Box::new(shown.update(request.tool_call.clone()));
-            self.pass(
-                ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update }),
-                self.send_permit().await,
-            );
+            self.pass(Relayed::Event(SessionEvent::ForwardedUpdate { update }), self.send_permit().await);
         }
     }
 
     async fn update(&self, update: Update, shown: &mut RelayState) -> bool {
         let Update::Schema(update) = update else {
-            return self.pass(ExternalAgentReport::Options, None);
+            return self.pass(Relayed::Options, None);
         };
-        let forwarded =
-            |update| ExternalAgentReport::Event(SessionEvent::ForwardedUpdate { update: Box::new(update) });
+        let forwarded = |update| Relayed::Event(SessionEvent::ForwardedUpdate { update: Box::new(update) });
         let report = match *update {
             SessionUpdate::AgentMessageChunk(chunk) => match text_of(&chunk) {
                 Some(text) => {
                     let message_id = shown.message_ids.id(ChunkKind::Text, chunk.message_id.as_ref());
-                    ExternalAgentReport::Event(SessionEvent::AgentText { message_id, text, shown: None })
+                    Relayed::Event(SessionEvent::AgentText { message_id, text, shown: None })
                 }
                 None => forwarded(SessionUpdate::AgentMessageChunk(chunk)),
             },
             SessionUpdate::AgentThoughtChunk(chunk) => {
                 let Some(text) = text_of(&chunk) else { return true };
                 let message_id = shown.message_ids.id(ChunkKind::Thought, chunk.message_id.as_ref());
-                ExternalAgentReport::Event(SessionEvent::AgentThought { message_id, text })
+                Relayed::Event(SessionEvent::AgentThought { message_id, text })
             }
             SessionUpdate::ToolCall(mut call) => {
                 call.tool_call_id = self.id(&call.tool_call_id);
@@ -210,23 +190,17 @@ impl ExternalAgentRelay {
                     SessionUpdate::ToolCallUpdate(update)
                         if update.fields.status.is_none() && update.fields.title.is_none() =>
                     {
-                        ExternalAgentReport::Transient(Box::new(SessionUpdate::ToolCallUpdate(update)))
+                        Relayed::Transient(Box::new(SessionUpdate::ToolCallUpdate(update)))
                     }
                     lasting => forwarded(lasting),
                 }
             }
-            SessionUpdate::Plan(plan) => {
-                ExternalAgentReport::Event(SessionEvent::Plan { entries: plan.entries })
-            }
+            SessionUpdate::Plan(plan) => Relayed::Event(SessionEvent::Plan { entries: plan.entries }),
             SessionUpdate::UsageUpdate(usage) => {
-                ExternalAgentReport::Transient(Box::new(SessionUpdate::UsageUpdate(usage)))
+                Relayed::Transient(Box::new(SessionUpdate::UsageUpdate(usage)))
             }
-            SessionUpdate::AvailableCommandsUpdate(update) => {
-                ExternalAgentReport::Commands(update.available_commands)
-            }
-            SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_) => {
-                ExternalAgentReport::Options
-            }
+            SessionUpdate::AvailableCommandsUpdate(update) => Relayed::Commands(update.available_commands),
+            SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_) => Relayed::Options,
             // The client has the user's messages already, and the session has its own title.
             _ => return true,
         };

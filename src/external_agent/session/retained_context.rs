@@ -3,7 +3,7 @@
 use super::run::ContextState;
 
 #[derive(Debug, Default)]
-pub(in crate::session) struct RetainedContext {
+pub struct RetainedContext {
     /// `None` if the agent cannot load its session.
     session_id: Option<String>,
     has_context: bool,
@@ -12,29 +12,29 @@ pub(in crate::session) struct RetainedContext {
 }
 
 impl RetainedContext {
-    pub(crate) fn stored(session_id: Option<String>, has_context: bool) -> Self {
+    pub fn stored(session_id: Option<String>, has_context: bool) -> Self {
         Self { session_id, has_context, is_unreliable: false }
     }
 
-    pub(crate) fn session_id(&self) -> Option<&str> {
+    pub fn session_id(&self) -> Option<&str> {
         self.session_id.as_deref()
     }
 
-    pub(crate) fn is_lost_by_restart(&self) -> bool {
+    pub fn is_lost_by_restart(&self) -> bool {
         self.has_context && self.session_id.is_none()
     }
 
-    pub(crate) fn add(&mut self) {
+    pub fn add(&mut self) {
         self.has_context = true;
     }
 
     /// Notes that the user accepts the loss of the context.
-    pub(crate) fn discard(&mut self) {
+    pub fn discard(&mut self) {
         self.has_context = false;
     }
 
     /// Returns the reason, possibly empty, if context was lost.
-    pub(crate) fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
+    pub fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
         let lost = match context {
             ContextState::Resumed => None,
             ContextState::New(why) => {

@@ -6,20 +6,19 @@ use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,
 };
 
-use crate::session::options::{AGENT_OPTION, MODE_OPTION};
-
 pub const AGENT_MODE_OPTION: &str = "agent_mode";
 
+/// Keeps the `shared` options of the session, because the agent chooses its own model.
 pub fn merged(
     own: Vec<SessionConfigOption>,
+    shared: &[&str],
     agent_options: &[SessionConfigOption],
     modes: Option<&SessionModeState>,
 ) -> Vec<SessionConfigOption> {
-    // The agent chooses its own model, so only the session's mode and agent options apply.
-    let is_about_it = |option: &SessionConfigOption| [MODE_OPTION, AGENT_OPTION].contains(&&*option.id.0);
-    let mut all: Vec<_> = own.into_iter().filter(is_about_it).collect();
+    let is_shared = |option: &SessionConfigOption| shared.contains(&&*option.id.0);
+    let mut all: Vec<_> = own.into_iter().filter(is_shared).collect();
     let is_free = |option: &&SessionConfigOption| {
-        !is_about_it(option)
+        !is_shared(option)
             && &*option.id.0 != AGENT_MODE_OPTION
             && option.category != Some(SessionConfigOptionCategory::Mode)
     };
@@ -69,7 +68,7 @@ mod tests {
         ];
         let modes = SessionModeState::new("b", vec![SessionMode::new("a", "A"), SessionMode::new("b", "B")]);
         let ids = |modes| {
-            let all = merged(own.clone(), &agent_options, modes);
+            let all = merged(own.clone(), &["mode", "agent"], &agent_options, modes);
             all.iter().map(|option| option.id.0.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(ids(Some(&modes)), ["mode", "agent", "model", "temperature", "agent_mode"]);

@@ -1,0 +1,257 @@
+//! The external agent of a session: started for the current mode, stopped when a tighter one is set, started
+//! again for the next prompt.
+//!
+//! Its process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
+//! confirms a mode that requires the sandbox. Methods return the [`Effect`]s for the session's actor.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::client::{ExternalAgent, ExternalAgentError};
+use super::options;
+use crate::acp::{
+    AvailableCommand, McpServer, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallId,
+    ToolKind,
+};
+use crate::agents::AgentSpec;
+use crate::agents::external::ExternalAgentDefinition;
+use crate::client::{Client, ClientCapabilities};
+use crate::conversation::open_calls::is_end;
+use crate::event::SessionEvent;
+use crate::gate::Gate;
+use crate::permission::Ceilings;
+use crate::process::shell::Shell;
+use message::Relayed;
+pub use message::{Effect, Message};
+use permission::{OpenRequest, RequestId};
+use process::Running;
+pub use prompt::{PromptOutcome, Ready};
+pub use restart::Turn;
+pub use retained_context::RetainedContext;
+
+mod message;
+mod permission;
+mod process;
+mod prompt;
+mod relay;
+mod restart;
+mod retained_context;
+mod run;
+
+pub type Waiting = oneshot::Sender<Result<Ready, ExternalAgentError>>;
+
+pub struct ExternalAgentSession {
+    host: Host,
+    /// Unbounded: updates take send permits, and no message may wait for a session that is ending.
+    messages: (mpsc::UnboundedSender<Message>, mpsc::UnboundedReceiver<Message>),
+    running: Option<Running>,
+    waiting: Vec<Waiting>,
+    /// Number of the last start. A restored session continues from its event count, which keeps ids unique.
+    starts: u64,
+    retained_context: RetainedContext,
+    /// The agent's own mode before the sandbox.
+    previous_mode: Option<SessionModeId>,
+    restarts: bool,
+    /// The user declined a restart without the sandbox.
+    stays_sandboxed: bool,
+    commands: Vec<AvailableCommand>,
+    kinds: HashMap<ToolCallId, ToolKind>,
+    open_requests: HashMap<RequestId, OpenRequest>,
+    restart_question: CancellationToken,
+}
+
+/// The session that the agent answers.
+pub struct Host {
+    /// Its definition is `None` in a session of Modegate's own agents.
+    pub agent: Arc<AgentSpec>,
+    pub session: SessionId,
+    pub client: Client,
+    /// `None` if external agents do not start.
+    pub shell: Option<Shell>,
+    pub can_sandbox: bool,
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    pub servers: Vec<McpServer>,
+    pub capabilities: ClientCapabilities,
+}
+
+/// What the session currently allows.
+pub struct Limits {
+    pub mode: SessionModeId,
+    /// Ceilings of a new process.
+    pub ceilings: Ceilings,
+    /// Ceilings of a request, which include those of the last prompt.
+    pub call_ceilings: Ceilings,
+    /// True if the session's own mode requires no sandbox.
+    pub is_mode_unrestricted: bool,
+}
+
+impl ExternalAgentSession {
+    pub fn new(host: Host) -> Self {
+        Self {
+            host,
+            messages: mpsc::unbounded_channel(),
+            running: None,
+            waiting: Vec::new(),
+            starts: 0,
+            retained_context: RetainedContext::default(),
+            previous_mode: None,
+            restarts: false,
+            stays_sandboxed: false,
+            commands: Vec::new(),
+            kinds: HashMap::new(),
+            open_requests: HashMap::new(),
+            restart_question: CancellationToken::new(),
+        }
+    }
+
+    pub fn resume(
+        &mut self,
+        events: u64,
+        retained_context: RetainedContext,
+        previous_mode: Option<SessionModeId>,
+    ) {
+        (self.starts, self.retained_context, self.previous_mode) = (events, retained_context, previous_mode);
+    }
+
+    /// Cancel-safe: a dropped call loses no message.
+    pub async fn next(&mut self) -> Option<Message> {
+        self.messages.1.recv().await
+    }
+
+    /// `None` while no process runs.
+    pub fn client(&self) -> Option<&ExternalAgent> {
+        self.running.as_ref()?.agent.as_ref()
+    }
+
+    pub fn commands(&self) -> &[AvailableCommand] {
+        &self.commands
+    }
+
+    /// Merges the `shared` options of the session with those of the agent.
+    pub fn options(&self, own: Vec<SessionConfigOption>, shared: &[&str]) -> Vec<SessionConfigOption> {
+        if self.definition().is_none() {
+            return own;
+        }
+        let agent_options = self.client().map(ExternalAgent::options).unwrap_or_default();
+        let modes = self.client().and_then(ExternalAgent::modes);
+        options::merged(own, shared, &agent_options, modes.as_ref())
+    }
+
+    /// Returns the options at the time when the future is awaited.
+    pub fn current_options(&self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
+        let to = self.messages.0.clone();
+        async move {
+            let (reply, options) = oneshot::channel();
+            to.send(Message::Options(reply)).ok()?;
+            options.await.ok()
+        }
+    }
+
+    fn definition(&self) -> Option<&Arc<ExternalAgentDefinition>> {
+        self.host.agent.external_agent.as_ref()
+    }
+
+    fn is_sandboxed(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.is_sandboxed)
+    }
+
+    pub fn handle(&mut self, message: Message, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
+        let is_current = |start| self.running.as_ref().is_some_and(|running| running.start == start);
+        match message {
+            Message::Relayed(relayed, send_permit) => match relayed {
+                Relayed::Event(event) => {
+                    if let SessionEvent::ForwardedUpdate { update } = &event {
+                        self.note_kind(update);
+                    }
+                    vec![Effect::Record(event, send_permit)]
+                }
+                Relayed::Transient(update) => {
+                    self.note_kind(&update);
+                    vec![Effect::Show(update, send_permit)]
+                }
+                Relayed::Commands(commands) => {
+                    self.commands = commands;
+                    vec![Effect::ShowCommands]
+                }
+                Relayed::Options => vec![Effect::ShowOptions],
+                Relayed::Request(request) => self.request(request, limits, gate),
+                Relayed::Closed(number) => {
+                    self.close_request(number);
+                    Vec::new()
+                }
+            },
+            Message::Started { start, outcome: Ok(started) } if is_current(start) => {
+                self.started(started, limits)
+            }
+            Message::Started { start, outcome: Err(error) } if is_current(start) => {
+                self.ended(&error, limits)
+            }
+            Message::Started { .. } => Vec::new(),
+            Message::Ended { start, why } => {
+                let is_current = is_current(start);
+                for (_, open_request) in std::mem::take(&mut self.open_requests) {
+                    self.host.client.withdraw(open_request.id);
+                }
+                if is_current { self.ended(&ExternalAgentError::Ended(why), limits) } else { Vec::new() }
+            }
+            Message::Options(reply) => vec![Effect::ReplyOptions(reply)],
+            Message::Restart(restarts) => {
+                let Some(reply) = self.waiting.pop() else { return Vec::new() };
+                self.stays_sandboxed = restarts == Some(false);
+                if restarts == Some(true) {
+                    self.retained_context.discard();
+                }
+                self.ready(Some(reply), limits)
+            }
+        }
+    }
+
+    fn note_kind(&mut self, update: &SessionUpdate) {
+        let (id, kind, status) = match update {
+            SessionUpdate::ToolCall(call) => (&call.tool_call_id, Some(call.kind), Some(call.status)),
+            SessionUpdate::ToolCallUpdate(update) => {
+                (&update.tool_call_id, update.fields.kind, update.fields.status)
+            }
+            _ => return,
+        };
+        if let Some(kind) = kind {
+            self.kinds.insert(id.clone(), kind);
+        }
+        if status.is_some_and(is_end) {
+            self.kinds.remove(id);
+        }
+    }
+
+    /// Completes [`Effect::AskToRestart`].
+    pub fn ask_to_restart(&mut self, turn: &Turn<'_>) {
+        self.restart_question = CancellationToken::new();
+        restart::ask(&self.host, turn, self.restart_question.clone(), self.messages.0.clone());
+    }
+
+    /// The question about a restart, or its answer, concerned the old mode.
+    pub fn on_mode_changed(&mut self) {
+        self.restart_question.cancel();
+        self.stays_sandboxed = false;
+    }
+
+    /// Shuts the agent down gracefully. Its relay stops waiting for send permits.
+    pub fn on_close(&self) {
+        if let Some(running) = &self.running {
+            running.stop.cancel();
+        }
+    }
+
+    /// Shuts the agent down for good. The returned token is cancelled at its end; `None` if none runs.
+    pub fn close(&mut self) -> Option<CancellationToken> {
+        // A prompt that still waits must not start the agent again.
+        self.waiting.clear();
+        let Running { stop, over, .. } = self.running.take()?;
+        stop.cancel();
+        Some(over)
+    }
+}

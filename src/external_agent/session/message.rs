@@ -1,0 +1,84 @@
+//! Messages of an external agent's tasks to its session, and effects of the session. Plain data.
+
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::permission::RequestId;
+use super::run::Started;
+use crate::acp::{AvailableCommand, SessionConfigOption, SessionUpdate, ToolCallId};
+use crate::client::{ClientError, ClientRequest, ReplySender};
+use crate::event::SessionEvent;
+use crate::external_agent::ExternalAgentError;
+
+pub enum Message {
+    Relayed(Relayed, Option<OwnedSemaphorePermit>),
+    /// The process with the number `start` has its session, or failed to start.
+    Started {
+        start: u64,
+        outcome: Result<Started, ExternalAgentError>,
+    },
+    /// The process with the number `start` has ended.
+    Ended {
+        start: u64,
+        why: String,
+    },
+    /// The user's answer to the question about a restart. `None` if a mode change voided the question.
+    Restart(Option<bool>),
+    /// Asks for the current config options.
+    Options(oneshot::Sender<Vec<SessionConfigOption>>),
+}
+
+/// What the agent sent, in the order in which it was sent.
+pub enum Relayed {
+    Event(SessionEvent),
+    Transient(Box<SessionUpdate>),
+    Commands(Vec<AvailableCommand>),
+    /// The agent's modes or options have changed.
+    Options,
+    Request(Request),
+    /// The request needs no answer any more, or has one.
+    Closed(RequestId),
+}
+
+pub struct Request {
+    pub number: RequestId,
+    pub request: ClientRequest,
+    pub reply: ReplySender,
+}
+
+/// What the session's actor carries out, in the order of the list, before it handles another event.
+pub enum Effect {
+    /// Records an event and shows it.
+    Record(SessionEvent, Option<OwnedSemaphorePermit>),
+    /// Shows an update without recording it.
+    Show(Box<SessionUpdate>, Option<OwnedSemaphorePermit>),
+    /// Records a notice to the user.
+    Notice(String),
+    /// Records a notice in the running turn, or else in the next one.
+    NoticeInTurn(String),
+    /// Records that the mode denied a call or a request.
+    Denied {
+        call: ToolCallId,
+        rule: &'static str,
+    },
+    /// Records, before the agent gets its prompt, that undo does not cover its changes.
+    Uncovered(String),
+    /// Stores what the next start needs: the agent's session, and its own mode before the sandbox.
+    Retain {
+        session: Option<String>,
+        mode: Option<String>,
+    },
+    ShowCommands,
+    ShowOptions,
+    ReplyOptions(oneshot::Sender<Vec<SessionConfigOption>>),
+    Answer(ReplySender, Result<Value, ClientError>),
+    /// Records the start of a process, then calls [`super::ExternalAgentSession::start`].
+    Start {
+        is_sandboxed: bool,
+    },
+    /// Calls [`super::ExternalAgentSession::ask_to_restart`] if a turn is running.
+    AskToRestart,
+    /// Begins a reply under the current ceilings, then calls
+    /// [`super::ExternalAgentSession::answer_waiting`].
+    BeginReply,
+}

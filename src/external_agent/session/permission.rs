@@ -1,0 +1,162 @@
+//! Requests of an external agent to the client, decided under the current ceilings and those at its last
+//! prompt.
+//!
+//! Reads are allowed. If the ceilings require the sandbox, all else is denied and recorded, and the client
+//! sees why. Otherwise the mode decides between asking and allowing.
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::message::{Relayed, Request};
+use super::process::admit;
+use super::{Effect, ExternalAgentSession, Limits, Message};
+use crate::acp::{
+    Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
+    ToolCallUpdateFields, ToolKind,
+};
+use crate::client::{ClientError, ClientRequest, ReplySender};
+use crate::conversation::acp_updates::{DENIED_META, text_content};
+use crate::event::SessionEvent;
+use crate::external_agent::capability::{self, Decision, Requirement};
+use crate::gate::{Gate, Permit};
+
+const RULE: &str = "access";
+
+/// Number of the agent's start, and number of its request.
+pub(super) type RequestId = (u64, u64);
+
+pub(super) struct OpenRequest {
+    pub id: u64,
+    call: Option<(ToolCallId, Option<ToolKind>)>,
+}
+
+impl ExternalAgentSession {
+    /// Withdraws permission requests that are now denied. Returns their calls.
+    pub fn close_denied_requests(&mut self, limits: &Limits) -> Vec<ToolCallId> {
+        let is_denied = |open_request: &OpenRequest| {
+            open_request
+                .call
+                .as_ref()
+                .is_some_and(|(_, kind)| capability::decide(&limits.call_ceilings, *kind) == Decision::Deny)
+        };
+        let mut calls = Vec::new();
+        for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {
+            self.host.client.withdraw(open_request.id);
+            calls.extend(open_request.call.map(|(call, _)| call));
+        }
+        calls.sort_by(|a, b| a.0.cmp(&b.0));
+        calls
+    }
+
+    pub(super) fn request(&mut self, request: Request, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
+        let Request { number, request, reply } = request;
+        let (call, permit) = match &request {
+            ClientRequest::RequestPermission(request) => {
+                let kind = self.kind_of(request);
+                let decided = self.decide(request, kind, limits);
+                if let Some((mut effects, answer)) = decided {
+                    effects.push(Effect::Answer(reply, answer));
+                    return effects;
+                }
+                (Some((request.tool_call.tool_call_id.clone(), kind)), None)
+            }
+            ClientRequest::WriteTextFile(write) => {
+                if self.is_sandboxed()
+                    || capability::requirement(&limits.call_ceilings) != Requirement::Unrestricted
+                {
+                    let message = refusal(&format!("write {}", write.path.display()), limits);
+                    return vec![
+                        Effect::Denied { call: ToolCallId::new(capability::EXTERNAL_AGENT), rule: RULE },
+                        Effect::Notice(format!("{message}\n\n")),
+                        Effect::Answer(reply, Err(ClientError::Refused(message))),
+                    ];
+                }
+                // A forwarded write lasts until the client answers. Without an answer, its end is unknown.
+                let permit = admit(gate, &format!("agent_write_{}_{}", number.0, number.1), false);
+                (None, Some(permit))
+            }
+            _ => (None, None),
+        };
+        let reply = self.until_answered(number, permit, reply);
+        let id = self.host.client.forward(request.of_session(&self.host.session), reply);
+        self.open_requests.insert(number, OpenRequest { id, call });
+        Vec::new()
+    }
+
+    pub(super) fn close_request(&mut self, number: RequestId) {
+        if let Some(open_request) = self.open_requests.remove(&number) {
+            self.host.client.withdraw(open_request.id);
+        }
+    }
+
+    /// Returns a channel that passes the client's answer on and then closes the request.
+    fn until_answered(&self, number: RequestId, permit: Option<Permit>, reply: ReplySender) -> ReplySender {
+        let (to, answer) = oneshot::channel();
+        let messages = self.messages.0.clone();
+        tokio::spawn(async move {
+            let answer = answer.await;
+            match permit {
+                Some(permit) if answer.is_err() => permit.release_unconfirmed(),
+                done => drop(done),
+            }
+            let _ = messages.send(Message::Relayed(Relayed::Closed(number), None));
+            let _ = answer.map(|answer| reply.send(answer));
+        });
+        to
+    }
+
+    fn kind_of(&self, request: &RequestPermissionRequest) -> Option<ToolKind> {
+        let call = &request.tool_call;
+        call.fields.kind.or_else(|| self.kinds.get(&call.tool_call_id).copied())
+    }
+
+    /// Returns the answer and what precedes it, or `None` if the user must decide.
+    fn decide(
+        &self,
+        request: &RequestPermissionRequest,
+        kind: Option<ToolKind>,
+        limits: &Limits,
+    ) -> Option<(Vec<Effect>, Result<Value, ClientError>)> {
+        let option = |kind| request.options.iter().find(|option| option.kind == kind);
+        let select = |outcome| {
+            let answer = RequestPermissionResponse::new(outcome);
+            serde_json::to_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+        };
+        let selected = |id: &crate::acp::PermissionOptionId| {
+            select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
+        };
+        match capability::decide(&limits.call_ceilings, kind) {
+            Decision::Ask => None,
+            // Only the user may choose a lasting option.
+            Decision::Allow => {
+                option(PermissionOptionKind::AllowOnce).map(|it| (Vec::new(), selected(&it.option_id)))
+            }
+            Decision::Deny => {
+                let call = request.tool_call.tool_call_id.clone();
+                let what = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
+                let content = vec![text_content(&refusal(what, limits))];
+                let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(RULE))]);
+                let fields = ToolCallUpdateFields::new().content(content);
+                let update =
+                    SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
+                let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
+                let effects = vec![Effect::Denied { call, rule: RULE }, Effect::Record(event, None)];
+                let answer = match option(PermissionOptionKind::RejectOnce) {
+                    Some(reject) => selected(&reject.option_id),
+                    None => select(RequestPermissionOutcome::Cancelled),
+                };
+                Some((effects, answer))
+            }
+        }
+    }
+}
+
+fn refusal(what: &str, limits: &Limits) -> String {
+    let who = if limits.is_mode_unrestricted {
+        "another limit of this session".to_owned()
+    } else {
+        format!("{} mode", limits.mode)
+    };
+    format!("Refused by Modegate: {who} allows no changes ({what}).")
+}

@@ -1,0 +1,248 @@
+//! Starts the process of an external agent as the mode requires, and starts it again after its end.
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::relay::ExternalAgentRelay;
+use super::run::{AgentRun, Started};
+use super::{Effect, ExternalAgentSession, Limits, Ready, Waiting};
+use crate::acp::ToolCallId;
+use crate::agents::external::ExternalAgentDefinition;
+use crate::client;
+use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, capability};
+use crate::gate::{Gate, Permit};
+
+const PROCESS_CALL: &str = "agent";
+
+pub(super) struct Running {
+    pub start: u64,
+    pub is_sandboxed: bool,
+    is_announced: bool,
+    /// `None` while the process starts.
+    pub agent: Option<ExternalAgent>,
+    fences: mpsc::Sender<oneshot::Sender<()>>,
+    /// Shuts the process down gracefully when cancelled.
+    pub stop: CancellationToken,
+    _stops: DropGuard,
+    stopped: CancellationToken,
+    pub over: CancellationToken,
+}
+
+impl Running {
+    fn is_ending(&self) -> bool {
+        self.stop.is_cancelled()
+            || self.stopped.is_cancelled()
+            || self.agent.as_ref().is_some_and(ExternalAgent::is_over)
+    }
+}
+
+impl ExternalAgentSession {
+    /// Prepares the agent for a prompt, or only starts it without `reply`. Restarts the agent if its sandbox
+    /// does not match the mode.
+    pub fn ready(&mut self, reply: Option<Waiting>, limits: &Limits) -> Vec<Effect> {
+        let refuse = |reply: Option<Waiting>, text: String| {
+            if let Some(reply) = reply {
+                // The turn may be cancelled by now, here and below.
+                let _ = reply.send(Err(ExternalAgentError::NotStarted(text)));
+            }
+            Vec::new()
+        };
+        if self.definition().is_none() {
+            return refuse(reply, "this agent no longer exists".into());
+        }
+        let Some(wants_sandbox) = capability::is_sandboxed(&limits.ceilings, self.host.can_sandbox) else {
+            return refuse(reply, format!("it cannot be sandboxed for {} mode", limits.mode));
+        };
+        let Some(running) = &self.running else {
+            self.waiting.extend(reply);
+            return self.prepare_start(wants_sandbox);
+        };
+        let matches = running.is_sandboxed == wants_sandbox || running.is_sandboxed && self.stays_sandboxed;
+        if matches && !running.is_ending() {
+            self.waiting.extend(reply);
+            return self.reply_ready(limits);
+        }
+        let loses_context = running.is_sandboxed && self.retained_context.is_lost_by_restart();
+        if !running.is_ending() && loses_context && reply.is_some() {
+            self.waiting.extend(reply);
+            return vec![Effect::AskToRestart];
+        }
+        // The next process starts after this one has ended.
+        running.stop.cancel();
+        self.restarts = true;
+        self.waiting.extend(reply);
+        Vec::new()
+    }
+
+    fn reply_ready(&mut self, limits: &Limits) -> Vec<Effect> {
+        self.waiting.retain(|reply| !reply.is_closed());
+        let Some(running) = self.running.as_mut().filter(|running| running.agent.is_some()) else {
+            return Vec::new();
+        };
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let was_announced = std::mem::replace(&mut running.is_announced, true);
+        let agent = &self.host.agent.id;
+        let mut effects = Vec::new();
+        if !running.is_sandboxed {
+            effects.push(Effect::Uncovered(format!(
+                "Changes that the agent {agent} makes with its own tools are unknown and cannot be undone."
+            )));
+        } else if !was_announced {
+            // Explains why changes fail, which the agent itself may not do.
+            let when = if limits.is_mode_unrestricted {
+                "in every mode of this session".to_owned()
+            } else {
+                format!("in {} mode", limits.mode)
+            };
+            effects.push(Effect::Notice(format!(
+                "The agent {agent} is sandboxed: {when} all changes that it attempts fail.\n\n"
+            )));
+        }
+        // Until the next prompt, the agent may not exceed the current ceilings.
+        effects.push(Effect::BeginReply);
+        effects
+    }
+
+    /// Completes [`Effect::BeginReply`].
+    pub fn answer_waiting(&mut self) {
+        let Some(Running { agent: Some(agent), fences, stopped, .. }) = &self.running else { return };
+        for reply in std::mem::take(&mut self.waiting) {
+            let ready = Ready { agent: agent.clone(), fences: fences.clone(), stopped: stopped.clone() };
+            if reply.send(Ok(ready)).is_ok() {
+                self.retained_context.add();
+            }
+        }
+    }
+
+    fn prepare_start(&mut self, is_sandboxed: bool) -> Vec<Effect> {
+        self.starts += 1;
+        if self.host.shell.is_none() {
+            let text = "deterministic runs do not start external agents".into();
+            self.fail(&ExternalAgentError::NotStarted(text));
+            return Vec::new();
+        }
+        vec![Effect::Start { is_sandboxed }]
+    }
+
+    /// Completes [`Effect::Start`].
+    pub fn start(&mut self, is_sandboxed: bool, gate: &mut Gate) {
+        let (Some(definition), Some(shell)) = (self.definition().cloned(), self.host.shell.clone()) else {
+            return;
+        };
+        let start = self.starts;
+        let permit = admit(gate, PROCESS_CALL, is_sandboxed);
+        let (fences, to_fence) = mpsc::channel(4);
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
+        let stopped = permit.cancel.clone();
+        let request = StartRequest {
+            name: self.host.agent.id.clone(),
+            definition: ExternalAgentDefinition::clone(&definition),
+            sandboxed: is_sandboxed,
+            cwd: self.host.cwd.clone(),
+            directories: self.host.directories.clone(),
+            servers: self.host.servers.clone(),
+            capabilities: self.host.capabilities,
+            load: self.retained_context.session_id().map(str::to_owned),
+        };
+        let (client, end) = client::channel();
+        let to = self.messages.0.clone();
+        let relay = ExternalAgentRelay {
+            start,
+            to: to.clone(),
+            client: self.host.client.clone(),
+            cancel: stop.clone(),
+            fences: to_fence,
+        };
+        let run = AgentRun {
+            request,
+            shell,
+            session: self.host.session.clone(),
+            client,
+            modes: definition.modes.clone(),
+            previous_mode: self.previous_mode.clone(),
+            permit,
+            stop: stop.clone(),
+            over: over.clone(),
+            to,
+            start,
+        };
+        let relay = tokio::spawn(relay.run(end));
+        tokio::spawn(async move {
+            let _over = run.over.clone().drop_guard();
+            run.run(relay).await;
+        });
+        let _stops = stop.clone().drop_guard();
+        self.running = Some(Running {
+            start,
+            is_sandboxed,
+            is_announced: false,
+            agent: None,
+            fences,
+            stop,
+            _stops,
+            stopped,
+            over,
+        });
+    }
+
+    fn fail(&mut self, error: &ExternalAgentError) {
+        for reply in std::mem::take(&mut self.waiting) {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+
+    pub(super) fn started(&mut self, started: Started, limits: &Limits) -> Vec<Effect> {
+        let Started { agent, context, previous_mode } = started;
+        let Some(running) = self.running.as_mut().filter(|running| !running.is_ending()) else {
+            return Vec::new();
+        };
+        running.agent = Some(agent.clone());
+        let is_sandboxed = running.is_sandboxed;
+        let session = agent.can_load().then(|| agent.session_id());
+        let lost = self.retained_context.started(session, context);
+        self.previous_mode = previous_mode;
+        let mut effects = vec![Effect::Retain {
+            session: self.retained_context.session_id().map(str::to_owned),
+            mode: self.previous_mode.as_ref().map(ToString::to_string),
+        }];
+        let name = &self.host.agent.id;
+        if let Some(why) = lost {
+            effects.push(Effect::Notice(format!(
+                "The agent {name} was restarted and has lost the earlier conversation{why}.\n\n"
+            )));
+        }
+        let requested = self.definition().and_then(|definition| {
+            let modes = &definition.modes;
+            if is_sandboxed { modes.read_only.as_deref() } else { modes.full.as_deref() }
+        });
+        if let Some(missing) = requested.and_then(|id| agent.missing_mode(id)) {
+            effects.push(Effect::NoticeInTurn(format!("The agent {name} has no {missing}.\n\n")));
+        }
+        effects.push(Effect::ShowOptions);
+        // The mode may have changed, and the agent has not received the prompt yet.
+        if let Some(reply) = self.waiting.pop() {
+            effects.extend(self.ready(Some(reply), limits));
+        }
+        effects
+    }
+
+    /// Starts the agent again for a waiting prompt if a restart or a mode change ended it.
+    pub(super) fn ended(&mut self, error: &ExternalAgentError, limits: &Limits) -> Vec<Effect> {
+        let was_stopped = self.running.take().is_some_and(|running| running.stopped.is_cancelled());
+        let starts_again = std::mem::take(&mut self.restarts) || was_stopped;
+        self.restart_question.cancel();
+        self.waiting.retain(|reply| !reply.is_closed());
+        if starts_again && let Some(next) = self.waiting.pop() {
+            return self.ready(Some(next), limits);
+        }
+        self.fail(error);
+        Vec::new()
+    }
+}
+
+/// Such an effect belongs to no turn.
+pub(super) fn admit(gate: &mut Gate, call: &str, is_sandboxed: bool) -> Permit {
+    gate.admit(ToolCallId::new(call), capability::facts(is_sandboxed), 0, &CancellationToken::new())
+}

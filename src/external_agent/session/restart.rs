@@ -1,0 +1,60 @@
+//! Asks the user before a looser mode restarts an external agent that would lose its context.
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Host, Message};
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use crate::conversation::acp_updates::text_content;
+
+const RESTART: &str = "restart";
+const STAY: &str = "stay";
+
+/// The turn whose prompt waits.
+pub struct Turn<'a> {
+    pub number: u64,
+    pub mode: &'a SessionModeId,
+    pub cancel: &'a CancellationToken,
+}
+
+/// Asks in `turn`, and sends the answer to the session.
+pub(super) fn ask(host: &Host, turn: &Turn<'_>, void: CancellationToken, to: mpsc::UnboundedSender<Message>) {
+    let cancel = turn.cancel.clone();
+    let text = format!(
+        "The agent {} is sandboxed, and {} mode does not require that. To run without the sandbox, the agent must \
+         restart and then loses this conversation.",
+        host.agent.id, turn.mode
+    );
+    let fields = ToolCallUpdateFields::new()
+        .title("Restart the agent without the sandbox?".to_owned())
+        .kind(ToolKind::SwitchMode)
+        .status(ToolCallStatus::Pending)
+        .content(vec![text_content(&text)]);
+    let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", turn.number)), fields);
+    let options = vec![
+        PermissionOption::new(RESTART, "Restart the agent", PermissionOptionKind::AllowOnce),
+        PermissionOption::new(STAY, "Keep the sandbox", PermissionOptionKind::RejectOnce),
+    ];
+    let request = RequestPermissionRequest::new(host.session.clone(), call, options);
+    let mut question = host.client.ask(request);
+    tokio::spawn(async move {
+        let answer = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            () = void.cancelled() => None,
+            answer = question.answer() => Some(answer),
+        };
+        // Withdraws the question first.
+        drop(question);
+        // Only an explicit yes counts.
+        let is_yes = answer.map(|answer| {
+            answer.is_ok_and(|answer| {
+                matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
+            })
+        });
+        let _ = to.send(Message::Restart(is_yes));
+    });
+}

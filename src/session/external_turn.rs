@@ -1,0 +1,48 @@
+//! A turn that an external agent answers: gets its prompt unchanged, and ends when the agent ends it.
+
+use super::turn::{Turn, TurnError};
+use super::turn_message::TurnMessage;
+use crate::acp::{ContentBlock, MessageId, StopReason};
+use crate::event::SessionEvent;
+use crate::external_agent::ExternalAgentError;
+use crate::external_agent::session::PromptOutcome;
+use crate::model::{Failure, ModelError};
+
+pub(super) const STOPPED: &str =
+    "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
+
+impl Turn {
+    pub(super) async fn prompt_external_agent(
+        &self,
+        content: Vec<ContentBlock>,
+    ) -> Result<StopReason, TurnError> {
+        let ready = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Ok(StopReason::Cancelled),
+            ready = self.ask_actor(|reply| TurnMessage::ExternalAgent { reply }) => ready?,
+        };
+        let outcome = match ready {
+            Ok(ready) => ready.prompt(content, &self.cancel).await,
+            Err(_) if self.cancel.is_cancelled() => return Ok(StopReason::Cancelled),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(PromptOutcome::Stopped(reason)) => Ok(reason),
+            Ok(PromptOutcome::ModeChanged) => {
+                let message_id = MessageId::new(format!("msg_{}_stopped", self.number));
+                self.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
+                Ok(StopReason::EndTurn)
+            }
+            Err(error) => Err(TurnError::Model(self.failure(&error))),
+        }
+    }
+
+    fn failure(&self, error: &ExternalAgentError) -> ModelError {
+        let agent = self.external_agent.as_deref().unwrap_or_default();
+        let text = format!("the agent {agent}: {error}");
+        match error {
+            ExternalAgentError::AuthRequired(_) => ModelError { failure: Failure::Key, text },
+            _ => ModelError::new(text),
+        }
+    }
+}
