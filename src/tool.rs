@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
@@ -56,6 +57,7 @@ mod handoff;
 pub mod job;
 mod jobs;
 mod list_directory;
+mod list_page;
 pub mod mcp;
 pub mod memory;
 mod move_file;
@@ -313,13 +315,15 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ToolError> {
     // Counts until the caller has the result, not only until the work is done.
     let _busy = BusyGuard::begin();
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => {
-            tracing::error!(%error, "a tool panicked");
-            Err(ToolError::Failed("the tool failed unexpectedly".into()))
-        }
-    }
+    outcome(tokio::task::spawn_blocking(work)).await
+}
+
+/// Waits for a task that goes on even if its caller stops waiting.
+async fn outcome<T>(task: JoinHandle<Result<T, ToolError>>) -> Result<T, ToolError> {
+    task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a tool panicked");
+        Err(ToolError::Failed("the tool failed unexpectedly".into()))
+    })
 }
 
 #[cfg(test)]

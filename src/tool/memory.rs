@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+use super::list_page::list_page;
 use super::{Tool, ToolError};
 
 mod read;
@@ -16,8 +17,6 @@ pub const MAX_TEXT: usize = 2_000;
 pub const MAX_CATEGORY: usize = 60;
 
 pub const MAX_COUNT: usize = 200;
-
-const PAGE: usize = 30_000;
 
 /// Every character that some reader treats as a line end.
 const LINE_ENDS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
@@ -149,17 +148,8 @@ fn show(memories: &[Memory], after: Option<&str>, none: &str) -> Result<String, 
             None => return Err(MemoryError::Unknown(id.to_owned()).into()),
         },
     };
-    let rest = &memories[first..];
-    let mut text = String::new();
-    for (number, memory) in rest.iter().enumerate() {
-        let line = line(memory);
-        if number > 0 && text.len() + line.len() > PAGE {
-            let (remaining, last) = (rest.len() - number, &rest[number - 1].id);
-            return Ok(format!("{text}[{remaining} more. Continue with after {last}.]"));
-        }
-        text.push_str(&line);
-    }
-    Ok(if text.is_empty() { none.to_owned() } else { text })
+    let entries = memories[first..].iter().map(|memory| (memory.id.as_str(), line(memory)));
+    Ok(list_page(entries, none))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect};
+use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect, outcome};
 use crate::client::ClientError;
 use crate::gate::Permit;
 use crate::permission::Target;
@@ -73,13 +73,7 @@ pub(super) async fn change_text(
         done: Vec::new(),
         pending_writes: Vec::new(),
     };
-    match tokio::spawn(saving.run(permit, changes)).await {
-        Ok(saved) => saved.map(|()| output),
-        Err(error) => {
-            tracing::error!(%error, "saving panicked");
-            Err(ToolError::Failed("the tool failed unexpectedly".into()))
-        }
-    }
+    outcome(tokio::spawn(saving.run(permit, changes))).await.map(|()| output)
 }
 
 struct Saving {

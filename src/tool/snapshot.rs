@@ -41,11 +41,20 @@ struct Mark {
 }
 
 #[derive(Debug)]
-enum Message {
-    Begin { cancel: CancellationToken, reply: oneshot::Sender<(Arc<Mark>, Changes)> },
-    Sync { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
-    BeginTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
-    EndTurn { cancel: CancellationToken, reply: oneshot::Sender<Changes> },
+struct Message {
+    occasion: Occasion,
+    cancel: CancellationToken,
+    /// The mark counts only for [`Occasion::Begin`].
+    reply: oneshot::Sender<(Arc<Mark>, Changes)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// A command begins.
+    Begin,
+    Sync,
+    BeginTurn,
+    EndTurn,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +74,12 @@ impl SnapshotHandle {
 
     /// Returns the changes so far if other commands or jobs count, and discards them otherwise.
     async fn begin(&self, cancel: &CancellationToken) -> (Running, Changes) {
-        let (reply, started) = oneshot::channel();
-        let _ = self.mailbox.send(Message::Begin { cancel: cancel.clone(), reply }).await;
-        let (mark, changes) = started.await.unwrap_or_default();
+        let (mark, changes) = self.ask(Occasion::Begin, cancel).await.unwrap_or_default();
         (Running { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
     }
 
     pub async fn sync(&self, cancel: &CancellationToken) -> Changes {
-        self.ask(|reply| Message::Sync { cancel: cancel.clone(), reply }).await
+        self.changes(Occasion::Sync, cancel).await
     }
 
     /// Discards changes that jobs made between turns, which undo does not cover, unless another command is
@@ -81,23 +88,28 @@ impl SnapshotHandle {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
         }
-        self.ask(|reply| Message::BeginTurn { cancel: cancel.clone(), reply }).await
+        self.changes(Occasion::BeginTurn, cancel).await
     }
 
     pub async fn end_turn(&self, cancel: &CancellationToken) -> Changes {
         if !self.has_jobs.load(Ordering::Acquire) {
             return Changes::default();
         }
-        self.ask(|reply| Message::EndTurn { cancel: cancel.clone(), reply }).await
+        self.changes(Occasion::EndTurn, cancel).await
     }
 
-    async fn ask(&self, message: impl FnOnce(oneshot::Sender<Changes>) -> Message) -> Changes {
-        let (reply, changes) = oneshot::channel();
-        let _ = self.mailbox.send(message(reply)).await;
-        changes.await.unwrap_or_else(|_| Changes {
+    async fn changes(&self, occasion: Occasion, cancel: &CancellationToken) -> Changes {
+        let unknown = || Changes {
             uncovered: vec!["Changes by commands are unknown and cannot be undone.".into()],
             ..Changes::default()
-        })
+        };
+        self.ask(occasion, cancel).await.map_or_else(unknown, |(_, changes)| changes)
+    }
+
+    async fn ask(&self, occasion: Occasion, cancel: &CancellationToken) -> Option<(Arc<Mark>, Changes)> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.mailbox.send(Message { occasion, cancel: cancel.clone(), reply }).await;
+        answer.await.ok()
     }
 }
 
@@ -134,16 +146,13 @@ impl Marks {
         self.0.iter().any(|mark| !mark.is_job.load(Ordering::Acquire) && Self::is_running(mark))
     }
 
-    fn comparison(&self, message: &Message) -> Comparison {
-        match message {
-            Message::BeginTurn { .. } | Message::EndTurn { .. } if !self.has_jobs() => Comparison::None,
-            Message::Begin { .. } if !self.has_commands() && !self.has_jobs() => Comparison::Refresh,
+    fn comparison(&self, occasion: Occasion) -> Comparison {
+        match occasion {
+            Occasion::BeginTurn | Occasion::EndTurn if !self.has_jobs() => Comparison::None,
+            Occasion::Begin if !self.has_commands() && !self.has_jobs() => Comparison::Refresh,
             // The user's changes during a command count as the command's.
-            Message::BeginTurn { .. } if !self.has_commands() => Comparison::Refresh,
-            Message::Begin { .. }
-            | Message::Sync { .. }
-            | Message::BeginTurn { .. }
-            | Message::EndTurn { .. } => Comparison::Tell,
+            Occasion::BeginTurn if !self.has_commands() => Comparison::Refresh,
+            Occasion::Begin | Occasion::Sync | Occasion::BeginTurn | Occasion::EndTurn => Comparison::Tell,
         }
     }
 
@@ -159,16 +168,11 @@ async fn serve(
     has_jobs: Arc<AtomicBool>,
 ) {
     let mut marks = Marks::default();
-    while let Some(message) = messages.recv().await {
-        let comparison = marks.comparison(&message);
-        let (Message::Begin { cancel, .. }
-        | Message::Sync { cancel, .. }
-        | Message::BeginTurn { cancel, .. }
-        | Message::EndTurn { cancel, .. }) = &message;
+    while let Some(Message { occasion, cancel, reply }) = messages.recv().await {
+        let comparison = marks.comparison(occasion);
         let mut changes = Changes::default();
         if comparison != Comparison::None {
-            let (cancel, is_over) = (cancel.clone(), cancel.clone());
-            let running = marks.running();
+            let (is_over, running) = (cancel.clone(), marks.running());
             let compared = bounded_file::off_thread(DEADLINE, move || {
                 let changes = match comparison {
                     Comparison::Tell => snapshot.sync(&cancel),
@@ -190,17 +194,12 @@ async fn serve(
                 has_jobs.store(marks.has_jobs(), Ordering::Release);
             }
         }
-        match message {
-            Message::Begin { reply, .. } => {
-                let mark = Arc::new(Mark::default());
-                marks.0.retain(Marks::counts);
-                marks.0.push(Arc::clone(&mark));
-                drop(reply.send((mark, changes)));
-            }
-            Message::Sync { reply, .. }
-            | Message::BeginTurn { reply, .. }
-            | Message::EndTurn { reply, .. } => drop(reply.send(changes)),
+        let mark = Arc::new(Mark::default());
+        if occasion == Occasion::Begin {
+            marks.0.retain(Marks::counts);
+            marks.0.push(Arc::clone(&mark));
         }
+        let _ = reply.send((mark, changes));
     }
     let _ = tokio::task::spawn_blocking(move || drop(snapshot)).await;
 }

@@ -132,8 +132,7 @@ pub(super) fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
         notes.push(format!("Only the first {} bytes were read; there is more.", raw.bytes.len()));
     }
     let head = format!("[{}, {}]\n\n", raw.url, raw.media_type());
-    let text = head + &part(&text, start, notes)?;
-    Ok(ToolOutput { text, ..ToolOutput::default() })
+    Ok(ToolOutput::text(head + &part(&text, start, notes)?))
 }
 
 fn convert(raw: &Raw, text: String) -> String {

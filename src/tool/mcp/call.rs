@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use rmcp::ServiceError;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, CustomNotification,
     JsonObject, ProgressNotificationParam, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
+use rmcp::{ErrorData, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -26,7 +26,6 @@ use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect};
-use crate::server::Entry;
 use crate::text::shorten;
 use crate::tool::content::visible;
 use crate::tool::{
@@ -36,6 +35,8 @@ use crate::workspace::{Changes, Workspace};
 
 /// Grace period for a call that the mode now denies, before the server is killed.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+const MAX_DESCRIPTION: usize = 4000;
 
 /// Maximum strings in the arguments to treat as paths, and maximum bytes of each.
 const MAX_MENTIONS: usize = 1000;
@@ -52,30 +53,33 @@ pub(super) struct RemoteTool {
 
 impl RemoteTool {
     pub(super) fn new(
-        (name, own_name): (String, String),
-        title: Option<String>,
-        description: String,
+        name: String,
+        tool: rmcp::model::Tool,
         schema: &Value,
-        (belief, part): (Belief, &str),
-        entry: &Entry,
+        belief: Belief,
         server: WeakServer,
     ) -> Self {
-        let shown = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| own_name.clone());
-        let (shown, server_name) = (plain(&shown, 80), plain(&entry.name, 60));
+        let title = tool.title.or_else(|| tool.annotations.and_then(|annotations| annotations.title));
+        let title = title.filter(|title| !title.trim().is_empty());
+        let shown = plain(title.as_deref().unwrap_or(&tool.name), 80);
+        let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
+        let claim =
+            (belief == Belief::ClaimsToRead).then(|| Claim { server: server.part.to_string(), flips: 0 });
         let spec = ToolSpec {
             name: name.into(),
-            description: description.into(),
+            description: about.into_owned().into(),
             // Clients may trust the kind, so an unverified hint must not set it.
             kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
             effect: belief.effect(),
-            claim: (belief == Belief::ClaimsToRead).then(|| Claim { server: part.to_owned(), flips: 0 }),
+            claim,
             shell: ShellUse::Off,
             is_background: false,
             is_exit: false,
             schema: schema.into(),
-            timeout: entry.timeout,
+            timeout: server.entry.timeout,
         };
-        Self { spec, name: own_name, title: format!("{server_name}: {shown}"), server }
+        let title = format!("{}: {shown}", plain(&server.entry.name, 60));
+        Self { spec, name: tool.name.into_owned(), title, server }
     }
 
     pub(super) fn own_name(&self) -> &str {
@@ -283,12 +287,13 @@ fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOut
 pub(super) fn error_message(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => "the connection is closed".into(),
-        ServiceError::McpError(error) => {
-            let message = shorten(&error.message, 200);
-            format!("it answered with the error {}: {message}", error.code.0)
-        }
+        ServiceError::McpError(error) => answered_with(error),
         _ => "its answer was invalid".into(),
     }
+}
+
+pub(super) fn answered_with(error: &ErrorData) -> String {
+    format!("it answered with the error {}: {}", error.code.0, shorten(&error.message, 200))
 }
 
 fn words(step: &ProgressNotificationParam) -> String {

@@ -13,6 +13,7 @@ use rmcp::transport::streamable_http_client::{
 use rmcp::transport::worker::WorkerQuitReason;
 use rmcp::{ServiceExt, service::ClientInitializeError};
 
+use super::call::answered_with;
 use super::handler::Handler;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
@@ -184,10 +185,7 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
 fn error_message(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
-        ClientInitializeError::JsonRpcError(error) => {
-            let message = shorten(&error.message, 200);
-            format!("it answered with the error {}: {message}", error.code.0)
-        }
+        ClientInitializeError::JsonRpcError(error) => answered_with(error),
         _ if error.is_authorization_required() => {
             "it requires a login, which Modegate does not support: configure a header with a key".into()
         }

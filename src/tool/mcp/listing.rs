@@ -12,13 +12,10 @@ use super::server::WeakServer;
 use crate::permission::Effect;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{Entry, ServerSandbox};
-use crate::text::shorten;
 use crate::tool::content::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
 pub(super) const MAX_TOOLS: usize = 500;
-
-const MAX_DESCRIPTION: usize = 4000;
 
 /// Maximum bytes of one schema, and of all schemas of a server.
 const MAX_SCHEMA: usize = 64 * 1024;
@@ -42,13 +39,14 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(tools: Vec<rmcp::model::Tool>, entry: &Entry, part: &str, server: &WeakServer) -> Self {
+    pub(super) fn new(tools: Vec<rmcp::model::Tool>, server: &WeakServer) -> Self {
+        let entry = &server.entry;
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
         for tool in tools {
             let schema = Value::Object((*tool.input_schema).clone());
             let size = schema.to_string().len();
-            let name = names::of_tool(part, &tool.name);
+            let name = names::of_tool(&server.part, &tool.name);
             let reason = match size {
                 _ if listing.tools.len() >= MAX_TOOLS => "there are more than 500",
                 _ if !seen.insert(name.clone()) => "its name is used twice",
@@ -71,17 +69,7 @@ impl Listing {
             let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
             let word = HintContext { trust: entry.trust.as_ref(), tool_override, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
-            let title = tool.title.clone().or_else(|| annotations.and_then(|it| it.title.clone()));
-            let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
-            listing.tools.push(Arc::new(RemoteTool::new(
-                (name, tool.name.into_owned()),
-                title,
-                about.into_owned(),
-                &schema,
-                (belief, part),
-                entry,
-                server.clone(),
-            )));
+            listing.tools.push(Arc::new(RemoteTool::new(name, tool, &schema, belief, server.clone())));
         }
         listing.check_names(entry);
         listing

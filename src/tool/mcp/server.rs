@@ -89,28 +89,25 @@ impl Server {
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(16);
         let (state, seen) = watch::channel(State::default());
-        let entry = Arc::new(entry);
-        let server = Self {
-            entry: Arc::clone(&entry),
-            part: part.as_str().into(),
-            mailbox: mailbox.clone(),
-            state: seen,
-        };
         let roots = options.roots.iter().map(|root| listing::address(root)).collect();
-        let roots = entry.roots.then_some(roots);
         let handler = Handler {
             server: entry.name.as_str().into(),
-            roots,
-            part: Arc::clone(&server.part),
+            roots: entry.roots.then_some(roots),
+            part: part.into(),
             secrets: secrets(&entry.transport),
             changed: Arc::new(Notify::new()),
-            events: events.clone(),
+            events,
             capabilities: options.capabilities,
             progress: ProgressDispatcher::new(),
         };
-        let weak = mailbox.downgrade();
-        Task::begin((entry, part), options, handler, events, state, (weak, messages));
+        let server = Self { entry: Arc::new(entry), part: Arc::clone(&handler.part), mailbox, state: seen };
+        tokio::spawn(Task::new(server.downgrade(), options, handler, state).run(messages));
         server
+    }
+
+    fn downgrade(&self) -> WeakServer {
+        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
+        WeakServer { entry, part, mailbox: self.mailbox.downgrade(), state: self.state.clone() }
     }
 
     pub(super) fn start(&self, again: bool) {
@@ -203,8 +200,8 @@ fn secrets(transport: &Transport) -> Secrets {
 pub(super) struct WeakServer {
     pub entry: Arc<Entry>,
     pub part: Arc<str>,
-    pub mailbox: mpsc::WeakSender<Message>,
-    pub state: watch::Receiver<State>,
+    mailbox: mpsc::WeakSender<Message>,
+    state: watch::Receiver<State>,
 }
 
 impl WeakServer {

@@ -17,7 +17,6 @@ use super::handler::Handler;
 use super::listing::{self, Listing};
 use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
 use crate::process::program::Program;
-use crate::server::Entry;
 
 /// Timeout for a start, including the first list of tools.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,17 +45,14 @@ pub(super) enum Message {
 }
 
 pub(super) struct Task {
-    entry: Arc<Entry>,
-    part: String,
+    server: WeakServer,
     options: ConnectOptions,
     handler: Handler,
-    events: mpsc::UnboundedSender<ServerEvent>,
     state: watch::Sender<State>,
     failures: u32,
     reported: Option<String>,
     /// True if the last program may still be running.
     is_end_unconfirmed: bool,
-    weak: mpsc::WeakSender<Message>,
 }
 
 enum Ending {
@@ -67,31 +63,17 @@ enum Ending {
 }
 
 impl Task {
-    /// Starts the task, but not the server.
-    pub(super) fn begin(
-        (entry, part): (Arc<Entry>, String),
+    pub(super) fn new(
+        server: WeakServer,
         options: ConnectOptions,
         handler: Handler,
-        events: mpsc::UnboundedSender<ServerEvent>,
         state: watch::Sender<State>,
-        (weak, messages): (mpsc::WeakSender<Message>, mpsc::Receiver<Message>),
-    ) {
-        let task = Self {
-            entry,
-            part,
-            options,
-            handler,
-            events,
-            state,
-            failures: 0,
-            reported: None,
-            is_end_unconfirmed: false,
-            weak,
-        };
-        tokio::spawn(task.run(messages));
+    ) -> Self {
+        Self { server, options, handler, state, failures: 0, reported: None, is_end_unconfirmed: false }
     }
 
-    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+    /// Starts the server only when a message says so.
+    pub(super) async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Start { again } => {
@@ -126,11 +108,11 @@ impl Task {
 
     /// Reports an end, except for a repeated failure with the same reason.
     fn report(&mut self, why: &str) {
-        tracing::info!(server = self.entry.name, why, "a server has ended");
+        tracing::info!(server = self.server.entry.name, why, "a server has ended");
         if self.reported.as_deref() != Some(why) {
-            let event = ServerEvent::Over { server: self.entry.name.clone(), why: why.to_owned() };
+            let event = ServerEvent::Over { server: self.server.entry.name.clone(), why: why.to_owned() };
             // The session may be over.
-            let _ = self.events.send(event);
+            let _ = self.handler.events.send(event);
             self.reported = Some(why.to_owned());
         }
     }
@@ -151,11 +133,12 @@ impl Task {
 
     async fn run_connection(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
         let mut program: Option<Program> = None;
-        let (entry, options, handler) = (Arc::clone(&self.entry), self.options.clone(), self.handler.clone());
+        let (entry, options, handler) =
+            (Arc::clone(&self.server.entry), self.options.clone(), self.handler.clone());
         let starting = async {
             let connection =
                 Box::pin(connect(&entry, &options, handler, |started| program = Some(started))).await?;
-            let listing = list(connection.running.peer(), &entry, &self.part, &self.weak_server()).await?;
+            let listing = list(connection.running.peer(), &self.server).await?;
             Ok::<_, String>((connection, listing))
         };
         let started = tokio::select! {
@@ -264,10 +247,10 @@ impl Task {
         peer: Peer<RoleClient>,
         pause: Duration,
     ) -> impl Future<Output = Result<Listing, String>> + Send + use<> {
-        let (entry, part, server) = (Arc::clone(&self.entry), self.part.clone(), self.weak_server());
+        let server = self.server.clone();
         async move {
             tokio::time::sleep(pause).await;
-            let listing = timeout(LIST_TIMEOUT, list(&peer, &entry, &part, &server)).await;
+            let listing = timeout(LIST_TIMEOUT, list(&peer, &server)).await;
             listing.unwrap_or_else(|_| Err("it did not answer".into()))
         }
     }
@@ -285,30 +268,23 @@ impl Task {
         let changed = listing.differences(&before);
         if listing.count_flips(&before) {
             // The session may be over; also below.
-            let _ = self.events.send(ServerEvent::ClaimsMore(self.part.clone()));
+            let _ = self.handler.events.send(ServerEvent::ClaimsMore(self.server.part.to_string()));
         }
         if !changed.is_empty() {
-            let _ = self.events.send(ServerEvent::Changed(changed));
+            let _ = self.handler.events.send(ServerEvent::Changed(changed));
         }
         for warning in
             listing.config_warnings.iter().filter(|warning| !before.config_warnings.contains(warning))
         {
-            let _ =
-                self.events.send(ServerEvent::Note(format!("MCP server {:?}: {warning}.", self.entry.name)));
+            let _ = self
+                .handler
+                .events
+                .send(ServerEvent::Note(format!("MCP server {:?}: {warning}.", self.server.entry.name)));
         }
         self.state.send_modify(|state| {
             state.listing = Arc::new(listing);
             state.is_stale = false;
         });
-    }
-
-    fn weak_server(&self) -> WeakServer {
-        WeakServer {
-            entry: Arc::clone(&self.entry),
-            part: Arc::clone(&self.handler.part),
-            mailbox: self.weak.clone(),
-            state: self.state.subscribe(),
-        }
     }
 }
 
@@ -336,12 +312,7 @@ async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) 
     }
 }
 
-async fn list(
-    peer: &Peer<RoleClient>,
-    entry: &Entry,
-    part: &str,
-    server: &WeakServer,
-) -> Result<Listing, String> {
+async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, String> {
     let mut tools = Vec::new();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
@@ -353,5 +324,5 @@ async fn list(
             break;
         }
     }
-    Ok(Listing::new(tools, entry, part, server))
+    Ok(Listing::new(tools, server))
 }

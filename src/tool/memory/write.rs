@@ -1,7 +1,6 @@
 //! `add_memory`, `update_memory` and `delete_memory`. A memory outlives the session, so these calls count as
 //! changes.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use super::super::{
-    BusyGuard, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    BusyGuard, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, outcome,
 };
 use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
 use crate::acp::ToolKind;
@@ -149,18 +148,17 @@ impl Operation {
         context: RunContext,
     ) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, changes, .. } = context;
-        let (text, _) = run_to_completion(async move {
-            let done = self.carry_out(&*memories, &folder, permit.cancel.clone()).await;
-            if let Ok((_, what)) = &done {
-                let uncovered = vec![format!("{what}; undo does not revert this.")];
-                // The session may be over.
-                let _ = changes.send(Changes { uncovered, ..Changes::default() });
-            }
+        let _busy = BusyGuard::begin();
+        // The permit lives until the end, even if the caller stops waiting.
+        let run = tokio::spawn(async move {
+            let (text, what) = self.carry_out(&*memories, &folder, permit.cancel.clone()).await?;
+            let uncovered = vec![format!("{what}; undo does not revert this.")];
+            // The session may be over.
+            let _ = changes.send(Changes { uncovered, ..Changes::default() });
             drop(permit);
-            done
-        })
-        .await?;
-        Ok(ToolOutput::text(text))
+            Ok(ToolOutput::text(text))
+        });
+        outcome(run).await
     }
 
     /// Returns a text for the model, and a note for an undo of the turn.
@@ -192,18 +190,4 @@ async fn find(memories: &dyn Memories, folder: &Path, id: &str) -> Result<Memory
     let all = memories.list(folder).await?;
     let found = all.into_iter().find(|memory| memory.id == id);
     Ok(found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
-}
-
-/// Runs to its end with its permit, even if the caller stops waiting.
-async fn run_to_completion<T: Send + 'static>(
-    work: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
-) -> Result<T, ToolError> {
-    let _busy = BusyGuard::begin();
-    match tokio::spawn(work).await {
-        Ok(done) => Ok(done?),
-        Err(error) => {
-            tracing::error!(%error, "a tool panicked");
-            Err(ToolError::Failed("the tool failed unexpectedly".into()))
-        }
-    }
 }

@@ -6,14 +6,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::content::visible;
+use super::super::list_page::list_page;
 use super::super::{PreparedCall, Tool, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
 use crate::skill::{Origin, Skill, Skills};
 
 pub(super) const NAME: &str = "list_skills";
-
-const PAGE: usize = 30_000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,20 +35,15 @@ pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
 fn show(skills: &Skills, after: Option<&str>) -> String {
     let is_behind = |skill: &&Skill| after.is_none_or(|after| skill.name.as_str() > after);
     let rest: Vec<&Skill> = skills.iter().filter(is_behind).collect();
-    let mut text = String::new();
-    for (number, skill) in rest.iter().enumerate() {
+    let entries = rest.iter().map(|skill| {
         let whose = match skill.origin {
             Origin::User => "the user's",
             Origin::Project => "the project's",
         };
         let line = format!("{} ({whose}): {}\n", skill.name, visible(&skill.description));
-        if number > 0 && text.len() + line.len() > PAGE {
-            let (remaining, last) = (rest.len() - number, &rest[number - 1].name);
-            return format!("{text}[{remaining} more. Continue with after {last}.]");
-        }
-        text.push_str(&line);
-    }
-    if text.is_empty() { "[There are no such skills.]".into() } else { text }
+        (skill.name.as_str(), line)
+    });
+    list_page(entries, "[There are no such skills.]")
 }
 
 #[cfg(test)]

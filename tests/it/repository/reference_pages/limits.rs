@@ -343,7 +343,7 @@ const MEMORIES: [Row; 4] = [
     ("text of a memory", "tool/memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
     ("category of a memory", "tool/memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
     ("memories of a folder", "tool/memory.rs", "MAX_COUNT", Of(""), "the call fails"),
-    ("text in one answer", "tool/memory.rs", "PAGE", Of("bytes"), "`after` continues"),
+    ("text in one answer", "tool/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
 ];
 
 const DELEGATION: [Row; 6] = [
@@ -395,7 +395,7 @@ const SERVERS: [Row; 17] = [
     ("tools of a server", "tool/mcp/listing.rs", "MAX_TOOLS", Of(""), "the others are left out"),
     (
         "description of a tool",
-        "tool/mcp/listing.rs",
+        "tool/mcp/call.rs",
         "MAX_DESCRIPTION",
         Of("characters"),
         "the description is cut",
