@@ -15,29 +15,11 @@ use crate::process::sandbox_paths::{TOOLCHAINS, User};
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
 /// sockets.
+#[rustfmt::skip]
 const FOR_READING: &[&str] = &[
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TZDIR",
-    "LOCALE_ARCHIVE",
-    "CARGO_HOME",
-    "RUSTUP_TOOLCHAIN",
-    "PYENV_VERSION",
-    "GOPATH",
-    "GOFLAGS",
-    "PYTHONPATH",
-    "NODE_PATH",
-    "GEM_HOME",
-    "LD_LIBRARY_PATH",
-    "XDG_CONFIG_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TZDIR", "LOCALE_ARCHIVE",
+    "CARGO_HOME", "RUSTUP_TOOLCHAIN", "PYENV_VERSION", "GOPATH", "GOFLAGS", "PYTHONPATH", "NODE_PATH",
+    "GEM_HOME", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME",
 ];
 
 /// Exact names; other `LC_` variables stay hidden.
