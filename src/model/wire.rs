@@ -22,6 +22,7 @@ pub mod framing;
 pub mod gemini;
 pub mod ollama;
 pub mod responses;
+mod text_messages;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
@@ -76,8 +77,10 @@ pub trait Wire: Send + Sync {
 pub trait Decode: Send + Sync {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
 
-    /// Ends the response. Returns an error if the reply is incomplete.
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// Ends the response without a stop event. Returns an error if the reply is incomplete.
+    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        Err(ProviderError::cut())
+    }
 }
 
 /// Parses a frame. An error quotes the start of the frame.
@@ -122,6 +125,11 @@ pub(super) fn call_id(id: &str) -> Cow<'_, str> {
     Cow::Owned(format!("call_{hash:016x}"))
 }
 
+/// Returns the server's id of a call, or a new one if the server sent none.
+pub(super) fn id_or_new(id: Option<String>, prefix: &str) -> String {
+    id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::now_v7().simple()))
+}
+
 pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     match (is_error, text.is_empty()) {
         (true, _) => Cow::Owned(format!("Error: {text}")),
@@ -131,13 +139,6 @@ pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
 }
 
 pub(super) const NO_IMAGE: &str = "[image omitted: this model does not accept images]";
-
-/// Assistant text between a tool result and a user message, because some chat templates reject the two in a
-/// row.
-pub(super) const CUT_OFF: &str = "[interrupted]";
-
-/// The same before images of a tool result.
-pub(super) const PICTURES: &str = "[images of the result]";
 
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")

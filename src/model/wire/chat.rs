@@ -1,21 +1,19 @@
 //! `OpenAI`'s Chat Completions, for `OpenAI` and compatible servers.
 //!
 //! Parts that only some servers know go to `OpenAI`'s own address only. Text stays one string, because some
-//! servers accept nothing else. The reminder ends the last user or tool message, because some templates
-//! reject a user message after a tool message.
+//! servers accept nothing else.
 
 use std::borrow::Cow;
 
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{
-    Ask, CUT_OFF, Decode, NO_IMAGE, PICTURES, Wire, as_object, blocks, call_id, parse, result_text, to_bytes,
-};
-use crate::model::provider_error::{NEEDS_THOUGHTS, ProviderError};
-use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
+use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
+use super::{Ask, Decode, Wire, to_bytes};
+use crate::model::provider_error::NEEDS_THOUGHTS;
+use crate::model::{Effort, ToolOffer};
 
 mod decode;
 
@@ -56,7 +54,9 @@ impl Wire for Chat {
                 .then_some(&*request.session.0),
             tools: request.tools.iter().map(Tool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
-            messages: messages(ask),
+            messages: std::iter::once(InputMessage::System { content: &request.system })
+                .chain(text_messages(ask).into_iter().map(|message| input_message(message, ask)))
+                .collect(),
         })
     }
 
@@ -176,123 +176,42 @@ struct Called<'a> {
     arguments: String,
 }
 
-fn messages<'a>(ask: &Ask<'a>) -> Vec<InputMessage<'a>> {
-    let mut input = vec![InputMessage::System { content: &ask.request.system }];
-    for message in &ask.request.messages {
-        match message.role {
-            Role::Assistant => input.extend(assistant(message, ask)),
-            Role::User => user(message, ask, &mut input),
+fn input_message<'a>(message: TextMessage<'a>, ask: &Ask<'a>) -> InputMessage<'a> {
+    match message {
+        TextMessage::User { text, images } if images.is_empty() => {
+            InputMessage::User { content: Content::Text(text) }
         }
+        TextMessage::User { text, images } => {
+            let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+            let images = images.into_iter().map(|image| {
+                let url = format!("data:{};base64,{}", image.mime_type, image.data);
+                json!({ "type": "image_url", "image_url": { "url": url } })
+            });
+            InputMessage::User { content: Content::Parts(text.into_iter().chain(images).collect()) }
+        }
+        TextMessage::Assistant(message) => assistant(message, ask),
+        TextMessage::Tool { id, text, .. } => InputMessage::Tool { tool_call_id: id, content: text },
     }
-    input
 }
 
-fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<InputMessage<'a>> {
-    let (mut text, mut calls, mut thoughts, mut details, mut wants_thoughts) =
-        (Cow::Borrowed(""), Vec::new(), String::new(), None, false);
-    for block in blocks(message) {
-        match block {
-            Block::Text(more) => append(&mut text, more, ""),
-            Block::Thought(more) => thoughts.push_str(more),
-            Block::ProviderState(state) if ask.is_own(&state.origin) => {
-                wants_thoughts |= state.data.get("reasoning_content").is_some();
-                details = state.data.get("reasoning_details").or(details);
-            }
-            Block::ToolCall { id, name, arguments } => {
-                let function = Called { name, arguments: as_object(arguments).to_string() };
-                calls.push(Call { id: call_id(id), r#type: "function", function });
-            }
-            Block::ProviderState(_)
-            | Block::Image(_)
-            | Block::ToolResult { .. }
-            | Block::Note(_)
-            | Block::Reminder(_) => {}
-        }
-    }
-    if text.trim().is_empty() && calls.is_empty() {
-        return None;
-    }
+fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> InputMessage<'a> {
+    let AssistantMessage { text, mut thoughts, states, calls } = message;
     // Servers that want thoughts back want them with the calls, and some even with calls of other models.
     let is_needed = ask.without.contains(&NEEDS_THOUGHTS);
-    let wants_thoughts = is_needed || (wants_thoughts && ask.may_send("reasoning_content"));
+    let is_wanted = states.iter().any(|state| state.get("reasoning_content").is_some());
+    let wants_thoughts = is_needed || (is_wanted && ask.may_send("reasoning_content"));
     if is_needed && thoughts.is_empty() {
         thoughts.push('.');
     }
-    let reasoning_content = (wants_thoughts && !calls.is_empty()).then_some(thoughts);
-    Some(InputMessage::Assistant {
-        content: (!text.is_empty() || !ask.is_official).then_some(text),
-        reasoning_content,
-        reasoning_details: details.filter(|_| ask.may_send("reasoning_details")),
-        tool_calls: calls,
-    })
-}
-
-fn user<'a>(message: &'a Message, ask: &Ask<'a>, input: &mut Vec<InputMessage<'a>>) {
-    let mut text = Cow::Borrowed("");
-    let mut images = Vec::new();
-    let mut between = CUT_OFF;
-    for block in blocks(message) {
-        match block {
-            Block::Text(more) => {
-                between = CUT_OFF;
-                append(&mut text, more, "\n\n");
-            }
-            Block::Image(image) if ask.facts.images => {
-                let url = format!("data:{};base64,{}", image.mime_type, image.data);
-                images.push(json!({ "type": "image_url", "image_url": { "url": url } }));
-            }
-            Block::Image(_) => match input.last_mut() {
-                Some(InputMessage::Tool { content, .. }) if text.is_empty() => {
-                    append(content, NO_IMAGE, "\n\n");
-                }
-                _ => append(&mut text, NO_IMAGE, "\n\n"),
-            },
-            Block::ToolResult { id, text, is_error, .. } => {
-                between = PICTURES;
-                input.push(InputMessage::Tool {
-                    tool_call_id: call_id(id),
-                    content: result_text(text, *is_error),
-                });
-            }
-            Block::Note(note) | Block::Reminder(note) => match input.last_mut() {
-                Some(InputMessage::Tool { content, .. }) if text.is_empty() && images.is_empty() => {
-                    append(content, note, "\n\n");
-                }
-                _ => append(&mut text, note, "\n\n"),
-            },
-            Block::Thought(_) | Block::ProviderState(_) | Block::ToolCall { .. } => {}
-        }
-    }
-    let content = if images.is_empty() {
-        if text.is_empty() {
-            return;
-        }
-        Content::Text(text)
-    } else {
-        if !text.is_empty() {
-            images.insert(0, json!({ "type": "text", "text": text }));
-        }
-        Content::Parts(images)
+    let details = states.iter().rev().find_map(|state| state.get("reasoning_details"));
+    let call = |ToolCall { id, name, arguments }| {
+        let function = Called { name, arguments: arguments.to_string() };
+        Call { id, r#type: "function", function }
     };
-    if matches!(input.last(), Some(InputMessage::Tool { .. } | InputMessage::User { .. })) {
-        let content = Some(Cow::Borrowed(between));
-        let (reasoning_content, reasoning_details) = (None, None);
-        input.push(InputMessage::Assistant {
-            content,
-            reasoning_content,
-            reasoning_details,
-            tool_calls: Vec::new(),
-        });
-    }
-    input.push(InputMessage::User { content });
-}
-
-fn append<'a>(text: &mut Cow<'a, str>, more: &'a str, between: &str) {
-    if text.is_empty() {
-        *text = Cow::Borrowed(more);
-    } else {
-        let text = text.to_mut();
-        text.push_str(between);
-        text.push_str(more);
+    InputMessage::Assistant {
+        content: (!text.is_empty() || !ask.is_official).then_some(text),
+        reasoning_content: (wants_thoughts && !calls.is_empty()).then_some(thoughts),
+        reasoning_details: details.filter(|_| ask.may_send("reasoning_details")),
+        tool_calls: calls.into_iter().map(call).collect(),
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, parse, to_bytes};
+use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
 use crate::model::known::Thinking;
 use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
@@ -271,28 +271,6 @@ struct Decoder {
     stop: Option<ModelStop>,
 }
 
-impl Decoder {
-    fn finish(&mut self, reason: &str, message: &str) -> Result<(), ProviderError> {
-        self.stop = Some(match reason {
-            "STOP" | "FINISH_REASON_UNSPECIFIED" => ModelStop::Done,
-            "MAX_TOKENS" | "CONTINUATION" => ModelStop::MaxTokens,
-            "MALFORMED_FUNCTION_CALL"
-            | "UNEXPECTED_TOOL_CALL"
-            | "TOO_MANY_TOOL_CALLS"
-            | "MISSING_THOUGHT_SIGNATURE"
-            | "MALFORMED_RESPONSE"
-            | "OTHER" => {
-                return Err(ProviderError::transient(format!(
-                    "the model's reply is invalid ({reason}): {message}"
-                )));
-            }
-            // All other reasons are content filters.
-            _ => ModelStop::Refusal,
-        });
-        Ok(())
-    }
-}
-
 impl Decode for Decoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let chunk: Chunk = parse(frame)?;
@@ -308,7 +286,7 @@ impl Decode for Decoder {
                 say(piece, events);
             }
             if let Some(reason) = candidate.finish_reason {
-                self.finish(&reason, &candidate.finish_message.unwrap_or_default())?;
+                self.stop = Some(stop(&reason, &candidate.finish_message.unwrap_or_default())?);
             }
         }
         self.counts = chunk.usage_metadata.or(self.counts);
@@ -320,10 +298,27 @@ impl Decode for Decoder {
         events.extend(self.counts.map(|counts| {
             let output = counts.candidates + counts.thoughts;
             let used = counts.prompt + output;
-            ModelEvent::Usage(Usage { used, size: 0, cache_read: counts.cached, cache_write: 0, output })
+            ModelEvent::Usage(Usage { used, cache_read: counts.cached, output, ..Usage::default() })
         }));
         events.push_back(ModelEvent::Stop(stop));
         Ok(())
+    }
+}
+
+fn stop(reason: &str, message: &str) -> Result<ModelStop, ProviderError> {
+    match reason {
+        "STOP" | "FINISH_REASON_UNSPECIFIED" => Ok(ModelStop::Done),
+        "MAX_TOKENS" | "CONTINUATION" => Ok(ModelStop::MaxTokens),
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MISSING_THOUGHT_SIGNATURE"
+        | "MALFORMED_RESPONSE"
+        | "OTHER" => {
+            Err(ProviderError::transient(format!("the model's reply is invalid ({reason}): {message}")))
+        }
+        // All other reasons are content filters.
+        _ => Ok(ModelStop::Refusal),
     }
 }
 
@@ -333,9 +328,8 @@ fn say(piece: Piece, events: &mut VecDeque<ModelEvent>) {
             .thought_signature
             .map(|signature| ModelEvent::ProviderState(json!({ "thoughtSignature": signature })));
         events.extend(state);
-        let id = call.id.filter(|id| !id.is_empty());
         events.push_back(ModelEvent::ToolCall {
-            id: id.unwrap_or_else(|| format!("{OWN_ID}{}", uuid::Uuid::now_v7().simple())),
+            id: id_or_new(call.id, OWN_ID),
             name: call.name,
             arguments: call.args.unwrap_or_else(|| json!({})),
         });

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::chat::{Tool, bearer};
 use super::framing::Framing;
-use super::{Ask, Decode, Wire, as_object, blocks, call_id, parse, result_text, to_bytes};
+use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
+use super::{Ask, Decode, Wire, id_or_new, parse, to_bytes};
 use crate::model::provider_error::ProviderError;
-use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, Usage};
+use crate::model::{Effort, ModelEvent, ModelStop, Usage};
 
 #[derive(Debug)]
 pub struct Ollama;
@@ -32,17 +33,9 @@ impl Wire for Ollama {
             Effort::None => Value::Bool(false),
             effort => Value::from(effort.as_str()),
         });
-        let mut messages = vec![InputMessage {
-            role: "system",
-            content: Cow::Borrowed(&*request.system),
-            ..InputMessage::default()
-        }];
-        for message in &request.messages {
-            match message.role {
-                Role::Assistant => messages.extend(assistant(message)),
-                Role::User => user(message, ask, &mut messages),
-            }
-        }
+        let content = Cow::Borrowed(&*request.system);
+        let system = InputMessage { role: "system", content, ..InputMessage::default() };
+        let messages = text_messages(ask).into_iter().map(input_message);
         to_bytes(&Body {
             model: ask.name,
             stream: true,
@@ -51,7 +44,7 @@ impl Wire for Ollama {
             think,
             options: Options { num_ctx: ask.facts.context },
             tools: request.tools.iter().map(Tool::from).collect(),
-            messages,
+            messages: std::iter::once(system).chain(messages).collect(),
         })
     }
 
@@ -110,79 +103,29 @@ struct Called<'a> {
     arguments: Cow<'a, Value>,
 }
 
-fn assistant(message: &Message) -> Option<InputMessage<'_>> {
-    let mut input = InputMessage { role: "assistant", ..InputMessage::default() };
-    for block in blocks(message) {
-        match block {
-            Block::Text(text) => input.content.to_mut().push_str(text),
-            Block::Thought(text) => input.thinking.push_str(text),
-            Block::ToolCall { id, name, arguments } => {
-                input.tool_calls.push(Call {
-                    id: call_id(id),
-                    function: Called { name, arguments: as_object(arguments) },
-                });
-            }
-            Block::ProviderState(_)
-            | Block::Image(_)
-            | Block::ToolResult { .. }
-            | Block::Note(_)
-            | Block::Reminder(_) => {}
-        }
-    }
-    let has_content = !input.content.trim().is_empty() || !input.tool_calls.is_empty();
-    has_content.then_some(input)
-}
-
-fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<InputMessage<'a>>) {
-    let mut input = InputMessage { role: "user", ..InputMessage::default() };
-    let mut between = super::CUT_OFF;
-    let append = |text: &mut Cow<'a, str>, more: &str| {
-        let text = text.to_mut();
-        text.push_str(if text.is_empty() { "" } else { "\n\n" });
-        text.push_str(more);
-    };
-    for block in blocks(message) {
-        match block {
-            Block::Text(text) => {
-                between = super::CUT_OFF;
-                append(&mut input.content, text);
-            }
-            Block::Image(image) if ask.facts.images => input.images.push(&image.data),
-            Block::Image(_) => match messages.last_mut().filter(|last| last.role == "tool") {
-                Some(last) if input.content.is_empty() => append(&mut last.content, super::NO_IMAGE),
-                _ => append(&mut input.content, super::NO_IMAGE),
-            },
-            Block::ToolResult { id, name, text, is_error } => {
-                between = super::PICTURES;
-                messages.push(InputMessage {
-                    role: "tool",
-                    content: result_text(text, *is_error),
-                    tool_name: Some(name),
-                    tool_call_id: Some(call_id(id)),
-                    ..InputMessage::default()
-                });
-            }
-            // Some templates reject a user message after a tool message.
-            Block::Note(note) | Block::Reminder(note) => {
-                match messages.last_mut().filter(|last| last.role == "tool") {
-                    Some(last) if input.content.is_empty() && input.images.is_empty() => {
-                        append(&mut last.content, note);
-                    }
-                    _ => append(&mut input.content, note),
-                }
-            }
-            Block::Thought(_) | Block::ProviderState(_) | Block::ToolCall { .. } => {}
-        }
-    }
-    if !input.content.is_empty() || !input.images.is_empty() {
-        if messages.last().is_some_and(|last| matches!(last.role, "tool" | "user")) {
-            messages.push(InputMessage {
-                role: "assistant",
-                content: Cow::Borrowed(between),
-                ..InputMessage::default()
-            });
-        }
-        messages.push(input);
+fn input_message(message: TextMessage<'_>) -> InputMessage<'_> {
+    let call = |ToolCall { id, name, arguments }| Call { id, function: Called { name, arguments } };
+    match message {
+        TextMessage::User { text, images } => InputMessage {
+            role: "user",
+            content: text,
+            images: images.into_iter().map(|image| &*image.data).collect(),
+            ..InputMessage::default()
+        },
+        TextMessage::Assistant(AssistantMessage { text, thoughts, states: _, calls }) => InputMessage {
+            role: "assistant",
+            content: text,
+            thinking: thoughts,
+            tool_calls: calls.into_iter().map(call).collect(),
+            ..InputMessage::default()
+        },
+        TextMessage::Tool { id, name, text } => InputMessage {
+            role: "tool",
+            content: text,
+            tool_name: Some(name),
+            tool_call_id: Some(id),
+            ..InputMessage::default()
+        },
     }
 }
 
@@ -240,9 +183,8 @@ impl Decode for Decoder {
             events.push_back(ModelEvent::Text(content));
         }
         for Request { id, function } in tool_calls {
-            let id = id.filter(|id| !id.is_empty());
             events.push_back(ModelEvent::ToolCall {
-                id: id.unwrap_or_else(|| format!("call_{}", uuid::Uuid::now_v7().simple())),
+                id: id_or_new(id, "call_"),
                 name: function.name,
                 arguments: function.arguments.unwrap_or_else(|| json!({})),
             });
@@ -250,18 +192,13 @@ impl Decode for Decoder {
         if line.done {
             events.push_back(ModelEvent::Usage(Usage {
                 used: line.prompt_eval_count + line.eval_count,
-                size: 0,
                 cache_read: line.prompt_eval_cached_count,
-                cache_write: 0,
                 output: line.eval_count,
+                ..Usage::default()
             }));
             let is_cut = line.done_reason.as_deref() == Some("length");
             events.push_back(ModelEvent::Stop(if is_cut { ModelStop::MaxTokens } else { ModelStop::Done }));
         }
         Ok(())
-    }
-
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        Err(ProviderError::cut())
     }
 }

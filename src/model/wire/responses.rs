@@ -248,32 +248,6 @@ struct Decoder {
     refused: bool,
 }
 
-impl Decoder {
-    fn over(&self, response: Over, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        if let Some(error) = response.error.filter(|error| !error.is_null()) {
-            return Err(error_message(&error));
-        }
-        if let Some(Counts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
-            let details = input_tokens_details.as_ref();
-            events.push_back(ModelEvent::Usage(Usage {
-                used: input_tokens + output_tokens,
-                size: 0,
-                cache_read: details.and_then(|details| details.cached_tokens).unwrap_or(0),
-                cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
-                output: output_tokens,
-            }));
-        }
-        let reason = response.incomplete_details.as_ref().and_then(|details| details["reason"].as_str());
-        events.push_back(ModelEvent::Stop(match (response.status.as_str(), reason) {
-            (_, Some("content_filter")) => ModelStop::Refusal,
-            ("incomplete", _) => ModelStop::MaxTokens,
-            _ if self.refused => ModelStop::Refusal,
-            _ => ModelStop::Done,
-        }));
-        Ok(())
-    }
-}
-
 impl Decode for Decoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if frame.trim() == "[DONE]" {
@@ -291,7 +265,7 @@ impl Decode for Decoder {
             }
             Frame::Added { item } => events.extend(call_started(&item)),
             Frame::Done { item } => events.extend(done(item)),
-            Frame::Over { response } => return self.over(response, events),
+            Frame::Over { response } => return over(response, self.refused, events),
             Frame::Error { error: Some(error), .. } => return Err(error_message(&error)),
             Frame::Error { error: None, code, message } => {
                 return Err(ProviderError::reported(&code.unwrap_or_default(), &message.unwrap_or_default()));
@@ -300,10 +274,30 @@ impl Decode for Decoder {
         }
         Ok(())
     }
+}
 
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        Err(ProviderError::cut())
+fn over(response: Over, refused: bool, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+    if let Some(error) = response.error.filter(|error| !error.is_null()) {
+        return Err(error_message(&error));
     }
+    if let Some(Counts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
+        let details = input_tokens_details.as_ref();
+        events.push_back(ModelEvent::Usage(Usage {
+            used: input_tokens + output_tokens,
+            cache_read: details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
+            output: output_tokens,
+            ..Usage::default()
+        }));
+    }
+    let reason = response.incomplete_details.as_ref().and_then(|details| details["reason"].as_str());
+    events.push_back(ModelEvent::Stop(match (response.status.as_str(), reason) {
+        (_, Some("content_filter")) => ModelStop::Refusal,
+        ("incomplete", _) => ModelStop::MaxTokens,
+        _ if refused => ModelStop::Refusal,
+        _ => ModelStop::Done,
+    }));
+    Ok(())
 }
 
 fn call_started(item: &Value) -> Option<ModelEvent> {

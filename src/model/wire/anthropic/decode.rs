@@ -224,8 +224,4 @@ impl Decode for Decoder {
         }
         Ok(())
     }
-
-    fn end(&mut self, _: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        Err(ProviderError::cut())
-    }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Decode, Deserialize, ModelEvent, ModelStop, ProviderError, Usage, parse};
-use crate::model::wire::arguments;
+use crate::model::provider_error::ProviderError;
+use crate::model::wire::{Decode, arguments, id_or_new, parse};
+use crate::model::{ModelEvent, ModelStop, Usage};
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "C: Deserialize<'de>"))]
@@ -93,6 +95,36 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
+    fn chunk<C: Into<Content>>(
+        &mut self,
+        chunk: Chunk<C>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ProviderError> {
+        if let Some(error) = chunk.error {
+            return Err(error_message(&error));
+        }
+        if chunk.object.as_deref() == Some("error") {
+            return Err(error_message(&json!({ "message": chunk.message })));
+        }
+        for selection in chunk.choices {
+            if let Some(error) = selection.error {
+                return Err(error_message(&error));
+            }
+            if let Some(delta) = selection.delta {
+                self.delta(delta, events);
+            }
+            match selection.finish_reason.as_deref() {
+                None | Some("") => {}
+                Some("length") => self.stop = Some(ModelStop::MaxTokens),
+                Some("content_filter") => self.stop = Some(ModelStop::Refusal),
+                // Other reasons count as a normal end.
+                Some(_) => self.stop = self.stop.or(Some(ModelStop::Done)),
+            }
+        }
+        self.usage = chunk.usage.map(usage).or(self.usage);
+        Ok(())
+    }
+
     fn delta<C: Into<Content>>(&mut self, delta: Delta<C>, events: &mut VecDeque<ModelEvent>) {
         let Delta { content, refusal, reasoning_content, reasoning, reasoning_details, tool_calls } = delta;
         self.has_reasoning_content |= reasoning_content.is_some();
@@ -132,7 +164,7 @@ impl Decoder {
         if let Some(open) = self.open.iter_mut().rev().find(|open| same(open)) {
             open.json.push_str(&json);
         } else {
-            let id = if id.is_empty() { format!("call_{}", uuid::Uuid::now_v7().simple()) } else { id };
+            let id = id_or_new(Some(id), "call_");
             events.push_back(ModelEvent::ToolCallStarted { id: id.clone(), name: name.clone() });
             self.open.push(Open { index, id, name, json });
         }
@@ -207,38 +239,6 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
-    fn chunk<C: Into<Content>>(
-        &mut self,
-        chunk: Chunk<C>,
-        events: &mut VecDeque<ModelEvent>,
-    ) -> Result<(), ProviderError> {
-        if let Some(error) = chunk.error {
-            return Err(error_message(&error));
-        }
-        if chunk.object.as_deref() == Some("error") {
-            return Err(error_message(&json!({ "message": chunk.message })));
-        }
-        for selection in chunk.choices {
-            if let Some(error) = selection.error {
-                return Err(error_message(&error));
-            }
-            if let Some(delta) = selection.delta {
-                self.delta(delta, events);
-            }
-            match selection.finish_reason.as_deref() {
-                None | Some("") => {}
-                Some("length") => self.stop = Some(ModelStop::MaxTokens),
-                Some("content_filter") => self.stop = Some(ModelStop::Refusal),
-                // Other reasons count as a normal end.
-                Some(_) => self.stop = self.stop.or(Some(ModelStop::Done)),
-            }
-        }
-        self.usage = chunk.usage.map(usage).or(self.usage);
-        Ok(())
-    }
-}
-
 impl From<String> for Content {
     fn from(text: String) -> Self {
         Self::Text(text)
@@ -261,10 +261,10 @@ fn usage(counts: Counts) -> Usage {
     let read = details.as_ref().and_then(|details| details.cached_tokens).or(counts.prompt_cache_hit_tokens);
     Usage {
         used: counts.prompt_tokens + counts.completion_tokens,
-        size: 0,
         cache_read: read.unwrap_or(0),
         cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
         output: counts.completion_tokens,
+        ..Usage::default()
     }
 }
 

@@ -1,0 +1,122 @@
+//! Messages for formats with one text in each: Chat Completions and Ollama. Pure.
+//!
+//! The reminder ends the last user or tool message, because some templates reject a user message after a tool
+//! message.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{Ask, NO_IMAGE, as_object, blocks, call_id, result_text};
+use crate::model::{Block, Image, Message, Role};
+
+/// Assistant text between a tool result and a user message, because some chat templates reject the two in a
+/// row.
+const CUT_OFF: &str = "[interrupted]";
+
+/// The same before images of a tool result.
+const PICTURES: &str = "[images of the result]";
+
+pub(super) enum TextMessage<'a> {
+    User { text: Cow<'a, str>, images: Vec<&'a Image> },
+    Assistant(AssistantMessage<'a>),
+    Tool { id: Cow<'a, str>, name: &'a str, text: Cow<'a, str> },
+}
+
+#[derive(Default)]
+pub(super) struct AssistantMessage<'a> {
+    pub text: Cow<'a, str>,
+    pub thoughts: String,
+    /// Provider states that can go back.
+    pub states: Vec<&'a Value>,
+    pub calls: Vec<ToolCall<'a>>,
+}
+
+pub(super) struct ToolCall<'a> {
+    pub id: Cow<'a, str>,
+    pub name: &'a str,
+    pub arguments: Cow<'a, Value>,
+}
+
+pub(super) fn text_messages<'a>(ask: &Ask<'a>) -> Vec<TextMessage<'a>> {
+    let mut messages = Vec::with_capacity(ask.request.messages.len());
+    for message in &ask.request.messages {
+        match message.role {
+            Role::Assistant => messages.extend(assistant(message, ask).map(TextMessage::Assistant)),
+            Role::User => user(message, ask, &mut messages),
+        }
+    }
+    messages
+}
+
+fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<AssistantMessage<'a>> {
+    let mut found = AssistantMessage::default();
+    for block in blocks(message) {
+        match block {
+            Block::Text(more) => append(&mut found.text, more, ""),
+            Block::Thought(more) => found.thoughts.push_str(more),
+            Block::ProviderState(state) if ask.is_own(&state.origin) => found.states.push(&state.data),
+            Block::ToolCall { id, name, arguments } => {
+                found.calls.push(ToolCall { id: call_id(id), name, arguments: as_object(arguments) });
+            }
+            Block::ProviderState(_)
+            | Block::Image(_)
+            | Block::ToolResult { .. }
+            | Block::Note(_)
+            | Block::Reminder(_) => {}
+        }
+    }
+    let has_content = !found.text.trim().is_empty() || !found.calls.is_empty();
+    has_content.then_some(found)
+}
+
+fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<'a>>) {
+    let mut text = Cow::Borrowed("");
+    let mut images = Vec::new();
+    let mut between = CUT_OFF;
+    for block in blocks(message) {
+        match block {
+            Block::Text(more) => {
+                between = CUT_OFF;
+                append(&mut text, more, "\n\n");
+            }
+            Block::Image(image) if ask.facts.images => images.push(image),
+            Block::ToolResult { id, name, text, is_error } => {
+                between = PICTURES;
+                let text = result_text(text, *is_error);
+                messages.push(TextMessage::Tool { id: call_id(id), name, text });
+            }
+            Block::Image(_) | Block::Note(_) | Block::Reminder(_) => {
+                let note = match block {
+                    Block::Note(note) | Block::Reminder(note) => note,
+                    _ => NO_IMAGE,
+                };
+                match messages.last_mut() {
+                    Some(TextMessage::Tool { text: result, .. }) if text.is_empty() && images.is_empty() => {
+                        append(result, note, "\n\n");
+                    }
+                    _ => append(&mut text, note, "\n\n"),
+                }
+            }
+            Block::Thought(_) | Block::ProviderState(_) | Block::ToolCall { .. } => {}
+        }
+    }
+    if text.is_empty() && images.is_empty() {
+        return;
+    }
+    if matches!(messages.last(), Some(TextMessage::Tool { .. } | TextMessage::User { .. })) {
+        let text = Cow::Borrowed(between);
+        messages.push(TextMessage::Assistant(AssistantMessage { text, ..AssistantMessage::default() }));
+    }
+    messages.push(TextMessage::User { text, images });
+}
+
+fn append<'a>(text: &mut Cow<'a, str>, more: &'a str, between: &str) {
+    if text.is_empty() {
+        *text = Cow::Borrowed(more);
+    } else {
+        let text = text.to_mut();
+        text.push_str(between);
+        text.push_str(more);
+    }
+}
