@@ -305,7 +305,7 @@ fn policy(
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
     broken_commands
         .extend(taken.iter().map(|command| format!("/{} is the name of another command", command.name)));
-    let (servers, mut notices) = (servers::filled_now(layers.servers), Vec::new());
+    let (servers, mut notices) = (servers::filled(layers.servers, environment::variable), Vec::new());
     if !broken_commands.is_empty() {
         notices.push(format!("Commands that cannot be used:\n{}", broken_commands.join("\n")));
     }
@@ -381,18 +381,6 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
 
 pub fn has_record(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
-}
-
-pub fn duration_ms(text: &str) -> Option<i64> {
-    crate::ids::duration_ms(text)
-}
-
-pub fn now_ms() -> i64 {
-    Source::real().now_ms()
-}
-
-pub fn time_text(at_ms: i64) -> String {
-    crate::ids::time_text(at_ms)
 }
 
 pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {

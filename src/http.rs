@@ -5,7 +5,7 @@
 //! not followed, so that a key goes only to the configured address. Proxies come from `HTTPS_PROXY`,
 //! `HTTP_PROXY` and `NO_PROXY`, except for servers on this machine.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -80,9 +80,7 @@ impl Http {
         }
         request.send().await.map(Response).map_err(explain)
     }
-}
 
-impl Http {
     pub async fn client_for(&self, url: &str) -> Result<reqwest::Client, HttpError> {
         self.client(url).await.cloned()
     }
@@ -208,14 +206,12 @@ fn explain(error: reqwest::Error) -> HttpError {
 }
 
 fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The error itself comes first.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
 }
 
 /// Error of the HTTP library, for a library that makes its own requests.
@@ -223,11 +219,7 @@ pub type LibraryError = reqwest::Error;
 
 /// Returns the innermost cause. Outer causes contain the address.
 pub fn root(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::UsageError;
-use super::modes::tools;
+use super::modes::{describe, report, tools};
 use crate::agents::{AgentSpec, Origin};
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
@@ -39,35 +39,32 @@ pub(super) fn run(
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
-    mut errors: impl Write,
+    errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let cwd = config::real_working_folder(flags)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
-    if let Action::Check = action {
-        return check(&loaded, environment, &cwd, output);
-    }
-    for diagnostic in &loaded.problems {
-        writeln!(errors, "modegate: {}\n{}", visible(&diagnostic.to_string()), visible(&diagnostic.shown))?;
-    }
     match action {
+        Action::Check => check(&loaded, environment, &cwd, output),
         Action::List => {
+            let code = report(&loaded, errors)?;
             for agent in loaded.layers.agents.iter() {
                 let reads = if agent.is_read_only { "reads only" } else { "" };
                 let about = visible(&agent.description);
                 writeln!(output, "{:20} {:8} {reads:10} {about}", agent.id, origin_label(agent))?;
             }
+            Ok(code)
         }
         Action::Show { id, mode } => {
+            let code = report(&loaded, errors)?;
             let agent = loaded.layers.agents.resolve(&id).map_err(UsageError::new)?;
             writeln!(output, "# {}", origin_label(agent))?;
             write!(output, "{}", visible(&agent.to_yaml()))?;
             if let Some(mode) = mode.as_ref().or(flags.mode.as_ref()) {
                 write!(output, "{}", in_mode(agent, mode, &loaded, environment, &cwd)?)?;
             }
+            Ok(code)
         }
-        Action::Check => unreachable!("answered above"),
     }
-    Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn check(
@@ -77,7 +74,7 @@ fn check(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     for diagnostic in &loaded.problems {
-        writeln!(output, "{}\n{}", visible(&diagnostic.to_string()), visible(&diagnostic.shown))?;
+        write!(output, "{}", describe(diagnostic))?;
     }
     let missing = agent_checks::problems(&loaded.layers.agents, environment, cwd);
     for problem in &missing {

@@ -16,6 +16,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
 use crate::headless::printable;
+use crate::ids::time_text;
 use crate::mode::Modes;
 use crate::permission::hints::Belief;
 use crate::permission::rules;
@@ -134,7 +135,7 @@ pub(super) async fn run(
 }
 
 /// Prints the problems, as sessions do.
-fn report(loaded: &Loaded, mut errors: impl Write) -> std::io::Result<ExitCode> {
+pub(super) fn report(loaded: &Loaded, mut errors: impl Write) -> std::io::Result<ExitCode> {
     for diagnostic in &loaded.problems {
         write!(errors, "modegate: {}", describe(diagnostic))?;
     }
@@ -142,7 +143,7 @@ fn report(loaded: &Loaded, mut errors: impl Write) -> std::io::Result<ExitCode> 
 }
 
 /// The message, and an excerpt of the file if it could be read. Both may contain text of a project.
-fn describe(diagnostic: &Diagnostic) -> String {
+pub(super) fn describe(diagnostic: &Diagnostic) -> String {
     let message = visible(&diagnostic.to_string());
     match diagnostic.shown.as_str() {
         "" => format!("{message}\n"),
@@ -203,25 +204,13 @@ fn check_file(
         let owner = if project { Owner::Project } else { Owner::User };
         loaded.problems.extend(loaded.layers.add(&file.display().to_string(), &text, owner).err());
     }
-    for diagnostic in &loaded.problems {
-        write!(output, "{}", describe(diagnostic))?;
-    }
-    let warnings = warn(&loaded.layers, &mut output)?;
-    if !loaded.problems.is_empty() {
-        return Ok(ExitCode::FAILURE);
-    }
+    let Some(warnings) = print_faults(&loaded, &mut output)? else { return Ok(ExitCode::FAILURE) };
     writeln!(output, "{}: {}", file.display(), verdict(warnings))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::Result<ExitCode> {
-    for diagnostic in &loaded.problems {
-        write!(output, "{}", describe(diagnostic))?;
-    }
-    let warnings = warn(&loaded.layers, &mut output)?;
-    if !loaded.problems.is_empty() {
-        return Ok(ExitCode::FAILURE);
-    }
+    let Some(warnings) = print_faults(loaded, &mut output)? else { return Ok(ExitCode::FAILURE) };
     let modes = counted(loaded.layers.modes.iter().count(), "mode", "modes");
     if !files.iter().any(|file| file.symlink_metadata().is_ok()) {
         let file = files.first().map_or_else(|| policies::MODES.into(), |file| file.display().to_string());
@@ -232,6 +221,15 @@ fn check(loaded: &Loaded, files: &[PathBuf], mut output: impl Write) -> anyhow::
     let servers = counted(loaded.layers.servers.len(), "server", "servers");
     writeln!(output, "{modes}, {rules}, {servers}: {}", verdict(warnings))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the number of warnings, or `None` if a file cannot be used.
+fn print_faults(loaded: &Loaded, output: &mut impl Write) -> std::io::Result<Option<usize>> {
+    for diagnostic in &loaded.problems {
+        write!(output, "{}", describe(diagnostic))?;
+    }
+    let warnings = warn(&loaded.layers, output)?;
+    Ok(loaded.problems.is_empty().then_some(warnings))
 }
 
 /// Warns about names of tools that do not exist. Returns the number of warnings.
@@ -396,7 +394,7 @@ async fn show_log(
             });
             writeln!(output, "{line}")?;
         } else {
-            let time = config::time_text(change.at);
+            let time = time_text(change.at);
             let (from, analysis) = (from.unwrap_or("-"), change.analysis.unwrap_or_default());
             let analysis = printable(&analysis);
             let mut reason = analysis.lines().map(str::trim_end).filter(|line| !line.is_empty());

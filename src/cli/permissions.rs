@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
 
 use super::UsageError;
+use super::modes::describe;
 use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, MAX_FILE, Policies};
@@ -56,7 +57,7 @@ pub(super) fn run(
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             for diagnostic in &loaded.problems {
-                writeln!(output, "{diagnostic}\n{}", diagnostic.shown)?;
+                write!(output, "{}", describe(diagnostic))?;
             }
             list(&loaded, &policies.files(&cwd), &mut output)?;
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });

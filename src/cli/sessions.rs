@@ -15,6 +15,7 @@ use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
+use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
@@ -261,9 +262,9 @@ async fn each_event(
 }
 
 async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write) -> anyhow::Result<()> {
-    let age = config::duration_ms(time)
+    let age = ids::duration_ms(time)
         .ok_or_else(|| UsageError(format!("--older-than {time}: a time such as 12h, 30d or 8w")))?;
-    let old = store.sessions_before(config::now_ms().saturating_sub(age)).await?;
+    let old = store.sessions_before(Source::real().now_ms().saturating_sub(age)).await?;
     let mut deleted = 0;
     for id in old {
         let outcome = match dry_run {

@@ -54,13 +54,8 @@ impl Policies {
     }
 
     pub fn load(&self, cwd: &Path) -> Loaded {
-        let mut loaded = Loaded::default();
+        let mut loaded = if self.is_fixed { Loaded::default() } else { self.own() };
         if !self.is_fixed {
-            for name in [MODES, PERMISSIONS] {
-                if let Some(path) = self.folder.as_ref().map(|folder| folder.join(name)) {
-                    loaded.add_own(&path);
-                }
-            }
             let root = project::root(cwd);
             for path in project_files(cwd) {
                 let text = bounded_file::read_text_below(root, &path, MAX_FILE);
@@ -102,10 +97,15 @@ impl Policies {
 
     pub fn own(&self) -> Loaded {
         let mut loaded = Loaded::default();
-        for path in [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name))) {
-            loaded.add_own(&path);
+        for path in self.own_files() {
+            let text = bounded_file::read_own_text(&path, MAX_FILE);
+            loaded.add(&path, text, Owner::User, |_| true);
         }
         loaded
+    }
+
+    fn own_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.folder.iter().flat_map(|folder| [MODES, PERMISSIONS].map(|name| folder.join(name)))
     }
 
     /// Trusts a file by its current content, not its path. Returns the hash.
@@ -135,8 +135,7 @@ impl Policies {
 
     /// Lists the files that count here: the user's, which may be missing, then the project's.
     pub fn files(&self, cwd: &Path) -> Vec<PathBuf> {
-        let own = [MODES, PERMISSIONS].iter().filter_map(|name| Some(self.folder.as_ref()?.join(name)));
-        own.chain(project_files(cwd)).collect()
+        self.own_files().chain(project_files(cwd)).collect()
     }
 
     pub fn permissions_file(&self) -> anyhow::Result<PathBuf> {
@@ -145,10 +144,6 @@ impl Policies {
 }
 
 impl Loaded {
-    fn add_own(&mut self, path: &Path) {
-        self.add(path, bounded_file::read_own_text(path, MAX_FILE), Owner::User, |_| true);
-    }
-
     /// Treats a project's file as the user's own if its content is trusted.
     fn add(
         &mut self,

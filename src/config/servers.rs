@@ -47,10 +47,6 @@ fn fill<'a>(
     missing
 }
 
-pub fn filled_now(servers: BTreeMap<String, ServerDefinition>) -> BTreeMap<String, ServerDefinition> {
-    filled(servers, environment::variable)
-}
-
 /// `None` without variables; the error is the name of an unset variable.
 fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, String> {
     let mut filled = String::new();

@@ -148,27 +148,14 @@ pub struct ProviderSettings {
 #[serde(untagged, expecting = "a model is its name, or {name, context, images}")]
 pub enum ModelSettings {
     Name(String),
-    Full(FullModel),
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FullModel {
-    /// Name of the model at the provider.
-    pub name: String,
-    /// Size of the context in tokens, 1,000 or more. Default: that of the known model.
-    pub context: Option<u64>,
-    /// The model takes images. Default: as the known model.
-    pub images: Option<bool>,
+    Full(Described),
 }
 
 impl ModelSettings {
     pub fn describe(&self) -> Described {
         match self {
             Self::Name(name) => Described { name: name.clone(), context: None, images: None },
-            Self::Full(FullModel { name, context, images }) => {
-                Described { name: name.clone(), context: *context, images: *images }
-            }
+            Self::Full(described) => described.clone(),
         }
     }
 }
@@ -298,9 +285,8 @@ pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     let mut file =
         read_one(&path).context("the settings of an earlier setup; remove the file to begin anew")?;
     let known = file.providers.remove(setup.provider).unwrap_or_default();
-    let key = setup.key.clone();
     let settings = ProviderSettings {
-        api_key: key,
+        api_key: setup.key.clone(),
         key_command: setup.key_command.clone(),
         base_url: setup.base_url.clone(),
         models: known.models,

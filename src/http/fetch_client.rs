@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use url::{Host, Url};
 
 use super::public::why_not_public;
-use super::{HttpError, Response, builder, explain, finish, off_thread};
+use super::{HttpError, Response, builder, causes, explain, finish, off_thread};
 
 const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.9, text/*;q=0.8, */*;q=0.1";
 
@@ -180,16 +180,9 @@ struct Guard {
     is_free: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct PrivateAddress(String);
-
-impl fmt::Display for PrivateAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for PrivateAddress {}
 
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
@@ -219,14 +212,8 @@ fn public(name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, PrivateAddr
 }
 
 fn refusal(error: &reqwest::Error) -> Option<HttpError> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(next) = cause {
-        if let Some(PrivateAddress(why)) = next.downcast_ref() {
-            return Some(HttpError::Refused(why.clone()));
-        }
-        cause = next.source();
-    }
-    None
+    let private = causes(error).find_map(|cause| cause.downcast_ref());
+    private.map(|PrivateAddress(why)| HttpError::Refused(why.clone()))
 }
 
 #[cfg(test)]

@@ -72,11 +72,16 @@ pub const SCRIPTED: &str = "scripted";
 /// Context tokens of a local model, unless the user sets another number.
 const LOCAL_CONTEXT: u64 = 65_536;
 
-/// A user's description of a model, which overrides the table of known models.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A user's description of a model, which overrides the table of known models. `docs/reference/config.md` is
+/// made from the comments of the fields.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Described {
+    /// Name of the model at the provider.
     pub name: String,
+    /// Size of the context in tokens, 1,000 or more. Default: that of the known model.
     pub context: Option<u64>,
+    /// The model takes images. Default: as the known model.
     pub images: Option<bool>,
 }
 

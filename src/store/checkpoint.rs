@@ -1,10 +1,8 @@
 //! File changes of turns, with the contents needed to undo them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use serde_json::json;
 
 use super::sql;
 use crate::acp::SessionId;
@@ -130,31 +128,13 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
 }
 
 pub(super) fn write_file_state(state: &FileState) -> String {
-    let state = match state {
-        FileState::Absent => json!({ "kind": "absent" }),
-        FileState::File { hash, mode } => json!({ "kind": "file", "hash": hash, "mode": mode }),
-        FileState::Link { to } => json!({ "kind": "link", "to": to.to_string_lossy() }),
-        FileState::Folder { mode } => json!({ "kind": "folder", "mode": mode }),
-    };
-    state.to_string()
+    serde_json::to_string(state).expect("a state is texts and numbers")
 }
 
 pub(super) fn read_file_state(text: &str) -> rusqlite::Result<FileState> {
-    #[derive(serde::Deserialize)]
-    #[serde(tag = "kind", rename_all = "snake_case")]
-    enum Row {
-        Absent,
-        File { hash: String, mode: u32 },
-        Link { to: PathBuf },
-        Folder { mode: u32 },
-    }
-    let row: Row = serde_json::from_str(text).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
-    })?;
-    Ok(match row {
-        Row::Absent => FileState::Absent,
-        Row::File { hash, mode } => FileState::File { hash, mode },
-        Row::Link { to } => FileState::Link { to },
-        Row::Folder { mode } => FileState::Folder { mode },
-    })
+    serde_json::from_str(text).map_err(invalid_json)
+}
+
+pub(super) fn invalid_json(error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
 }

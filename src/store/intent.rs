@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::checkpoint::{content, insert_contents, read_file_state, write_file_state};
+use super::checkpoint::{content, insert_contents, invalid_json, read_file_state, write_file_state};
 use super::sql;
 use crate::acp::SessionId;
 use crate::workspace::{Changed, FileState, Intent};
@@ -40,9 +40,7 @@ pub(super) fn insert(
 }
 
 fn read(connection: &Connection, token: String, body: &str) -> rusqlite::Result<Intent> {
-    let body: Value = serde_json::from_str(body).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
-    })?;
+    let body: Value = serde_json::from_str(body).map_err(invalid_json)?;
     let texts = |key: &str| body[key].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut intent = Intent {
         token,

@@ -39,7 +39,6 @@ impl Owner {
                 // Deleted under the lock: a process that just created the file waits for the lock, then sees
                 // that the file is gone.
                 remove(&path);
-                remove_files(&path.with_extension(FILES));
             }
         }
         loop {
@@ -70,9 +69,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
-            let path = folder.join(&self.id);
-            remove_files(&path.with_extension(FILES));
-            remove(&path);
+            remove(&folder.join(&self.id));
         }
     }
 }
@@ -95,21 +92,14 @@ fn try_lock(path: &Path) -> LockState {
     }
 }
 
-fn remove_files(folder: &Path) {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::debug!(%error, folder = %folder.display(), "a process's own files could not be removed");
+/// Removes the files of a process, and last its lock file.
+fn remove(lock: &Path) {
+    for removed in [std::fs::remove_dir_all(lock.with_extension(FILES)), std::fs::remove_file(lock)] {
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, lock = %lock.display(), "the files of a process could not be removed");
         }
-        _ => {}
-    }
-}
-
-fn remove(path: &Path) {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::debug!(%error, path = %path.display(), "a lock's file could not be removed");
-        }
-        _ => {}
     }
 }
 

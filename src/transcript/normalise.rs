@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
@@ -117,15 +117,12 @@ impl Names {
                     self.value(key, value, is_meta);
                 }
             }
-            Value::Object(members) => self.members(members, is_meta),
+            Value::Object(members) => {
+                for (key, value) in members {
+                    self.value(key, value, is_meta || key.starts_with("modegate/"));
+                }
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
-    fn members(&mut self, members: &mut Map<String, Value>, is_meta: bool) {
-        for (key, value) in members {
-            let is_meta = is_meta || key.starts_with("modegate/");
-            self.value(key, value, is_meta);
         }
     }
 

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+use serde::{Deserialize, Serialize, Serializer};
+
+/// The store keeps states in this JSON form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FileState {
     Absent,
     File {
@@ -14,11 +18,16 @@ pub enum FileState {
     },
     Link {
         /// Text of the link, not resolved.
+        #[serde(serialize_with = "lossy")]
         to: PathBuf,
     },
     Folder {
         mode: u32,
     },
+}
+
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

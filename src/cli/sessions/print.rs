@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, SessionUpdate, ToolCallStatus};
-use crate::config::time_text;
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
+use crate::ids::time_text;
 use crate::session::Undone;
 use crate::store::events::StoredEvent;
 use crate::store::sessions::StoredSession;

@@ -107,6 +107,7 @@ const CLI: &[&str] = &[
     "config",
     "event",
     "headless",
+    "ids",
     "mode",
     "model",
     "permission",
@@ -200,7 +201,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 72] = [
+const PURE: [&str; 73] = [
     "acp",
     "audit",
     "chain",
@@ -224,6 +225,7 @@ const PURE: [&str; 72] = [
     "model/wire/gemini",
     "model/wire/ollama",
     "model/wire/responses",
+    "model/wire/text_messages",
     "permission",
     "permission/address",
     "permission/address_pattern",
