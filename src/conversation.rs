@@ -1,5 +1,4 @@
-//! What a conversation is, apart from the session that runs it: the readers of its events, and the texts
-//! between Modegate and a model.
+//! The conversation of a session: the readers of its events, and the texts between Modegate and a model.
 //!
 //! [`acp_updates`] and [`history`] turn the same events into updates for a client and messages for a model.
 //! A second version of the protocol would be a second such reader. Only [`system_prompt`] reads files.

@@ -19,6 +19,7 @@ use crate::store::Store;
 use crate::store::sessions::StoredSession;
 use crate::tool::Toolset;
 use crate::workspace::Workspace;
+pub use actor::start;
 pub use handle::{Closed, CommandEnd, PromptEnd, SessionHandle, SessionSnapshot, Undone};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
@@ -28,29 +29,26 @@ use user_command::UserCommand;
 
 mod actor;
 pub mod ancestry;
-mod authorize;
-mod call;
+mod approval;
 mod ceilings;
-mod change_mode;
 mod checkpoint;
 pub mod command;
-mod compact;
 mod event_log;
 mod exit;
 mod exit_form;
 mod external_turn;
 mod handle;
 mod handoff;
+mod intents;
 mod interruption;
 mod mode_effect;
-mod model_notes;
+mod model_request;
 mod model_selection;
+mod notes;
 pub mod options;
 mod permission_options;
 mod policy;
-mod question;
 mod replay;
-mod request;
 mod restore;
 mod servers;
 mod session_action;
@@ -61,10 +59,14 @@ mod subagent;
 mod subagent_relay;
 pub mod subagents;
 mod switch;
+mod tightened;
 mod turn;
-mod turn_life;
 mod turn_message;
+mod turns;
 pub mod user_command;
+
+/// Maximum wait for ended calls. The answer lists calls that take longer.
+const DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExitSettings {

@@ -235,7 +235,7 @@ impl Agent {
             servers: client_servers,
             chosen,
         };
-        let handle = SessionHandle::start(init, servers, context, self.client.clone());
+        let handle = crate::session::start(init, servers, context, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
     }

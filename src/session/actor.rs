@@ -3,46 +3,45 @@
 //! A turn is a separate task without session state. Only this loop changes the session, so each request of a
 //! turn is decided under the current mode.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::authorize::{Answer, Approvals};
-use super::change_mode::DEADLINE;
-use super::checkpoint::{Checkpoints, Undoer};
+use super::ancestry::Change;
+use super::approval::Approvals;
+use super::checkpoint::{self, Checkpoints, Undoer};
 use super::event_log::EventLog;
-use super::handle::{Closed, CommandEnd, Mail, Prompt, PromptEnd, SessionCommand};
-use super::model_notes::Notes;
+use super::handle::{Closed, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
+use super::interruption;
+use super::model_request::Requests;
 use super::model_selection::Models;
+use super::notes::Notes;
 use super::options::{self, ModelSelection};
+use super::permission_options::Answer;
 use super::policy::Policy;
 use super::replay::Replays;
-use super::request::Requests;
+use super::restore::{self, Past, RESUMED_NOTE};
 use super::servers::Servers;
 use super::subagent_relay::Report;
 use super::subagents::Subagents;
 use super::switch::Switches;
-use super::turn::TurnError;
-use super::turn_life::Turns;
-use super::turn_message::TurnMessage;
-use super::{Origin, SessionContext, SessionInit};
-use crate::acp::StopReason;
+use super::turns::{TurnEvent, Turns};
+use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
+use crate::acp::SessionModeId;
 use crate::client::Client;
-use crate::error::AgentError;
-use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
+use crate::external_agent::session::{self as external_agent, ExternalAgentSession, RetainedContext};
 use crate::gate::Gate;
-use crate::store::Row;
+use crate::mode::Access;
+use crate::store::sessions::StoredSession;
+use crate::store::{ModeSource, Row, StoreError};
 use crate::tool::mcp::ServerEvent;
 use crate::tool::{ClientIo, Job};
-use crate::workspace::{Changes, Workspace};
+use crate::workspace::Workspace;
 
 mod effects;
-
-const MAX_WAITING: usize = 8;
+mod flows;
+mod mode;
 
 pub(super) struct Actor {
     pub(super) context: Arc<SessionContext>,
@@ -66,38 +65,40 @@ pub(super) struct Actor {
     mailbox: mpsc::UnboundedReceiver<Mail>,
 }
 
-pub(super) type Change = (u64, Changes);
-
-pub(super) struct RunningTurn {
-    pub(super) messages: mpsc::Receiver<TurnMessage>,
-    pub(super) cancel: CancellationToken,
-    pub(super) task: JoinHandle<Result<StopReason, TurnError>>,
-    pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
-    /// End of the command whose only work is this turn.
-    pub(super) command: Option<CommandEnd>,
-}
-
 /// Everything that makes a session act.
 enum Event {
     Command(Mail),
     /// The last handle is gone.
     NoHandle,
-    /// The answer to a question with this request id.
+    /// The answer to a permission request with this id.
     Answer(u64, Answer),
+    /// The answer to a question about a mode switch.
+    SwitchAnswer(u64, Answer),
     Report(Report),
     ExternalAgent(external_agent::Message),
     Changes(Change),
-    Turn(TurnMessage),
-    TurnOver,
-    /// The answer of the last turn is on its way.
-    Acked,
+    Turn(TurnEvent),
     Server(ServerEvent),
     /// The client has room for the next update of a replay.
     Replay(OwnedSemaphorePermit),
 }
 
-/// Runs a session until it is closed or its last handle is dropped.
-pub(super) async fn run(mut actor: Actor, origin: Origin) {
+/// Starts a session. Its task ends when the session is closed or its last handle is dropped.
+pub fn start(
+    mut init: SessionInit,
+    servers: mpsc::UnboundedReceiver<ServerEvent>,
+    context: SessionContext,
+    client: Client,
+) -> SessionHandle {
+    let (commands, mailbox) = mpsc::unbounded_channel();
+    let workspace = init.workspace.clone();
+    let origin = std::mem::replace(&mut init.origin, Origin::New);
+    let actor = Actor::new(init, context, client, servers, mailbox);
+    tokio::spawn(run(actor, origin));
+    SessionHandle::new(commands, workspace)
+}
+
+async fn run(mut actor: Actor, origin: Origin) {
     if let Err(error) = actor.begin(origin).await {
         tracing::error!(%error, "cannot restore a session");
         return actor.release().await;
@@ -117,23 +118,8 @@ pub(super) async fn run(mut actor: Actor, origin: Origin) {
     }
 }
 
-async fn acked(awaiting_ack: &mut Option<oneshot::Receiver<()>>) {
-    match awaiting_ack {
-        // The sender is only ever dropped.
-        Some(awaiting_ack) => drop(awaiting_ack.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
-    match turn {
-        Some(turn) => turn.messages.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
 impl Actor {
-    pub(super) fn new(
+    fn new(
         init: SessionInit,
         context: SessionContext,
         client: Client,
@@ -175,7 +161,7 @@ impl Actor {
             jobs: Vec::new(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
-            servers: Servers { events: servers, questions: (0, 0) },
+            servers: Servers::new(servers),
             replays: Replays::default(),
             mailbox,
         }
@@ -188,13 +174,13 @@ impl Actor {
             biased;
             command = self.mailbox.recv() => command.map_or(Event::NoHandle, Event::Command),
             Some((number, answer)) = self.approvals.answers.next() => Event::Answer(number, answer),
+            Some((number, answer)) = self.switches.answers.next() => Event::SwitchAnswer(number, answer),
             // Reports of other agents for a call precede its end.
             Some(report) = self.subagents.next() => Event::Report(report),
             Some(message) = self.external_agent.next() => Event::ExternalAgent(message),
             // Changes of a call are recorded before its end.
-            Some(change) = self.checkpoints.changes.1.recv() => Event::Changes(change),
-            message = next_message(&mut self.turns.running) => message.map_or(Event::TurnOver, Event::Turn),
-            () = acked(&mut self.turns.awaiting_ack) => Event::Acked,
+            Some(change) = self.checkpoints.next() => Event::Changes(change),
+            event = self.turns.next() => Event::Turn(event),
             Some(event) = self.servers.events.recv() => Event::Server(event),
             send_permit = self.replays.send_permit(&self.log.client) => Event::Replay(send_permit),
         }
@@ -204,18 +190,25 @@ impl Actor {
         match event {
             Event::Command((command, _slot)) => self.command(command).await,
             Event::NoHandle => {}
-            Event::Answer(number, answer) => {
-                if !self.switch_answered(number, &answer).await {
-                    self.answered(number, answer).await;
-                }
-            }
+            Event::Answer(number, answer) => self.answered(number, answer).await,
+            Event::SwitchAnswer(number, answer) => self.switch_answered(number, &answer).await,
             Event::Report(report) => self.report(report).await,
             Event::ExternalAgent(message) => self.external_agent_message(message).await,
-            Event::Changes((turn, changes)) => self.record_changes(turn, changes),
-            Event::Turn(message) => self.turn_message(message).await,
-            Event::TurnOver => self.turn_over().await,
-            Event::Acked => self.start_next().await,
-            Event::Server(event) => self.server_event(event).await,
+            Event::Changes((turn, changes)) => {
+                checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log)
+            }
+            Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
+            Event::Turn(TurnEvent::Over) => self.turn_over().await,
+            Event::Turn(TurnEvent::Acked) => self.start_next().await,
+            Event::Server(event) => {
+                let is_running = self.turns.is_running();
+                let question = Servers::handle(event, is_running, &mut self.notes, &mut self.log).await;
+                if let Some(question) = question {
+                    let (is_cancelled, policy, log) =
+                        (self.turns.is_cancelled(), &self.policy, &mut self.log);
+                    self.servers.ask(question, is_cancelled, &mut self.gate, policy, log, &self.client_io);
+                }
+            }
             Event::Replay(send_permit) => {
                 let ended = self.replays.send_next(&self.log, &self.policy, &self.models, send_permit).await;
                 if let Some((reply, outcome)) = ended {
@@ -223,6 +216,71 @@ impl Actor {
                     let _ = reply.send(outcome.map(|()| self.snapshot()));
                 }
             }
+        }
+    }
+
+    async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
+        match origin {
+            Origin::New => restore::record_start(&self.policy, &self.workspace, &mut self.log),
+            Origin::Stored(stored) => {
+                self.log.resume(stored.head.clone());
+                self.restore(&stored, ModeSource::Load).await?;
+            }
+            Origin::Copy(stored) => {
+                // The hash chain of the copy starts here.
+                self.log.turns = stored.turns;
+                restore::post_mode_change(None, ModeSource::Fork, &self.policy, &mut self.log);
+                self.restore(&stored, ModeSource::Fork).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore(&mut self, stored: &StoredSession, source: ModeSource) -> Result<(), StoreError> {
+        let Self { workspace, log, policy, models, notes, requests, external_agent, .. } = self;
+        log.turns = stored.turns;
+        models.restore(stored.chosen.as_ref(), policy, notes);
+        restore::restore_grants(stored, workspace, policy, notes, log).await?;
+        let mut past = Past::read(stored, policy, log).await?;
+        let context = RetainedContext::stored(stored.external_session.clone(), log.turns > 0);
+        let previous_mode = stored.external_mode.clone().map(SessionModeId::new);
+        external_agent.resume(log.saved, context, previous_mode);
+        // Gives new notices other ids than stored ones.
+        notes.recorded = log.saved;
+        restore::close_interrupted_calls(&policy.ancestry, notes, log);
+        requests.system = restore::record_folders(stored, workspace, log);
+        restore::begin_chain(stored, log).await?;
+        past.settle_mode(stored, source, policy, notes, log).await?;
+        if !past.undone.is_empty() {
+            // Must come first: on the next load, any later note marks the undo as known.
+            notes.add(checkpoint::undone_note(&past.undone), false, policy, log);
+        }
+        if source == ModeSource::Load {
+            interruption::recover(policy, workspace, notes, log).await?;
+        }
+        if let Some(transition) = past.transition(policy) {
+            requests.note_transition(transition, None);
+        }
+        if past.has_reply {
+            // Delivered with the next turn: opening and closing a session must not change it.
+            notes.add_later(RESUMED_NOTE.to_owned());
+        }
+        log.save().await;
+        Ok(())
+    }
+
+    fn snapshot(&self) -> SessionSnapshot {
+        let (context, policy) = (&self.context, &self.policy);
+        let model = Some(&self.models.active.model).filter(|_| policy.agent.external_agent.is_none());
+        SessionSnapshot {
+            model: model.cloned(),
+            is_fallback: model.is_some_and(|model| context.models.is_fallback(model)),
+            is_read_only: policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
+            modes: options::mode_state(&context.modes, &policy.mode),
+            options: self.options(),
+            head: self.log.head.clone(),
+            has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
+            limited_to: policy.limited_to(),
         }
     }
 
@@ -251,7 +309,9 @@ impl Actor {
                 self.log.save().await;
                 let _ = reply.send(self.snapshot());
             }
-            SessionCommand::AskReason { call, reply } => drop(reply.send(self.ask_reason(&call))),
+            SessionCommand::AskReason { call, reply } => {
+                let _ = reply.send(self.approvals.ask_reason(&call, &self.policy));
+            }
             SessionCommand::Replay(reply) => {
                 self.log.save().await;
                 // The replay includes these events.
@@ -267,46 +327,46 @@ impl Actor {
                 let _ = reply.send(denied);
             }
             SessionCommand::SetOption { option, value, reply } => {
-                self.set_option(&option, value, reply).await;
+                self.set_option(option, value, reply).await;
             }
             SessionCommand::Close(_) => unreachable!("the loop takes it"),
         }
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
-        if let Err(error) = self.check_prompt(&prompt.content) {
+        if let Err(error) = self.models.check_prompt(&prompt.content, &self.policy) {
             let _ = prompt.reply.send(Err(error));
-            return;
-        }
-        if self.turns.running.is_none() && self.turns.awaiting_ack.is_none() {
-            return self.start(prompt).await;
-        }
-        if self.is_local_command(&prompt) {
+        } else if self.turns.is_ready() {
+            self.start(prompt).await;
+        } else if slash_commands::is_local(&prompt, &self.policy) {
             self.run_command(prompt).await;
-        } else if self.turns.queue.len() < MAX_WAITING {
-            // A command in front of the prompt waits with it.
-            self.turns.queue.push_back(prompt);
         } else {
-            let text = format!(
-                "{MAX_WAITING} prompts are already waiting in this session: wait for an answer first"
-            );
-            let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
+            // A command in front of the prompt waits with it.
+            self.turns.wait(prompt);
         }
     }
 
     async fn start(&mut self, prompt: Prompt) {
         // A client that neither loads the history nor gets the commands has not seen them.
-        self.report_interruptions();
+        self.notes.show_interruptions(&self.log);
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }
     }
 
-    pub(super) async fn start_next(&mut self) {
-        self.turns.awaiting_ack = None;
-        while self.turns.running.is_none() && self.turns.awaiting_ack.is_none() {
-            let Some(next) = self.turns.queue.pop_front() else { return };
-            self.start(next).await;
+    async fn start_next(&mut self) {
+        while let Some(prompt) = self.turns.next_prompt() {
+            self.start(prompt).await;
+        }
+    }
+
+    async fn answered(&mut self, number: u64, answer: Answer) {
+        let cancel = self.turns.cancel_token();
+        let (policy, log) = (&mut self.policy, &mut self.log);
+        let decided = self.approvals.answered(number, answer, cancel, policy, log, &self.client_io);
+        if let Some((decided, reply)) = decided {
+            // The turn may be cancelled by now.
+            let _ = reply.send(self.authorization(decided).await);
         }
     }
 
@@ -314,38 +374,20 @@ impl Actor {
         if let Some(turn) = &self.turns.running {
             turn.cancel.cancel();
         }
-        self.close_questions(|_| true);
-        self.close_switches();
-        self.answer_cancelled(|_| true);
+        self.close_questions();
+        self.turns.answer_cancelled(|_| true, &mut self.log);
+    }
+
+    fn close_questions(&mut self) {
+        self.approvals.close(|_| true, &self.policy, &mut self.log);
+        self.switches.close(&self.policy, &self.log);
     }
 
     fn withdraw_cancelled(&mut self) {
-        if self.turns.running.as_ref().is_some_and(|turn| turn.cancel.is_cancelled()) {
-            self.close_questions(|_| true);
-            self.close_switches();
+        if self.turns.is_running() && self.turns.is_cancelled() {
+            self.close_questions();
         }
-        self.answer_cancelled(|prompt| prompt.cancel.is_cancelled());
-    }
-
-    fn answer_cancelled(&mut self, taken_back: impl Fn(&Prompt) -> bool) {
-        let (back, stay): (VecDeque<_>, _) = self.turns.queue.drain(..).partition(taken_back);
-        self.turns.queue = stay;
-        for prompt in back {
-            self.reply(prompt.reply, Ok(StopReason::Cancelled), None);
-        }
-    }
-
-    pub(super) fn reply(
-        &mut self,
-        reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
-        outcome: Result<StopReason, AgentError>,
-        command: Option<CommandEnd>,
-    ) {
-        let (ack, awaiting_ack) = oneshot::channel();
-        let head = outcome.is_ok().then(|| self.log.unacked_head()).flatten();
-        if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
-            self.turns.awaiting_ack = Some(awaiting_ack);
-        }
+        self.turns.answer_cancelled(|prompt| prompt.cancel.is_cancelled(), &mut self.log);
     }
 
     async fn close(&mut self) {
@@ -361,9 +403,10 @@ impl Actor {
                     Some(message) = self.external_agent.next() => {
                         self.external_agent_message(message).await;
                     }
-                    message = next_message(&mut self.turns.running) => match message {
-                        Some(message) => self.turn_message(message).await,
-                        None => break,
+                    event = self.turns.next() => match event {
+                        TurnEvent::Message(message) => self.turn_message(message).await,
+                        TurnEvent::Acked => {}
+                        TurnEvent::Over => break,
                     },
                 }
             }
@@ -384,7 +427,7 @@ impl Actor {
             // A sub-agent uses its parent's servers.
             self.context.tools.servers().close().await;
         }
-        self.record_last_changes().await;
+        self.checkpoints.record_last(&self.policy.ancestry, &self.log).await;
         self.log.save().await;
         self.release().await;
     }

@@ -7,18 +7,20 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::actor::Change;
 use super::ceilings::add;
 use crate::acp::SessionId;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
 use crate::tool::SnapshotHandle;
-use crate::workspace::IntentLog;
+use crate::workspace::{Changes, IntentLog};
 
 const MAX_DEPTH: usize = 3;
 
 /// Maximum number of running sub-agents in the tree of a client's session.
 pub(super) const MAX_RUNNING: usize = 16;
+
+/// Changes of a call, with the number of its turn.
+pub(super) type Change = (u64, Changes);
 
 #[derive(Debug, Clone)]
 pub struct Ancestry {

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use tokio::sync::mpsc;
 
-use super::actor::{Actor, Change};
-use super::ancestry::Parent;
-use super::change_mode::DEADLINE;
+use super::DEADLINE;
+use super::ancestry::{Ancestry, Change, Parent};
+use super::event_log::EventLog;
 use super::handle::Undone;
+use super::intents;
+use super::policy::Policy;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::mode::ShellUse;
@@ -31,41 +33,46 @@ pub(super) enum Undoer {
 }
 
 pub(super) struct Checkpoints {
+    sender: mpsc::UnboundedSender<Change>,
     /// Unbounded: a call sends one or two.
-    pub(super) changes: (mpsc::UnboundedSender<Change>, mpsc::UnboundedReceiver<Change>),
-    pub(super) snapshot: Option<SnapshotHandle>,
+    reported: mpsc::UnboundedReceiver<Change>,
+    snapshot: Option<SnapshotHandle>,
 }
 
 impl Default for Checkpoints {
     fn default() -> Self {
-        Self { changes: mpsc::unbounded_channel(), snapshot: None }
+        let (sender, reported) = mpsc::unbounded_channel();
+        Self { sender, reported, snapshot: None }
     }
 }
 
-impl Actor {
-    /// Changes of a sub-agent belong to the parent's turn.
-    pub(super) fn record_changes(&mut self, turn: u64, changes: Changes) {
-        if let Some(Parent { turn, changes: of_parent, .. }) = &self.policy.ancestry.parent {
-            let _ = of_parent.send((*turn, changes));
-            return;
-        }
-        let session = self.log.id.clone();
-        self.log.store.post(Row::Changes { session, turn, changes });
+impl Checkpoints {
+    pub(super) async fn next(&mut self) -> Option<Change> {
+        self.reported.recv().await
     }
 
-    pub(super) async fn record_last_changes(&mut self) {
+    pub(super) fn sender(&self) -> mpsc::UnboundedSender<Change> {
+        self.sender.clone()
+    }
+
+    /// `None` in a sub-agent, or if no snapshot exists yet.
+    pub(super) fn own_snapshot(&self) -> Option<SnapshotHandle> {
+        self.snapshot.clone()
+    }
+
+    /// Records the changes of calls that end after the session, until a deadline.
+    pub(super) async fn record_last(&mut self, ancestry: &Ancestry, log: &EventLog) {
         // Without this sender, the channel closes once no call can change anything.
-        (self.checkpoints.changes.0, _) = mpsc::unbounded_channel();
+        (self.sender, _) = mpsc::unbounded_channel();
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
-            match tokio::time::timeout_at(deadline, self.checkpoints.changes.1.recv()).await {
-                Ok(Some((turn, changes))) => self.record_changes(turn, changes),
+            match tokio::time::timeout_at(deadline, self.reported.recv()).await {
+                Ok(Some((turn, changes))) => record_changes(turn, changes, ancestry, log),
                 Ok(None) => return,
                 Err(_) => {
                     let text =
                         "Changes of a call that was still running when the session closed are unknown.";
-                    let uncovered = vec![text.to_owned()];
-                    return self.record_changes(self.log.turns, Changes { uncovered, ..Changes::default() });
+                    return record_uncovered(text.to_owned(), ancestry, log);
                 }
             }
         }
@@ -73,57 +80,67 @@ impl Actor {
 
     /// Records which changes of a command are not covered. `None` if the shell is restricted or the store is
     /// in memory.
-    pub(super) async fn snapshot_handle(&mut self, shell: ShellUse) -> Option<SnapshotHandle> {
+    pub(super) async fn snapshot_for(
+        &mut self,
+        shell: ShellUse,
+        ancestry: &Ancestry,
+        workspace: &Workspace,
+        log: &EventLog,
+    ) -> Option<SnapshotHandle> {
         if shell != ShellUse::Full {
             return None;
         }
-        let text = if self.log.store.is_in_memory() {
+        let text = if log.store.is_in_memory() {
             "Changes by commands are unknown: this session is stored in memory only."
         } else {
             "Commands ran: undo does not cover files ignored by .gitignore or the state of version control."
         };
-        let (turn, uncovered) = (self.log.turns, vec![text.to_owned()]);
-        self.record_changes(turn, Changes { uncovered, ..Changes::default() });
-        self.shared_snapshot().await
+        record_uncovered(text.to_owned(), ancestry, log);
+        self.shared_snapshot(ancestry, workspace, log).await
     }
 
     /// Creates the snapshot on first use. Sub-agents share it.
-    pub(super) async fn shared_snapshot(&mut self) -> Option<SnapshotHandle> {
-        if let Some(parent) = &self.policy.ancestry.parent {
-            return parent.snapshot.clone();
-        }
-        if self.checkpoints.snapshot.is_none()
-            && !self.log.store.is_in_memory()
-            && let Some(folder) = self.log.store.private_folder().await
+    pub(super) async fn shared_snapshot(
+        &mut self,
+        ancestry: &Ancestry,
+        workspace: &Workspace,
+        log: &EventLog,
+    ) -> Option<SnapshotHandle> {
+        if ancestry.parent.is_none()
+            && self.snapshot.is_none()
+            && !log.store.is_in_memory()
+            && let Some(folder) = log.store.private_folder().await
         {
-            let folder = folder.join(&*self.log.id.0);
-            self.checkpoints.snapshot =
-                Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, &self.workspace)));
+            let folder = folder.join(&*log.id.0);
+            self.snapshot = Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, workspace)));
         }
-        self.checkpoints.snapshot.clone()
+        self.made_snapshot(ancestry)
     }
 
-    pub(super) fn made_snapshot(&self) -> Option<SnapshotHandle> {
-        match &self.policy.ancestry.parent {
+    pub(super) fn made_snapshot(&self, ancestry: &Ancestry) -> Option<SnapshotHandle> {
+        match &ancestry.parent {
             Some(parent) => parent.snapshot.clone(),
-            None => self.checkpoints.snapshot.clone(),
+            None => self.snapshot.clone(),
         }
     }
 
-    /// Undoes the given turn, or the last one that changed something.
+    /// Undoes the given turn, or the last one that changed something. No turn may be running.
     ///
     /// # Errors
-    /// Returns an error if a turn is running, the mode forbids the change, or files have changed since. No
-    /// file is restored unless the message says otherwise.
-    pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
-        let refused = |text: String| Err(AgentError::InvalidRequest(format!("nothing was undone: {text}")));
-        if self.turns.running.is_some() {
-            return refused("a turn is running: cancel it first".into());
+    /// Returns an error if the mode forbids the change, or files have changed since. No file is restored
+    /// unless the message says otherwise.
+    pub(super) async fn undo(
+        &mut self,
+        turn: Option<u64>,
+        who: Undoer,
+        policy: &Policy,
+        workspace: &Workspace,
+        log: &mut EventLog,
+    ) -> Result<Undone, AgentError> {
+        while let Ok((turn, changes)) = self.reported.try_recv() {
+            record_changes(turn, changes, &policy.ancestry, log);
         }
-        while let Ok((turn, changes)) = self.checkpoints.changes.1.try_recv() {
-            self.record_changes(turn, changes);
-        }
-        let found = self.log.store.checkpoint(&self.log.id, turn).await;
+        let found = log.store.checkpoint(&log.id, turn).await;
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
             Found::Checkpoint(checkpoint) => checkpoint,
             Found::Nothing { was_undone, uncovered } => {
@@ -135,20 +152,19 @@ impl Actor {
                 for sentence in &uncovered {
                     message = format!("{message}. {}", sentence.trim_end_matches('.'));
                 }
-                return refused(message);
+                return Err(not_undone(&message));
             }
         };
-        if let (Undoer::Session, Some(why)) = (who, self.why_not(&checkpoint.changed)) {
-            return refused(why);
+        if let (Undoer::Session, Some(why)) = (who, why_not(&checkpoint.changed, policy, workspace, log)) {
+            return Err(not_undone(&why));
         }
-        let workspace = self.workspace.clone();
         let turn = checkpoint.turn;
         // Deterministic runs wait for this guard.
         let _busy = BusyGuard::begin();
         let intent = Intent::of_restore(&checkpoint.changed);
-        let token = intent.token.clone();
-        let done =
-            self.under_intent(turn, intent, move || restore_checkpoint(&workspace, checkpoint, &token)).await;
+        let (token, files) = (intent.token.clone(), workspace.clone());
+        let restore = move || restore_checkpoint(&files, checkpoint, &token);
+        let done = intents::under_intent(turn, intent, restore, log).await;
         let outcome = done.map_err(|error| {
             tracing::error!(%error, "undo panicked");
             AgentError::Internal
@@ -156,81 +172,99 @@ impl Actor {
         match outcome {
             Ok(mut undone) => {
                 undone.turn = turn;
-                self.note_undone(&undone).await;
                 Ok(undone)
             }
             Err(error @ RestoreError::Stopped { .. }) => {
                 Err(AgentError::InvalidRequest(format!("turn {turn} was only partly undone: {error}")))
             }
-            Err(error) => refused(format!("turn {turn}: {error}")),
+            Err(error) => Err(not_undone(&format!("turn {turn}: {error}"))),
         }
     }
+}
 
-    /// Returns `None` if the current mode allows restoring these files.
-    pub(super) fn why_not(&self, changed: &[Changed]) -> Option<String> {
-        let roots = self.workspace.roots();
-        let target = |path: &PathBuf| Target {
-            inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
-            path: path.clone(),
-        };
-        let targets = changed.iter().map(|changed| target(&changed.path)).collect();
-        let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
-        let outside: Vec<String> = facts
-            .targets
-            .iter()
-            .filter(|it| it.inside.is_none())
-            .map(|it| it.path.display().to_string())
-            .collect();
-        if !outside.is_empty() {
-            return Some(format!(
-                "the turn changed files outside the session's current folders: {}",
-                outside.join(", ")
-            ));
-        }
-        let modes = self.policy.ceilings().modes;
-        // Undo is not a tool of the model: tool lists, permission rules and consent do not apply.
-        let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
-        if tighter.is_none() && !modes.is_empty() {
-            return None;
-        }
-        let (on, undo) = (&self.policy.mode, format!("`modegate sessions undo {}`", self.log.id));
-        Some(match tighter.filter(|mode| *mode.id != *on.0) {
-            Some(ceiling) => format!(
-                "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
-                ceiling.id
-            ),
-            None => format!(
-                "{on} mode does not allow changes to these files: switch to a mode that does, or run {undo}"
-            ),
-        })
+pub(super) fn not_undone(why: &str) -> AgentError {
+    AgentError::InvalidRequest(format!("nothing was undone: {why}"))
+}
+
+/// Changes of a sub-agent belong to the parent's turn.
+pub(super) fn record_changes(turn: u64, changes: Changes, ancestry: &Ancestry, log: &EventLog) {
+    if let Some(Parent { turn, changes: of_parent, .. }) = &ancestry.parent {
+        // The parent session may have ended.
+        let _ = of_parent.send((*turn, changes));
+        return;
     }
+    log.store.post(Row::Changes { session: log.id.clone(), turn, changes });
+}
 
-    async fn note_undone(&mut self, undone: &Undone) {
-        let (turn, at) = (undone.turn, self.log.now_ms());
-        for file in &undone.files {
-            self.turns.seen.remove(file);
-        }
-        let files = undone.files.len() as u64;
-        self.log.chain(&Entry::Undo { turn, files, at });
-        if let Err(error) = self.log.store.mark_undone(&self.log.id, turn, at).await {
-            tracing::error!(%error, "cannot record the undo");
-        }
-        let cwd = self.workspace.cwd();
-        let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
-        let files: Vec<String> = undone.files.iter().map(name).collect();
-        let note = undone_note(&files);
-        self.log.record(SessionEvent::Undone { turn, files }, None).await;
-        self.note_for_model(note);
-        self.log.save().await;
+/// Records for the current turn what undo does not cover.
+pub(super) fn record_uncovered(text: String, ancestry: &Ancestry, log: &EventLog) {
+    record_changes(log.turns, Changes { uncovered: vec![text], ..Changes::default() }, ancestry, log);
+}
+
+/// Returns `None` if the current mode allows restoring these files.
+pub(super) fn why_not(
+    changed: &[Changed],
+    policy: &Policy,
+    workspace: &Workspace,
+    log: &EventLog,
+) -> Option<String> {
+    let roots = workspace.roots();
+    let target = |path: &PathBuf| Target {
+        inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
+        path: path.clone(),
+    };
+    let targets = changed.iter().map(|changed| target(&changed.path)).collect();
+    let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
+    let outside: Vec<String> = facts
+        .targets
+        .iter()
+        .filter(|it| it.inside.is_none())
+        .map(|it| it.path.display().to_string())
+        .collect();
+    if !outside.is_empty() {
+        return Some(format!(
+            "the turn changed files outside the session's current folders: {}",
+            outside.join(", ")
+        ));
     }
+    let modes = policy.ceilings().modes;
+    // Undo is not a tool of the model: tool lists, permission rules and consent do not apply.
+    let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
+    if tighter.is_none() && !modes.is_empty() {
+        return None;
+    }
+    let (on, undo) = (&policy.mode, format!("`modegate sessions undo {}`", log.id));
+    Some(match tighter.filter(|mode| *mode.id != *on.0) {
+        Some(ceiling) => format!(
+            "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
+            ceiling.id
+        ),
+        None => format!(
+            "{on} mode does not allow changes to these files: switch to a mode that does, or run {undo}"
+        ),
+    })
+}
 
-    pub(super) fn note_interrupted_call(&mut self, tool: Option<&str>, title: &str) {
-        if !matches!(tool, Some("shell" | "run_background_job")) {
-            return;
-        }
+/// Records an undo for the chain, the store and the client. Returns a note for the model.
+pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &mut EventLog) -> String {
+    let (turn, at) = (undone.turn, log.now_ms());
+    log.chain(&Entry::Undo { turn, files: undone.files.len() as u64, at });
+    if let Err(error) = log.store.mark_undone(&log.id, turn, at).await {
+        tracing::error!(%error, "cannot record the undo");
+    }
+    let cwd = workspace.cwd();
+    let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
+    let files: Vec<String> = undone.files.iter().map(name).collect();
+    let note = undone_note(&files);
+    log.record(SessionEvent::Undone { turn, files }, None).await;
+    note
+}
+
+/// Records that the changes of an interrupted command are unknown.
+pub(super) fn record_interrupted_call(tool: Option<&str>, title: &str, ancestry: &Ancestry, log: &EventLog) {
+    if matches!(tool, Some("shell" | "run_background_job")) {
         let text = format!("The changes of `{title}` before its interruption are unknown.");
-        let (turn, uncovered) = (self.log.turns, vec![text]);
-        self.record_changes(turn, Changes { uncovered, ..Changes::default() });
+        record_uncovered(text, ancestry, log);
     }
 }
 

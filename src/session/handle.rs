@@ -11,21 +11,18 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::actor::{self, Actor};
+use super::ModeEffect;
 use super::options::{self};
-use super::{ModeEffect, Origin, SessionContext, SessionInit};
 use crate::acp::{
     ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
 };
 use crate::chain::Head;
-use crate::client::Client;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
 use crate::model::{Effort, ModelId};
 use crate::permission::AskReason;
 use crate::store::ModeSource;
-use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
 /// Maximum number of waiting requests. A client that exceeds it gets an error.
@@ -164,18 +161,8 @@ impl std::fmt::Debug for SessionCommand {
 }
 
 impl SessionHandle {
-    pub fn start(
-        mut init: SessionInit,
-        servers: mpsc::UnboundedReceiver<ServerEvent>,
-        context: SessionContext,
-        client: Client,
-    ) -> Self {
-        let (commands, mailbox) = mpsc::unbounded_channel();
-        let folders = init.workspace.clone();
-        let origin = std::mem::replace(&mut init.origin, Origin::New);
-        let actor = Actor::new(init, context, client, servers, mailbox);
-        tokio::spawn(actor::run(actor, origin));
-        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace: folders }
+    pub(super) fn new(commands: mpsc::UnboundedSender<Mail>, workspace: Workspace) -> Self {
+        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace }
     }
 
     /// Waits for the end of the turn. Cancelling the token withdraws the prompt.

@@ -65,7 +65,7 @@ impl Actor {
         self.log.chain(&Entry::Agent { turn, from: before.id.clone(), to: agent.id.clone(), at });
         self.log.store.post(Row::Agent { session: self.log.id.clone(), agent: agent.id.clone() });
         if self.requests.system.take().is_some() {
-            self.freeze_system_prompt().await;
+            self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
         }
         self.end_denied_calls().await;
         let selection = self.models.of_mode(&self.policy);

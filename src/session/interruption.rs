@@ -5,36 +5,16 @@
 //! never written.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use super::actor::Actor;
-use crate::acp::{MessageId, SessionId};
+use super::checkpoint::{record_changes, why_not};
+use super::event_log::EventLog;
+use super::notes::Notes;
+use super::policy::Policy;
+use crate::acp::MessageId;
 use crate::event::SessionEvent;
-use crate::store::{Row, Store, StoreError};
+use crate::store::StoreError;
 use crate::tool::BusyGuard;
-use crate::workspace::{Changes, Intent, IntentLog, Interrupted, Workspace};
-
-#[derive(Debug)]
-struct TurnIntents {
-    store: Store,
-    session: SessionId,
-    turn: u64,
-}
-
-impl IntentLog for TurnIntents {
-    fn record(&self, intent: Intent) -> bool {
-        let Self { store, session, turn } = self;
-        if store.is_in_memory() {
-            // An in-memory store ends with the process.
-            return false;
-        }
-        let row = Row::Intent { session: session.clone(), turn: *turn, intent: Box::new(intent) };
-        store
-            .post_and_wait(row)
-            .inspect_err(|error| tracing::error!(%error, "cannot record a change before it starts"))
-            .is_ok()
-    }
-}
+use crate::workspace::{Changes, Intent, Interrupted, Workspace};
 
 struct Settled {
     changes: Changes,
@@ -42,68 +22,34 @@ struct Settled {
     notice: Option<String>,
 }
 
-impl Actor {
-    pub(super) fn intents(&self) -> Arc<dyn IntentLog> {
-        match &self.policy.ancestry.parent {
-            Some(parent) => Arc::clone(&parent.intents),
-            None => Arc::new(TurnIntents {
-                store: self.log.store.clone(),
-                session: self.log.id.clone(),
-                turn: self.log.turns,
-            }),
+pub(super) async fn recover(
+    policy: &Policy,
+    workspace: &Workspace,
+    notes: &mut Notes,
+    log: &mut EventLog,
+) -> Result<(), StoreError> {
+    for (turn, intent) in log.store.intents(&log.id).await? {
+        let may_change = why_not(&intent.changed, policy, workspace, log).is_none();
+        let files = workspace.clone();
+        let _busy = BusyGuard::begin();
+        let settled = tokio::task::spawn_blocking(move || settle(&files, intent, may_change)).await;
+        let Some(Settled { changes, notice: message }) = settled.unwrap_or_else(|error| {
+            tracing::error!(%error, "recovery of an interrupted change panicked");
+            None
+        }) else {
+            continue;
+        };
+        record_changes(turn, changes, &policy.ancestry, log);
+        log.mark_posted();
+        if let Some(text) = message {
+            let message_id = MessageId::new(format!("msg_{}_i{}", log.turns, log.saved));
+            let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
+            log.apply_new(notice.clone());
+            notes.interruptions.push(notice);
+            notes.add(text, false, policy, log);
         }
     }
-
-    pub(super) async fn under_intent<T: Send + 'static>(
-        &mut self,
-        turn: u64,
-        intent: Intent,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, tokio::task::JoinError> {
-        let (session, token) = (self.log.id.clone(), intent.token.clone());
-        let log = TurnIntents { store: self.log.store.clone(), session: session.clone(), turn };
-        let done = tokio::task::spawn_blocking(move || {
-            // An intent that is not committed now may be later, so it is concluded in any case.
-            log.record(intent);
-            work()
-        })
-        .await?;
-        let changes = Changes { concludes: Some(token), ..Changes::default() };
-        self.log.post(Row::Changes { session, turn, changes });
-        Ok(done)
-    }
-
-    pub(super) async fn recover_interrupted(&mut self) -> Result<(), StoreError> {
-        let intents = self.log.store.intents(&self.log.id).await?;
-        for (turn, intent) in intents {
-            let may_change = self.why_not(&intent.changed).is_none();
-            let workspace = self.workspace.clone();
-            let _busy = BusyGuard::begin();
-            let settled = tokio::task::spawn_blocking(move || settle(&workspace, intent, may_change)).await;
-            let Some(Settled { changes, notice: message }) = settled.unwrap_or_else(|error| {
-                tracing::error!(%error, "recovery of an interrupted change panicked");
-                None
-            }) else {
-                continue;
-            };
-            self.record_changes(turn, changes);
-            self.log.mark_posted();
-            if let Some(text) = message {
-                let message_id = MessageId::new(format!("msg_{}_i{}", self.log.turns, self.log.saved));
-                let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
-                self.log.apply_new(notice.clone());
-                self.notes.interruptions.push(notice);
-                self.note_for_model(text);
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn report_interruptions(&mut self) {
-        for notice in std::mem::take(&mut self.notes.interruptions) {
-            self.log.show(&notice);
-        }
-    }
+    Ok(())
 }
 
 /// Returns `None` if the files are outside the workspace: the intent stays for a later load.

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::SessionContext;
-use super::actor::Actor;
+use super::event_log::EventLog;
 use super::handle::ModelSetting;
+use super::notes::Notes;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId};
 use crate::conversation::history::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
-use crate::event::SessionEvent;
 use crate::model::Effort;
 use crate::model::catalog::NoModel;
 use crate::store::Row;
@@ -22,6 +22,22 @@ pub(super) struct Models {
 }
 
 impl Models {
+    /// Restores the user's stored choice.
+    pub(super) fn restore(&mut self, chosen: Option<&(String, String)>, policy: &Policy, notes: &mut Notes) {
+        let Some((model, effort)) = chosen else { return };
+        match policy.context.models.resolve(model) {
+            Ok(model) => {
+                let effort = Effort::parse(effort).unwrap_or_default();
+                self.chosen = ModelSelection { model, effort };
+            }
+            Err(error) => {
+                notes.for_user.push(format!("{error}. The session continues with another model.\n\n"));
+            }
+        }
+        self.active = self.of_mode(policy);
+        policy.context.model.prepare(&self.active.model);
+    }
+
     /// Returns the selection in a mode.
     pub(super) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {
         let SessionContext { modes, models, .. } = &*policy.context;
@@ -40,25 +56,25 @@ impl Models {
         let SessionContext { modes, models, agents, .. } = &*policy.context;
         options::config_options(modes, mode, models, selection, (agents, &policy.agent))
     }
-}
 
-impl Actor {
-    /// Applies from the next request on.
+    /// Notes the user's choice. Returns the selection that applies from the next request on.
     ///
     /// # Errors
     /// Returns an error, and changes nothing, if the model or effort is unknown or there is no key.
-    pub(super) async fn select_model(
+    pub(super) fn choose(
         &mut self,
         setting: ModelSetting,
-    ) -> Result<Vec<SessionConfigOption>, AgentError> {
-        let mut active = self.models.active.clone();
-        let models = &self.context.models;
+        policy: &Policy,
+        log: &EventLog,
+    ) -> Result<ModelSelection, AgentError> {
+        let mut active = self.active.clone();
+        let models = &policy.context.models;
         // Only the given setting becomes the user's choice; the other may be the mode's.
         match setting {
             ModelSetting::Model(model) => {
                 active.model = models.resolve(&model).map_err(|error| no_model(&error, models, &active))?;
-                self.models.chosen.model = active.model.clone();
-                for selection in [&mut active, &mut self.models.chosen] {
+                self.chosen.model = active.model.clone();
+                for selection in [&mut active, &mut self.chosen] {
                     if !options::efforts(models, &selection.model).contains(&selection.effort) {
                         selection.effort = Effort::Default;
                     }
@@ -70,38 +86,22 @@ impl Actor {
                     return Err(unknown_effort(effort.as_str(), &valid));
                 }
                 active.effort = effort;
-                self.models.chosen.effort = effort;
+                self.chosen.effort = effort;
             }
         }
-        let ModelSelection { model, effort } = self.models.chosen.clone();
-        let session = self.log.id.clone();
-        self.log.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
-        self.activate(active).await;
-        Ok(self.options())
+        let ModelSelection { model, effort } = self.chosen.clone();
+        let session = log.id.clone();
+        log.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
+        Ok(active)
     }
 
-    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
-        let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
-        self.external_agent.options(own, &options::SHARED)
-    }
-
-    pub(super) async fn activate(&mut self, selection: ModelSelection) {
-        if selection == self.models.active {
-            return;
-        }
-        self.models.active = selection.clone();
-        let ModelSelection { model, effort } = selection;
-        let options = self.options();
-        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options).await;
-    }
-
-    pub(super) fn check_prompt(&self, content: &[ContentBlock]) -> Result<(), AgentError> {
-        if self.policy.agent.external_agent.is_some() {
+    pub(super) fn check_prompt(&self, content: &[ContentBlock], policy: &Policy) -> Result<(), AgentError> {
+        if policy.agent.external_agent.is_some() {
             // An external agent checks its prompts.
             return Ok(());
         }
         let mut valid = vec!["text", "resource_link", "resource"];
-        let sees = self.context.models.facts(&self.models.active.model).images;
+        let sees = policy.context.models.facts(&self.active.model).images;
         valid.extend(sees.then_some("image"));
         let valid = json!({ "validTypes": valid });
         let has_content = |block: &ContentBlock| match block {
@@ -116,7 +116,7 @@ impl Actor {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
                 ContentBlock::Image(image) if sees => check_picture(image)?,
                 ContentBlock::Image(_) => {
-                    let message = format!("the model {} does not accept images", self.models.active.model);
+                    let message = format!("the model {} does not accept images", self.active.model);
                     return Err(AgentError::invalid_params(message, valid));
                 }
                 _ => {

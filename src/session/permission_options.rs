@@ -1,11 +1,10 @@
 //! Options of a permission request, and its answers. Only an offered option that allows is consent.
 
-use super::authorize::Answer;
-use super::switch::FEEDBACK_META;
 use crate::acp::{
     ElicitationContentValue, ElicitationSchema, PermissionOption, PermissionOptionKind,
-    RequestPermissionOutcome, StringPropertySchema,
+    RequestPermissionOutcome, RequestPermissionResponse, StringPropertySchema,
 };
+use crate::client::ClientError;
 use crate::permission::Scope;
 use crate::tool::client_io::{ClientIo, Elicited};
 use crate::tool::content::visible;
@@ -19,6 +18,11 @@ const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 const REJECTED: &str = "The user rejected this call.";
 
 const REASON: &str = "reason";
+
+pub(super) type Answer = Result<RequestPermissionResponse, ClientError>;
+
+/// `_meta` key of an answer for the user's requested changes.
+pub(super) const FEEDBACK_META: &str = "modegate/feedback";
 
 /// Texts are for the model.
 pub(super) enum PermissionAnswer {

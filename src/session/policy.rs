@@ -1,4 +1,4 @@
-//! What limits a session: its mode, its agent, its ancestors, and the answers that it remembers.
+//! The limits of a session: its mode, its agent, its ancestors, and the answers that it remembers.
 //!
 //! The same ceilings decide which tools are offered, which calls may run, and which calls must end.
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::ancestry::{Ancestry, Parent};
 use super::ceilings::add;
-use super::{SessionContext, servers, valid_modes};
+use super::{SessionContext, valid_modes};
 use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
 use crate::error::AgentError;
@@ -19,7 +19,7 @@ use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
-use crate::tool::skills;
+use crate::tool::{Toolset, skills};
 
 pub(super) struct Policy {
     pub(super) context: Arc<SessionContext>,
@@ -234,7 +234,7 @@ impl Policy {
     /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
     /// the worst effect.
     pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
-        let mut facts = servers::now(&self.context.tools, facts);
+        let mut facts = current_facts(&self.context.tools, facts);
         self.name_agent(&mut facts);
         facts
     }
@@ -250,4 +250,23 @@ impl Policy {
             is_mode_unrestricted: capability::requirement(&own) == Requirement::Unrestricted,
         }
     }
+
+    /// Returns the mode of `--max-mode` if the session's mode would allow more.
+    pub(super) fn limited_to(&self) -> Option<String> {
+        let SessionContext { modes, max_modes, .. } = &*self.context;
+        let max = max_modes.first()?;
+        let own = modes.ceilings(&self.mode.0).ok()?;
+        compare::allows_more(&own, max_modes).then(|| max.id.clone())
+    }
+}
+
+/// Updates the facts of a server's tool, which may have changed since. A missing tool gets the worst effect.
+pub(super) fn current_facts(tools: &Toolset, facts: &CallFacts) -> CallFacts {
+    if !facts.is_servers() {
+        return facts.clone();
+    }
+    let tool = tools.find(&facts.tool);
+    let (effect, claim) =
+        tool.map_or((Effect::Unknown, None), |tool| (tool.spec().effect, tool.spec().claim.clone()));
+    CallFacts { effect, claim, ..facts.clone() }
 }

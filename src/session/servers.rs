@@ -1,19 +1,27 @@
-//! A session's view of its MCP servers: their events, and the current facts of their tools.
+//! A session's view of its MCP servers: their events, their questions, and the current facts of their tools.
 
 use tokio::sync::mpsc;
 
-use super::actor::Actor;
-use crate::acp::MessageId;
+use super::SessionContext;
+use super::approval::record_denial;
+use super::event_log::EventLog;
+use super::notes::Notes;
+use super::policy::Policy;
+use crate::gate::{Active, Gate};
 use crate::permission::hints::Belief;
-use crate::permission::{CallFacts, Effect};
+use crate::permission::{CallFacts, Denial, Effect, Verdict};
 use crate::server::ServerSandbox;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
-use crate::tool::mcp::{MAX_WHY, Phase, ServerEvent, ServerStatus, cannot_be_used, plain};
+use crate::tool::client_io::ClientIo;
+use crate::tool::mcp::{MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, plain};
 
 /// Maximum tool names per sentence.
 const MAX_NAMES: usize = 8;
+
+/// Maximum questions per turn, for all servers together.
+const MAX_QUESTIONS: u32 = 20;
 
 /// Maximum notices queued between turns.
 const MAX_REPORTED: usize = 20;
@@ -21,65 +29,115 @@ const MAX_REPORTED: usize = 20;
 pub(super) struct Servers {
     pub(super) events: mpsc::UnboundedReceiver<ServerEvent>,
     /// Last turn in which servers asked the user, and their number of questions.
-    pub(super) questions: (u64, u32),
+    questions: (u64, u32),
 }
 
-impl Actor {
-    pub(super) async fn server_event(&mut self, event: ServerEvent) {
+impl Servers {
+    pub(super) fn new(events: mpsc::UnboundedReceiver<ServerEvent>) -> Self {
+        Self { events, questions: (0, 0) }
+    }
+
+    /// Reports an event to the user and the model. Returns a question that a server asks the user.
+    pub(super) async fn handle(
+        event: ServerEvent,
+        is_turn_running: bool,
+        notes: &mut Notes,
+        log: &mut EventLog,
+    ) -> Option<Question> {
         let text = match event {
             ServerEvent::Changed(changed) => {
-                let (turn, at) = (self.log.turns, self.log.now_ms());
+                let (turn, at) = (log.turns, log.now_ms());
                 for (tool, from, to) in &changed {
                     let (from, to) = (entry::effect(*from), entry::effect(*to));
-                    self.log.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
+                    log.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
                 }
                 let text = changes(&changed);
-                self.note_later(format!("{text} Modegate decides calls to these tools accordingly."));
+                notes.add_later(format!("{text} Modegate decides calls to these tools accordingly."));
                 text
             }
             ServerEvent::ClaimsMore(server) => {
                 // Grants in memory include the count of changed claims; stored grants must not come back.
-                let session = self.log.id.clone();
-                return self.log.store.post(Row::ClaimsChanged { session, server });
+                log.store.post(Row::ClaimsChanged { session: log.id.clone(), server });
+                return None;
             }
             ServerEvent::Note(text) => text,
-            ServerEvent::Elicitation(question) => return self.question(question).await,
+            ServerEvent::Elicitation(question) => return Some(question),
             ServerEvent::Over { server, why } => cannot_be_used(&server, &why),
         };
         let text = format!("{text}\n\n");
-        if self.turns.running.is_none() {
-            if self.notes.for_user.len() < MAX_REPORTED {
-                self.notes.for_user.push(text);
-            }
-            return;
+        if is_turn_running {
+            notes.record_notice(text, log).await;
+        } else if notes.for_user.len() < MAX_REPORTED {
+            notes.for_user.push(text);
         }
-        self.notes.recorded += 1;
-        let message_id = MessageId::new(format!("msg_{}_s{}", self.log.turns, self.notes.recorded));
-        self.log.record_notice(message_id, text).await;
+        None
     }
 
-    pub(super) fn servers_starting(&self) -> Option<String> {
-        let late = self.context.tools.servers().starting();
-        let text = "These MCP servers are still starting; their tools become available with a later request:";
-        (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
+    /// Asks the user a server's question, which is decided like a call, as part of the call that runs on that
+    /// server.
+    pub(super) fn ask(
+        &mut self,
+        question: Question,
+        is_cancelled: bool,
+        gate: &mut Gate,
+        policy: &Policy,
+        log: &mut EventLog,
+        client_io: &ClientIo,
+    ) {
+        let Question { part, message, form, mut reply } = question;
+        let active = match self.asking_call(&part, gate, log.turns) {
+            Ok(active) => active,
+            // The server may be gone, here and below.
+            Err(why) => return drop(reply.send(Err(why.to_owned()))),
+        };
+        let facts = CallFacts::of_tool(format!("mcp_elicitation__{part}"), Effect::Session);
+        match policy.decide(&facts) {
+            Verdict::Allow if is_cancelled => return drop(reply.send(Err("it was cancelled".into()))),
+            // Asking the user satisfies a rule to ask.
+            Verdict::Allow | Verdict::Ask(_) => {}
+            Verdict::Deny(Denial { rule, message }) => {
+                record_denial(active.call.clone(), facts.tool, rule, policy, log);
+                return drop(reply.send(Err(message)));
+            }
+        }
+        let client_io = client_io.for_call(&active.call);
+        tokio::spawn(async move {
+            let answer = tokio::select! {
+                biased;
+                () = active.over() => Err("the call has ended".to_owned()),
+                // The server withdrew the question.
+                () = reply.closed() => return,
+                answer = Question::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),
+            };
+            let _ = reply.send(answer);
+        });
     }
 
-    pub(super) fn describe_servers(&self) -> String {
-        let all = self.context.tools.servers().status();
-        let unused = self.context.server_notices.iter().map(|notice| format!("- {notice}\n"));
-        let lines: String = all.iter().map(line).chain(unused).collect();
-        if lines.is_empty() { "There are no MCP servers in this session.\n".into() } else { lines }
+    fn asking_call(&mut self, part: &str, gate: &mut Gate, turn: u64) -> Result<Active, &'static str> {
+        let prefix = format!("mcp__{part}__");
+        let active = gate.active(|facts| facts.tool.starts_with(&prefix));
+        let active = active.ok_or("a server may ask only while one of its tools is called")?;
+        let count = if self.questions.0 == turn { self.questions.1 } else { 0 };
+        if count >= MAX_QUESTIONS {
+            return Err("servers have asked too many questions in this turn");
+        }
+        self.questions = (turn, count + 1);
+        Ok(active)
     }
 }
 
-pub(super) fn now(tools: &Toolset, facts: &CallFacts) -> CallFacts {
-    if !facts.is_servers() {
-        return facts.clone();
-    }
-    let tool = tools.find(&facts.tool);
-    let (effect, claim) =
-        tool.map_or((Effect::Unknown, None), |tool| (tool.spec().effect, tool.spec().claim.clone()));
-    CallFacts { effect, claim, ..facts.clone() }
+/// A note for the model about servers that are still starting.
+pub(super) fn starting(tools: &Toolset) -> Option<String> {
+    let late = tools.servers().starting();
+    let text = "These MCP servers are still starting; their tools become available with a later request:";
+    (!late.is_empty()).then(|| format!("{text} {}.", late.join(", ")))
+}
+
+pub(super) fn describe(context: &SessionContext) -> String {
+    let all = context.tools.servers().status();
+    let unused = context.server_notices.iter().map(|notice| format!("- {notice}\n"));
+    let lines: String = all.iter().map(line).chain(unused).collect();
+    if lines.is_empty() { "There are no MCP servers in this session.\n".into() } else { lines }
 }
 
 fn changes(changed: &[(String, Effect, Effect)]) -> String {

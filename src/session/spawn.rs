@@ -8,9 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::actor::Actor;
 use super::ancestry::{MAX_RUNNING, Parent};
+use super::intents;
 use super::subagent::Subagent;
 use super::subagent_relay::{Heartbeat, SubagentRelay};
-use super::{Origin, SessionContext, SessionHandle, SessionInit};
+use super::{Origin, SessionContext, SessionInit};
 use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::client::{self, ClientCapabilities};
@@ -88,12 +89,13 @@ impl Actor {
         let Ok(slot) = Arc::clone(&self.policy.ancestry.slots).try_acquire_owned() else {
             return Err(format!("{MAX_RUNNING} agents are already running: wait until one has finished."));
         };
-        let snapshot = self.shared_snapshot().await;
+        let snapshot =
+            self.checkpoints.shared_snapshot(&self.policy.ancestry, &self.workspace, &self.log).await;
         let parent = Parent {
             session: self.log.id.clone(),
             turn: self.log.turns,
-            changes: self.checkpoints.changes.0.clone(),
-            intents: self.intents(),
+            changes: self.checkpoints.sender(),
+            intents: intents::intent_log(&self.policy.ancestry, &self.log),
             snapshot,
         };
         let ancestry = self.policy.ancestry_below(parent);
@@ -134,7 +136,7 @@ impl Actor {
         // A sub-agent shares this session's servers, which report here.
         let (_, servers) = mpsc::unbounded_channel();
         let idle_timeout = self.context.idle_timeout;
-        let handle = SessionHandle::start(init, servers, context, client);
+        let handle = super::start(init, servers, context, client);
         self.subagents.add(call.clone(), handle.clone());
         let (heartbeat, heartbeats) = watch::channel(Heartbeat { at: Instant::now(), waits: false });
         let relay_cancel = CancellationToken::new();

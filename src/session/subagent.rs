@@ -6,8 +6,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::DEADLINE;
 use super::SessionHandle;
-use super::change_mode::DEADLINE;
 use super::subagent_relay::{Heartbeat, Report, SubagentOutput};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::tool::background::Finished;

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::DEADLINE;
 use super::SessionHandle;
 use super::actor::Actor;
-use super::change_mode::DEADLINE;
 use super::handle::SessionCommand;
 use super::subagent_relay::{ENDED, Report, below};
 use crate::acp::{ToolCallId, Update};

@@ -4,16 +4,20 @@
 //! mode unchanged. The third rejection ends the turn.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::actor::Actor;
-use super::authorize::Answer;
+use super::event_log::EventLog;
+use super::permission_options::{Answer, FEEDBACK_META};
+use super::policy::Policy;
 use super::turn_message::Proposed;
 use crate::acp::{
     MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
@@ -25,7 +29,6 @@ use crate::conversation::mode_switch::{self, Found, Switch};
 use crate::event::{SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
-use crate::store::{ChangeReason, ModeSource};
 use crate::tool::Proposal;
 
 const MAX_REJECTIONS: u32 = 3;
@@ -33,21 +36,21 @@ const MAX_REJECTIONS: u32 = 3;
 pub(super) const REJECT: &str = "reject";
 pub(super) const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
-/// `_meta` key of an answer for the user's requested changes.
-pub(super) const FEEDBACK_META: &str = "modegate/feedback";
-
 const REJECTED_AGAIN: &str =
     "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
 
 #[derive(Default)]
 pub(super) struct Switches {
     /// Open questions about a mode switch, by request id.
-    pub(super) open: HashMap<u64, OpenSwitch>,
-    pub(super) count: u64,
-    pub(super) rejections: u32,
+    open: HashMap<u64, OpenSwitch>,
+    pub(super) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
+    count: u64,
+    rejections: u32,
+    /// Notes for the model, and whether a request has contained them.
+    notes: Vec<(String, bool)>,
 }
 
-pub(super) struct OpenSwitch {
+struct OpenSwitch {
     /// Once the mode has changed, the answer is void.
     from: SessionModeId,
     targets: Vec<SessionModeId>,
@@ -67,233 +70,169 @@ pub(super) enum Chosen {
     No(String),
 }
 
-impl Actor {
-    pub(super) async fn in_band(&mut self, found: Found, reply: oneshot::Sender<Option<&'static str>>) {
-        let is_cancelled = self.turns.running.as_ref().is_none_or(|turn| turn.cancel.is_cancelled());
-        match self.settle(found).await {
-            // Nothing would close a request of a cancelled turn.
-            Some((target, switch)) if is_cancelled => {
-                self.note_switch(&target.0, &switch.analysis, "cancelled").await;
-                let _ = reply.send(None);
-            }
-            Some((target, switch)) => self.ask_in_band(target, switch, reply),
-            None => {
-                let _ = reply.send(None);
-            }
-        }
+/// A switch that the model requests in its text.
+pub(super) struct Requested {
+    pub(super) target: SessionModeId,
+    pub(super) switch: Switch,
+    /// The target allows more, so the user must agree.
+    pub(super) widens: bool,
+}
+
+pub(super) struct Answered {
+    pub(super) from: SessionModeId,
+    pub(super) targets: Vec<SessionModeId>,
+    pub(super) request: SwitchRequest,
+    pub(super) chosen: Chosen,
+    /// Request id, and time until the answer.
+    pub(super) speed: (u64, Duration),
+}
+
+impl Switches {
+    pub(super) fn begin_turn(&mut self) {
+        self.rejections = 0;
     }
 
-    /// Applies a switch that needs no consent. Returns a switch that does.
-    async fn settle(&mut self, found: Found) -> Option<(SessionModeId, Switch)> {
-        let mode = self.policy.mode.clone();
-        let reads = self.context.modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
-        if !reads && found != Found::Nothing {
-            self.note_switch_for_model(
-                "The mode_switch block was not applied: this mode ignores such blocks.".into(),
-            );
-            self.note_switch("", "", "off").await;
-            return None;
-        }
+    /// Drops notes that a request has contained.
+    pub(super) fn end_turn(&mut self) {
+        self.notes.retain(|(_, is_sent)| !is_sent);
+    }
+
+    /// Returns the notes for the next request. Each request repeats a note until the turn ends.
+    pub(super) fn notes(&mut self) -> impl Iterator<Item = &str> {
+        self.notes.iter_mut().map(|(text, is_sent)| {
+            *is_sent = true;
+            text.as_str()
+        })
+    }
+
+    pub(super) fn not_applied(&mut self, why: impl Display) {
+        self.notes.push((format!("The mode_switch block was not applied: {why}."), false));
+    }
+
+    /// Reads what the model requested. Returns `None` if nothing is to be done.
+    pub(super) async fn read(
+        &mut self,
+        found: Found,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> Option<Requested> {
+        let (modes, mode) = (&policy.context.modes, &policy.mode);
+        let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         let switch = match found {
-            Found::One(switch) => switch,
             Found::Nothing => return None,
+            _ if !reads => {
+                self.not_applied("this mode ignores such blocks");
+                record(mode, "", "", "off", log).await;
+                return None;
+            }
+            Found::One(switch) => switch,
             Found::Invalid(reason) => {
-                self.note_switch_for_model(format!("The mode_switch block was not applied: {reason}."));
-                self.note_switch("", "", "malformed").await;
+                self.not_applied(reason);
+                record(mode, "", "", "malformed", log).await;
                 return None;
             }
             Found::Many => {
-                self.note_switch_for_model(
-                    "The mode_switch blocks were not applied: a message may contain only one.".into(),
-                );
-                self.note_switch("", "", "several").await;
+                let text = "The mode_switch blocks were not applied: a message may contain only one.";
+                self.notes.push((text.into(), false));
+                record(mode, "", "", "several", log).await;
                 return None;
             }
         };
-        let modes = Arc::clone(&self.context.modes);
         let requested = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
         let target = match modes.resolve(&requested) {
             Ok(target) => target.mode_id(),
             Err(unknown) => {
-                tracing::warn!(session = %self.log.id, "a mode_switch block was not applied: {unknown}");
-                self.note_switch_for_model(format!("The mode_switch block was not applied: {unknown}."));
-                self.note_switch(&requested, &switch.analysis, "unknown_mode").await;
+                tracing::warn!(session = %log.id, "a mode_switch block was not applied: {unknown}");
+                self.not_applied(unknown);
+                record(mode, &requested, &switch.analysis, "unknown_mode", log).await;
                 return None;
             }
         };
-        if target == mode {
-            self.note_switch(&target.0, &switch.analysis, "stayed").await;
+        if target == *mode {
+            record(mode, &target.0, &switch.analysis, "stayed", log).await;
             return None;
         }
-        if self.policy.would_widen(&target) && self.context.exits.is_off {
-            let why = "only the user can switch to a mode that allows more";
-            self.note_switch_for_model(format!("The mode_switch block was not applied: {why}."));
-            self.note_switch(&target.0, &switch.analysis, "no_exit").await;
+        let widens = policy.would_widen(&target);
+        if widens && policy.context.exits.is_off {
+            self.not_applied("only the user can switch to a mode that allows more");
+            record(mode, &target.0, &switch.analysis, "no_exit", log).await;
             return None;
         }
-        if self.policy.would_widen(&target) {
-            return Some((target, switch));
-        }
-        let analysis = Some(switch.analysis.clone());
-        let why = ChangeReason { analysis, keeps_unrecorded: true, ..ModeSource::InBand.into() };
-        match self.change_mode(&target, why).await {
-            Ok(_) => self.note_switched(&mode, &target.0, &switch.analysis, "switched").await,
-            Err(error) => {
-                self.note_switch_for_model(format!("The mode_switch block was not applied: {error}."));
-            }
-        }
-        None
+        Some(Requested { target, switch, widens })
     }
 
-    fn ask_in_band(
+    pub(super) fn ask_in_band(
         &mut self,
         target: SessionModeId,
         switch: Switch,
         reply: oneshot::Sender<Option<&'static str>>,
+        policy: &Policy,
+        log: &EventLog,
     ) {
-        self.switches.count += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", self.log.turns, self.switches.count));
+        self.count += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", log.turns, self.count));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
             .status(ToolCallStatus::Pending)
             .content(vec![acp_updates::text_content(&switch.analysis)]);
         let targets = vec![target];
-        let mut options = self.options_to("Switch to", &targets);
+        let mut options = options_to(policy, "Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
         let shown = ToolCallUpdate::new(call, fields);
-        let request = RequestPermissionRequest::new(self.log.id.clone(), shown, options);
-        self.ask_to_switch(request, targets, SwitchRequest::InBand { switch, reply });
+        let request = RequestPermissionRequest::new(log.id.clone(), shown, options);
+        let (id, answer) = log.client.request_permission(request);
+        self.await_answer(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
     }
 
-    pub(super) fn ask_to_switch(
-        &mut self,
-        request: RequestPermissionRequest,
-        targets: Vec<SessionModeId>,
-        switch_request: SwitchRequest,
-    ) {
-        let (id, answer) = self.log.client.request_permission(request);
-        self.await_switch(id, answer, targets, switch_request);
-    }
-
-    pub(super) fn await_switch(
+    pub(super) fn await_answer(
         &mut self,
         id: u64,
         answer: impl Future<Output = Answer> + Send + 'static,
         targets: Vec<SessionModeId>,
         request: SwitchRequest,
+        policy: &Policy,
     ) {
-        self.approvals.answers.push(answer.map(move |answer| (id, answer)).boxed());
-        let from = self.policy.mode.clone();
-        self.switches.open.insert(id, OpenSwitch { from, targets, request, at: Instant::now() });
+        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.open.insert(id, OpenSwitch { from: policy.mode.clone(), targets, request, at: Instant::now() });
     }
 
-    /// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
-    pub(super) fn options_to(&self, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
-        let option = |target: &SessionModeId| {
-            let modes = self.context.modes.ceilings(&target.0).ok()?;
-            let mode = modes.first()?;
-            let mut name = format!("{verb} {} mode", capitalised(&mode.id));
-            if Modes::built_in().resolve(&mode.id).is_err() {
-                name = format!("{name}: {}", compare::describe_effects(&modes));
-            }
-            // Clients present "always" as "no further questions". No grant is stored.
-            let kind = if changes_without_asking(&modes) {
-                PermissionOptionKind::AllowAlways
-            } else {
-                PermissionOptionKind::AllowOnce
-            };
-            Some(PermissionOption::new(mode.id.clone(), name, kind))
-        };
-        targets.iter().filter_map(option).collect()
-    }
-
-    pub(super) async fn switch_answered(&mut self, number: u64, answer: &Answer) -> bool {
-        let Some(open) = self.switches.open.remove(&number) else { return false };
-        let OpenSwitch { from, targets, request, at } = open;
-        let taken = at.elapsed();
-        let chosen = if from == self.policy.mode {
+    /// Returns `None` if the question was withdrawn.
+    pub(super) fn answered(&mut self, number: u64, answer: &Answer, policy: &Policy) -> Option<Answered> {
+        let OpenSwitch { from, targets, request, at } = self.open.remove(&number)?;
+        let chosen = if from == policy.mode {
             chosen(answer, &targets)
         } else {
-            Chosen::No(format!("The mode has changed to {} in the meantime.", self.policy.mode))
+            Chosen::No(format!("The mode has changed to {} in the meantime.", policy.mode))
         };
-        match request {
-            SwitchRequest::Exit { call, proposal, reply } => {
-                let outcome = self.apply_exit_answer(call, proposal, chosen).await;
-                self.report_fast(&from, taken, number).await;
-                let _ = reply.send(outcome);
-            }
-            SwitchRequest::InBand { switch, reply } => {
-                self.switch_in_band(&from, &targets, switch, chosen).await;
-                self.report_fast(&from, taken, number).await;
-                let _ = reply.send(self.rejected_again());
-            }
-        }
-        true
+        Some(Answered { from, targets, request, chosen, speed: (number, at.elapsed()) })
     }
 
-    /// Notifies the user if the answer came faster than a person can read the request.
-    async fn report_fast(&mut self, from: &SessionModeId, taken: Duration, number: u64) {
-        let has_changed =
-            self.policy.mode != *from && !compare::changes_nothing(&self.policy.ceilings().modes);
-        if !has_changed || taken >= self.context.exits.reading_time {
-            return;
-        }
-        let text = format!(
-            "\n{} mode was left because the client accepted the question after {} ms, faster than a person can read it. To decide \
-             yourself, turn off automatic approval in the client, or start Modegate with --no-exit or --max-mode {from}.\n\n",
-            capitalised(&from.0),
-            taken.as_millis()
-        );
-        let message_id = MessageId::new(format!("msg_{}_fast{number}", self.log.turns));
-        self.log.record_notice(message_id, text).await;
+    /// Counts a rejection.
+    pub(super) fn reject(&mut self) {
+        self.rejections += 1;
     }
 
+    /// Counts a rejection, with a note for the model.
+    pub(super) fn reject_in_band(&mut self, requested: &str) {
+        self.rejections += 1;
+        self.notes.push((format!("The user did not agree to {requested} mode. The mode stays."), false));
+    }
+
+    /// Returns the notice that ends the turn after too many rejections.
     pub(super) fn rejected_again(&self) -> Option<&'static str> {
-        (self.switches.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
+        (self.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
     }
 
-    async fn switch_in_band(
-        &mut self,
-        from: &SessionModeId,
-        targets: &[SessionModeId],
-        switch: Switch,
-        chosen: Chosen,
-    ) {
-        let requested = targets.first().map(ToString::to_string).unwrap_or_default();
-        let outcome = match chosen {
-            Chosen::Mode(mode, _) => {
-                let why =
-                    ChangeReason { analysis: Some(switch.analysis.clone()), ..ModeSource::InBand.into() };
-                match self.change_mode(&mode, why).await {
-                    Ok(_) => "switched",
-                    Err(error) => {
-                        self.note_switch_for_model(format!(
-                            "The mode_switch block was not applied: {error}."
-                        ));
-                        "rejected"
-                    }
-                }
-            }
-            Chosen::Feedback(_) | Chosen::No(_) => {
-                self.switches.rejections += 1;
-                self.note_switch_for_model(format!(
-                    "The user did not agree to {requested} mode. The mode stays."
-                ));
-                "rejected"
-            }
-        };
-        self.note_switched(from, &requested, &switch.analysis, outcome).await;
-    }
-
-    pub(super) fn close_switches(&mut self) -> Vec<ToolCallId> {
+    /// Withdraws all questions. Returns their calls.
+    pub(super) fn close(&mut self, policy: &Policy, log: &EventLog) -> Vec<ToolCallId> {
         let mut closed = Vec::new();
-        for (number, open) in std::mem::take(&mut self.switches.open) {
-            self.log.client.withdraw(number);
+        for (number, open) in std::mem::take(&mut self.open) {
+            log.client.withdraw(number);
             match open.request {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
-                    let message = format!("The mode has changed to {}.", self.policy.mode);
+                    let message = format!("The mode has changed to {}.", policy.mode);
                     let _ = reply.send(Proposed::NotSwitched { message, ends_turn: None });
                 }
                 SwitchRequest::InBand { reply, .. } => {
@@ -303,31 +242,78 @@ impl Actor {
         }
         closed
     }
+}
 
-    async fn note_switch(&mut self, to: &str, analysis: &str, outcome: &'static str) {
-        let from = self.policy.mode.clone();
-        self.note_switched(&from, to, analysis, outcome).await;
-    }
-
-    async fn note_switched(&mut self, from: &SessionModeId, to: &str, analysis: &str, outcome: &'static str) {
-        let from = from.clone();
-        tracing::debug!(session = %self.log.id, %from, to, outcome, "the model wrote a mode_switch block");
-        let (to, analysis) = (to.to_owned(), analysis.to_owned());
-        let notice = (outcome == "switched").then(|| mode_switch::notice(&from.0, &to, &analysis));
-        let switch = SwitchOutcome { from, to, analysis, outcome: outcome.into() };
-        self.log.record(SessionEvent::Switch { switch }, None).await;
-        if let Some(text) = notice {
-            // Unique: each request has one reply, with at most one applied block.
-            let (turns, requests) = (self.log.turns, self.requests.count);
-            let message_id = MessageId::new(format!("msg_{turns}_s{requests}"));
-            self.log.record_notice(message_id, text).await;
+/// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
+pub(super) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
+    let option = |target: &SessionModeId| {
+        let modes = policy.context.modes.ceilings(&target.0).ok()?;
+        let mode = modes.first()?;
+        let mut name = format!("{verb} {} mode", capitalised(&mode.id));
+        if Modes::built_in().resolve(&mode.id).is_err() {
+            name = format!("{name}: {}", compare::describe_effects(&modes));
         }
-    }
+        // Clients present "always" as "no further questions". No grant is stored.
+        let kind = if changes_without_asking(&modes) {
+            PermissionOptionKind::AllowAlways
+        } else {
+            PermissionOptionKind::AllowOnce
+        };
+        Some(PermissionOption::new(mode.id.clone(), name, kind))
+    };
+    targets.iter().filter_map(option).collect()
+}
 
-    /// Each request repeats the note until the turn that sends it ends.
-    fn note_switch_for_model(&mut self, text: String) {
-        self.requests.switch_notes.push((text, false));
+/// Notifies the user if the answer came faster than a person can read the request.
+pub(super) async fn report_fast(
+    (number, taken): (u64, Duration),
+    from: &SessionModeId,
+    policy: &Policy,
+    log: &mut EventLog,
+) {
+    let has_changed = policy.mode != *from && !compare::changes_nothing(&policy.ceilings().modes);
+    if !has_changed || taken >= policy.context.exits.reading_time {
+        return;
     }
+    let text = format!(
+        "\n{} mode was left because the client accepted the question after {} ms, faster than a person can read it. To decide \
+         yourself, turn off automatic approval in the client, or start Modegate with --no-exit or --max-mode {from}.\n\n",
+        capitalised(&from.0),
+        taken.as_millis()
+    );
+    log.record_notice(MessageId::new(format!("msg_{}_fast{number}", log.turns)), text).await;
+}
+
+/// Records the outcome of a `mode_switch` block.
+pub(super) async fn record(
+    from: &SessionModeId,
+    to: &str,
+    analysis: &str,
+    outcome: &'static str,
+    log: &mut EventLog,
+) {
+    tracing::debug!(session = %log.id, %from, to, outcome, "the model wrote a mode_switch block");
+    let switch = SwitchOutcome {
+        from: from.clone(),
+        to: to.to_owned(),
+        analysis: analysis.to_owned(),
+        outcome: outcome.into(),
+    };
+    log.record(SessionEvent::Switch { switch }, None).await;
+}
+
+/// Records an applied block. `request` is the number of the request whose reply had it: unique, because each
+/// reply has at most one.
+pub(super) async fn record_applied(
+    from: &SessionModeId,
+    to: &SessionModeId,
+    analysis: &str,
+    request: u64,
+    log: &mut EventLog,
+) {
+    record(from, &to.0, analysis, "switched", log).await;
+    let message_id = MessageId::new(format!("msg_{}_s{request}", log.turns));
+    log.record_notice(message_id, mode_switch::notice(&from.0, &to.0, analysis)).await;
 }
 
 fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {

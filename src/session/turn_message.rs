@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::compact::{Summarised, Summary};
+use super::handle::CommandEnd;
 use super::spawn::Spawned;
-use crate::acp::ToolCallId;
+use crate::acp::{MessageId, ToolCallId};
 use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
-use crate::model::ModelRequest;
+use crate::model::{ModelError, ModelRequest};
 use crate::permission::CallFacts;
 use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
@@ -89,6 +89,8 @@ pub(super) enum Authorization {
     },
     /// The user must decide first.
     Ask,
+    /// Not denied, but the arguments are invalid.
+    Invalid,
     /// Rejected by the user, or the user was unreachable.
     Rejected { message: String, too_often: bool },
     /// Denied by the mode. As in `Rejected`, `too_often` ends the turn.
@@ -101,4 +103,27 @@ pub(super) enum Authorization {
 pub(super) enum Proposed {
     Switched(String),
     NotSwitched { message: String, ends_turn: Option<&'static str> },
+}
+
+pub(super) struct Summary {
+    pub(super) request: ModelRequest,
+    /// Unique within the session.
+    pub(super) id: String,
+    pub(super) retained: usize,
+}
+
+pub(super) struct Summarised {
+    pub(super) id: String,
+    pub(super) retained: usize,
+    pub(super) outcome: Result<String, ModelError>,
+}
+
+impl Summarised {
+    /// Makes the summary the answer of the command that requested it.
+    pub(super) fn end_command(&self, command: &mut CommandEnd) {
+        match &self.outcome {
+            Ok(_) => command.answer = MessageId::new(self.id.as_str()),
+            Err(_) => command.has_failed = true,
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! Carries out what the components of a session return.
 
-use super::{Actor, DEADLINE};
+use super::Actor;
 use crate::acp::{ConfigOptionUpdate, SessionUpdate};
 use crate::external_agent::capability;
 use crate::external_agent::session::{Effect, Message, Turn, Waiting};
-use crate::session::authorize::record_denial;
+use crate::session::DEADLINE;
+use crate::session::approval::record_denial;
+use crate::session::checkpoint::record_uncovered;
 use crate::store::Row;
 use crate::store::entry::Entry;
-use crate::workspace::Changes;
 
 impl Actor {
     pub(in crate::session) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
@@ -26,7 +27,7 @@ impl Actor {
                 Effect::Record(event, send_permit) => self.log.record(event, send_permit).await,
                 Effect::Show(update, send_permit) => self.log.send(*update, send_permit),
                 Effect::Notice(text) => self.notes.record_notice(text, &mut self.log).await,
-                Effect::NoticeInTurn(text) if self.turns.running.is_some() => {
+                Effect::NoticeInTurn(text) if self.turns.is_running() => {
                     self.notes.record_notice(text, &mut self.log).await;
                 }
                 Effect::NoticeInTurn(text) => {
@@ -39,10 +40,7 @@ impl Actor {
                     record_denial(call, tool, rule, &self.policy, &mut self.log);
                 }
                 Effect::Uncovered(text) => {
-                    self.record_changes(
-                        self.log.turns,
-                        Changes { uncovered: vec![text], ..Changes::default() },
-                    );
+                    record_uncovered(text, &self.policy.ancestry, &self.log);
                     self.log.save().await;
                 }
                 Effect::Retain { session: external_session, mode: external_mode } => {

@@ -209,12 +209,7 @@ fn json_rpc(page: &mut Page) {
     let code: String = ["rpc/dispatch.rs", "agent/open.rs", "agent/list.rs", "agent/initialize.rs"]
         .into_iter()
         .chain(["session/set_option.rs", "session/model_selection.rs", "external_agent/capability.rs"])
-        .chain([
-            "session/handoff.rs",
-            "session/handle.rs",
-            "session/mode_effect.rs",
-            "session/change_mode.rs",
-        ])
+        .chain(["session/handoff.rs", "session/handle.rs", "session/mode_effect.rs", "session/policy.rs"])
         .map(source)
         .collect();
     for (name, _) in MEMBERS {

@@ -30,7 +30,7 @@ const CONNECTION: [Row; 12] = [
         Of(""),
         "Modegate stops reading until it has answered some",
     ),
-    ("prompts that wait behind a running one", "session/actor.rs", "MAX_WAITING", Of(""), "error -32600"),
+    ("prompts that wait behind a running one", "session/turns.rs", "MAX_WAITING", Of(""), "error -32600"),
     ("requests that wait for one session", "session/handle.rs", "MAILBOX", Of(""), "error -32600"),
     ("image in a prompt, in base64", "conversation/history.rs", "MAX_PICTURE", Bytes, "error -32602"),
     (
@@ -52,7 +52,7 @@ const CONNECTION: [Row; 12] = [
     ("answer to `fs/write_text_file`", "tool/save.rs", "WRITE", Time, "the call fails"),
     (
         "end of calls that a new mode denies",
-        "session/change_mode.rs",
+        "session.rs",
         "DEADLINE",
         Time,
         "the mode change is answered and names the calls that may still run",
@@ -69,7 +69,7 @@ const TURNS: [Row; 10] = [
         "the turn ends with `max_turn_requests`",
     ),
     ("reading calls that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
-    ("same call denied or rejected in a row", "session/authorize.rs", "MAX_DENIALS", Of(""), "the turn ends"),
+    ("same call denied or rejected in a row", "session/approval.rs", "MAX_DENIALS", Of(""), "the turn ends"),
     ("plans rejected", "session/switch.rs", "MAX_REJECTIONS", Of(""), "the turn ends"),
     ("tool call, where the tool has no timeout of its own", "tool.rs", "TIMEOUT", Time, "the call fails"),
     ("answer to `ask_user`", "tool/ask_user.rs", "TIMEOUT", Time, "the call fails"),
@@ -420,7 +420,7 @@ const SERVERS: [Row; 17] = [
     ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the message is dropped"),
     (
         "questions of all servers in a turn",
-        "session/question.rs",
+        "session/servers.rs",
         "MAX_QUESTIONS",
         Of(""),
         "the question is refused",

@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::actor::Change;
-use super::turn::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
-use super::turn_message::{Authorization, Proposed, TurnMessage};
+use super::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
+use crate::session::ancestry::Change;
+use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::tool::{
     Action, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
 };
@@ -22,7 +22,7 @@ use crate::workspace::{Changes, Journal};
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
-    pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
+    pub(in crate::session) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => call.facts(spec),
@@ -40,6 +40,7 @@ impl Turn {
             (Err(_), Authorization::Denied { .. } | Authorization::Cancelled) => {
                 return self.refused(id, answer).await;
             }
+            (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
         if matches!(answer, Authorization::Ask) {
@@ -135,7 +136,11 @@ impl Turn {
         Ok(())
     }
 
-    pub(super) async fn finish(&self, id: ToolCallId, output: ToolOutput) -> Result<(), TurnError> {
+    pub(in crate::session) async fn finish(
+        &self,
+        id: ToolCallId,
+        output: ToolOutput,
+    ) -> Result<(), TurnError> {
         let ToolOutput { text, content, seen, plan, job, questions } = output;
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
@@ -152,7 +157,7 @@ impl Turn {
         self.post(TurnMessage::Finished { update, seen, job, questions, send_permit }).await
     }
 
-    pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+    pub(in crate::session) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         Ok(After::Continue)
@@ -173,9 +178,10 @@ impl Turn {
                 Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::Continue })
             }
             // The actor closes the calls that a cancelled turn leaves open.
-            Authorization::Cancelled | Authorization::Granted { .. } | Authorization::Ask => {
-                Ok(After::Continue)
-            }
+            Authorization::Cancelled
+            | Authorization::Granted { .. }
+            | Authorization::Ask
+            | Authorization::Invalid => Ok(After::Continue),
         }
     }
 }

@@ -1,0 +1,235 @@
+//! Mode changes, and the switches that the model requests.
+//!
+//! Order of a change: commit it; close permission requests that the new mode denies; end running calls that no
+//! longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
+//! becomes a ceiling until a change is recorded.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::Actor;
+use crate::acp::{SessionModeId, ToolCallId};
+use crate::conversation::mode_switch::Found;
+use crate::conversation::reminder::Transition;
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::gate::Ended;
+use crate::ids;
+use crate::permission::CallFacts;
+use crate::session::permission_options::Answer;
+use crate::session::switch::{self, Answered, Chosen, Requested, SwitchRequest};
+use crate::session::tightened::Tightened;
+use crate::session::turn_message::Proposed;
+use crate::session::{DEADLINE, ModeEffect, exit};
+use crate::store::{ChangeReason, ModeSource};
+use crate::tool::Proposal;
+
+impl Actor {
+    /// Returns `None` if the mode is active already.
+    ///
+    /// # Errors
+    /// Returns an error if the mode is unknown or the change cannot be recorded. The mode then stays.
+    pub(in crate::session) async fn change_mode(
+        &mut self,
+        mode: &SessionModeId,
+        why: impl Into<ChangeReason>,
+    ) -> Result<Option<ModeEffect>, AgentError> {
+        let why = why.into();
+        let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
+        let modes = Arc::clone(&self.context.modes);
+        let new = modes.resolve(&mode.0).map_err(|unknown| {
+            tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
+            self.policy.no_mode(&mode.0, &unknown)
+        })?;
+        let (from, to) = (self.policy.mode.clone(), new.mode_id());
+        if from == to {
+            return Ok(None);
+        }
+        let before = self.policy.ceilings();
+        self.log.post_unsaved();
+        let text = self.policy.text_of(&to);
+        let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
+        let link = change.link.clone();
+        let tightened = self.policy.is_tighter(&from.0, &to.0);
+        // Nothing is decided during this wait: only this loop decides.
+        if let Err(error) = self.log.store.record_mode_change(change).await {
+            tracing::error!(%error, "a mode change was not made");
+            if !tightened {
+                return Err(AgentError::Unrecorded);
+            }
+            // The recorded mode stays, but a full disk must not give more access than requested.
+            if !self.policy.unrecorded_modes.contains(&to) {
+                self.policy.unrecorded_modes.push(to.clone());
+            }
+            self.end_denied_calls().await;
+            return Err(AgentError::ModeUnrecorded {
+                mode: from.0.to_string(),
+                unrecorded: to.0.to_string(),
+            });
+        }
+        tracing::debug!(session = %self.log.id, %from, %to, source, "the mode changed");
+        self.log.head.follow(&link);
+        self.policy.mode = to.clone();
+        self.policy.previous = Some(from.clone());
+        let void = self.switches.close(&self.policy, &self.log);
+        self.external_agent.on_mode_changed();
+        if !keeps_unrecorded {
+            self.policy.unrecorded_modes.clear();
+        }
+        let selection = self.models.of_mode(&self.policy);
+        self.models.active = selection;
+        let (mut closed, ended) = self.end_denied_calls().await;
+        closed.extend(void);
+        let during = self.turns.running.is_some().then_some(self.log.turns);
+        let unconfirmed = ended.unconfirmed.clone();
+        self.requests.note_transition(
+            Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
+            during,
+        );
+        // If the process ends before this event is stored, the next load adds it.
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options).await;
+        Ok(Some(ModeEffect { tightened, ended, closed }))
+    }
+
+    /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents,
+    /// which decide under the new ceilings from the first line on (D40-D44).
+    pub(in crate::session) async fn end_denied_calls(&mut self) -> (Vec<ToolCallId>, Ended) {
+        self.policy.publish_ceilings();
+        let tightened = Tightened::new(&self.policy);
+        let is_denied = |facts: &CallFacts| tightened.is_denied(facts);
+        let mut closed = self.approvals.close(is_denied, &self.policy, &mut self.log);
+        closed.extend(self.external_agent.close_denied_requests(&self.policy.limits()));
+        let below = self.tighten_subagents();
+        let mut gate = std::mem::take(&mut self.gate);
+        let ending = async { tokio::join!(gate.end(|facts| tightened.has_to_end(facts), DEADLINE), below) };
+        let (mut ended, (closed_below, below)) = self.handle_reports_during(ending).await;
+        self.restore_gate(gate);
+        closed.extend(closed_below);
+        ended.confirmed.extend(below.confirmed);
+        ended.unconfirmed.extend(below.unconfirmed);
+        (closed, ended)
+    }
+
+    /// Handles a `mode_switch` block in the model's text. Replies once it is settled.
+    pub(in crate::session) async fn in_band(
+        &mut self,
+        found: Found,
+        reply: oneshot::Sender<Option<&'static str>>,
+    ) {
+        let is_cancelled = self.turns.is_cancelled();
+        let requested = self.switches.read(found, &self.policy, &mut self.log).await;
+        match requested {
+            Some(Requested { target, switch, widens: false }) => {
+                let analysis = switch.analysis;
+                let from = self.policy.mode.clone();
+                let why = ChangeReason {
+                    analysis: Some(analysis.clone()),
+                    keeps_unrecorded: true,
+                    ..ModeSource::InBand.into()
+                };
+                match self.change_mode(&target, why).await {
+                    Ok(_) => self.record_applied_switch(&from, &target, &analysis).await,
+                    Err(error) => self.switches.not_applied(error),
+                }
+            }
+            // Nothing would close a request of a cancelled turn.
+            Some(Requested { target, switch, .. }) if is_cancelled => {
+                let from = &self.policy.mode;
+                switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.log).await;
+            }
+            Some(Requested { target, switch, .. }) => {
+                return self.switches.ask_in_band(target, switch, reply, &self.policy, &self.log);
+            }
+            None => {}
+        }
+        // The turn may be cancelled by now.
+        let _ = reply.send(None);
+    }
+
+    async fn record_applied_switch(&mut self, from: &SessionModeId, to: &SessionModeId, analysis: &str) {
+        switch::record_applied(from, to, analysis, self.requests.count, &mut self.log).await;
+    }
+
+    pub(in crate::session) async fn switch_answered(&mut self, number: u64, answer: &Answer) {
+        let Some(answered) = self.switches.answered(number, answer, &self.policy) else { return };
+        let Answered { from, targets, request, chosen, speed } = answered;
+        match request {
+            SwitchRequest::Exit { call, proposal, reply } => {
+                let outcome = self.apply_exit_answer(call, proposal, chosen).await;
+                switch::report_fast(speed, &from, &self.policy, &mut self.log).await;
+                let _ = reply.send(outcome);
+            }
+            SwitchRequest::InBand { switch, reply } => {
+                self.apply_in_band_answer(&from, &targets, switch.analysis, chosen).await;
+                switch::report_fast(speed, &from, &self.policy, &mut self.log).await;
+                let _ = reply.send(self.switches.rejected_again());
+            }
+        }
+    }
+
+    async fn apply_in_band_answer(
+        &mut self,
+        from: &SessionModeId,
+        targets: &[SessionModeId],
+        analysis: String,
+        chosen: Chosen,
+    ) {
+        let requested = targets.first().map(ToString::to_string).unwrap_or_default();
+        if let Chosen::Mode(mode, _) = chosen {
+            let why = ChangeReason { analysis: Some(analysis.clone()), ..ModeSource::InBand.into() };
+            match self.change_mode(&mode, why).await {
+                Ok(_) => return self.record_applied_switch(from, &mode, &analysis).await,
+                Err(error) => self.switches.not_applied(error),
+            }
+        } else {
+            self.switches.reject_in_band(&requested);
+        }
+        switch::record(from, &requested, &analysis, "rejected", &mut self.log).await;
+    }
+
+    async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
+        let first = proposal.plan.lines().next().unwrap_or_default().to_owned();
+        let stayed = |message: String, ends_turn| Proposed::NotSwitched { message, ends_turn };
+        match chosen {
+            Chosen::Mode(mode, added) => {
+                let plan = Some(ids::hash(&proposal.plan));
+                let why = ChangeReason {
+                    analysis: Some(first),
+                    call: Some(call),
+                    plan,
+                    ..ModeSource::SwitchTool.into()
+                };
+                if let Err(error) = self.change_mode(&mode, why).await {
+                    return stayed(format!("The mode could not be changed: {error}."), None);
+                }
+                if !proposal.steps.is_empty() {
+                    let entries = proposal.steps.into_iter().map(exit::step).collect();
+                    self.log.record(SessionEvent::Plan { entries }, None).await;
+                }
+                let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
+                Proposed::Switched(exit::accepted(&self.policy, &mode) + &added)
+            }
+            Chosen::Feedback(text) => {
+                self.switches.reject();
+                let message = "The user did not accept the plan and wants something changed. The mode stays."
+                    .to_owned();
+                match text {
+                    Some(text) => stayed(
+                        format!("{message} In the user's words: {text}"),
+                        self.switches.rejected_again(),
+                    ),
+                    None => stayed(
+                        format!("{message} Wait for the user's next message."),
+                        Some(exit::ASKS_FEEDBACK),
+                    ),
+                }
+            }
+            Chosen::No(why) => {
+                self.switches.reject();
+                stayed(format!("{why} The mode stays."), self.switches.rejected_again())
+            }
+        }
+    }
+}

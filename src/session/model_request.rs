@@ -1,0 +1,282 @@
+//! Builds the next model request: history, tools and reminder under the current ceilings.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::event_log::EventLog;
+use super::model_selection::Models;
+use super::policy::Policy;
+use super::servers;
+use super::switch::Switches;
+use super::turn_message::{Next, Summarised, Summary};
+use crate::conversation::compaction::{self, Fill};
+use crate::conversation::neutralise::neutralise;
+use crate::conversation::reminder::{self, Reader, Transition};
+use crate::conversation::system_prompt::{self, Role};
+use crate::event::{Compaction, SessionEvent};
+use crate::mode::{InBand, Mode, ToolList};
+use crate::model::{Message, ModelRequest, ToolOffer};
+use crate::permission::{self, CallFacts};
+use crate::store::Row;
+use crate::tool::{Tool, ToolSpec};
+
+/// Inputs of the next model request, apart from the policy and the conversation.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Number of requests so far.
+    pub(super) count: u64,
+    /// System prompt, frozen at the first request.
+    pub(super) system: Option<Arc<str>>,
+    offers: Offers,
+    is_reminded: bool,
+    transition: Option<PendingTransition>,
+    /// Turn of the last summary.
+    summarised_in: Option<u64>,
+}
+
+struct PendingTransition {
+    transition: Transition,
+    during: Option<u64>,
+    acked: bool,
+}
+
+#[derive(Default)]
+struct Offers {
+    shown: Arc<[ToolOffer]>,
+    of: Vec<Arc<dyn Tool>>,
+    available: Arc<[String]>,
+}
+
+impl Requests {
+    /// Merges the change with one that no request has contained yet. A change back cancels both.
+    pub(super) fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
+        if let Some(pending) = self.transition.take().filter(|pending| !pending.acked) {
+            transition.from = pending.transition.from;
+            transition.before = pending.transition.before;
+            transition.unconfirmed += pending.transition.unconfirmed;
+        }
+        if transition.from != transition.to {
+            self.transition = Some(PendingTransition { transition, during, acked: false });
+        }
+    }
+
+    /// Drops a reported mode change at the end of the first turn that began after it.
+    pub(super) fn forget_transition_after(&mut self, turn: u64) {
+        if self.transition.as_ref().is_some_and(|pending| pending.acked && pending.during != Some(turn)) {
+            self.transition = None;
+        }
+    }
+}
+
+impl Requests {
+    /// Builds the next request of a turn, under the current ceilings. `summary_due` precedes it.
+    pub(super) fn next(
+        &mut self,
+        policy: &mut Policy,
+        models: &Models,
+        switches: &mut Switches,
+        log: &mut EventLog,
+    ) -> Next {
+        policy.begin_reply();
+        let context = Arc::clone(&policy.context);
+        let mode = context.modes.resolve(&policy.mode.0).ok();
+        let all = context.tools.all();
+        self.offers.update(policy, mode, &all);
+        let starting = servers::starting(&context.tools);
+        let ceilings = policy.ceilings();
+        let tools: Vec<CallFacts> = all.iter().map(|tool| tool.spec().facts()).collect();
+        let transition = self.transition.as_mut().map(|pending| {
+            pending.acked = true;
+            &pending.transition
+        });
+        let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
+        let mode_ids: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
+        let is_subagent = policy.ancestry.parent.is_some();
+        // An ancestor's mode may be tighter than the session's own.
+        let above = mode.and_then(|own| policy.ancestry.tighter_than(own));
+        let reminder = above.as_deref().or(mode).and_then(|mode| {
+            reminder::compose(&reminder::Inputs {
+                mode,
+                reader: if is_subagent { Reader::Subagent } else { Reader::Agent },
+                transition,
+                notes: &notes,
+                ceilings: &ceilings,
+                grants: &policy.grants,
+                tools: &tools,
+                modes: &mode_ids,
+            })
+        });
+        self.log_reminder(reminder.is_some(), policy, log);
+        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
+        let is_masked = self.offers.shown.len() != self.offers.available.len();
+        let messages = reminder::splice(log.conversation.history.messages(), reminder, position);
+        let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
+        Next::Ask { request: self.request(models, log, allowed, messages), reads_switches }
+    }
+
+    /// Counts and builds a request. `allowed` restricts the tools of the list.
+    fn request(
+        &mut self,
+        models: &Models,
+        log: &EventLog,
+        allowed: Option<Arc<[String]>>,
+        messages: Vec<Arc<Message>>,
+    ) -> ModelRequest {
+        let ordinal = self.count;
+        self.count += 1;
+        ModelRequest {
+            session: log.id.clone(),
+            ordinal,
+            model: models.active.model.clone(),
+            effort: models.active.effort,
+            system: self.system.clone().unwrap_or_default(),
+            tools: Arc::clone(&self.offers.shown),
+            allowed,
+            messages,
+        }
+    }
+
+    /// Logs the insertion and removal of reminders (G20, G48).
+    fn log_reminder(&mut self, is_inserted: bool, policy: &Policy, log: &EventLog) {
+        let (session, mode) = (&log.id, &policy.mode);
+        if is_inserted {
+            tracing::debug!(%session, %mode, "the reminder was inserted into the request");
+        } else if self.is_reminded {
+            tracing::debug!(%session, %mode, "the reminder was removed: the request has none");
+        }
+        self.is_reminded = is_inserted;
+    }
+
+    pub(super) async fn freeze_system_prompt(&mut self, policy: &Policy, log: &EventLog, cwd: &Path) {
+        if self.system.is_some() {
+            return;
+        }
+        let now = log.now_ms();
+        let role = Role { agent: &policy.agent, is_subagent: policy.ancestry.parent.is_some() };
+        let (sources, skills) = (&policy.context.sources, &policy.context.skills);
+        let text = system_prompt::make(sources, skills, cwd, now, &role).await;
+        log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });
+        self.system = Some(text);
+    }
+
+    /// Returns a summary if the next request would nearly fill the context. A turn tries once per count of
+    /// the provider.
+    pub(super) fn summary_if_due(
+        &mut self,
+        models: &Models,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> Option<Summary> {
+        let context = policy.context.models.facts(&models.active.model).context;
+        let conversation = &log.conversation;
+        let tokens = conversation.fill.estimate(conversation.history.bytes());
+        let is_futile = self.summarised_in == Some(log.turns) && conversation.fill.is_unknown();
+        if is_futile || !compaction::is_due(tokens, context) {
+            return None;
+        }
+        self.summary(context, models, log)
+    }
+
+    /// Ignores the estimate: for a request that was too long, and for `/compact`.
+    pub(super) fn summary_on_overflow(
+        &mut self,
+        models: &Models,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> Option<Summary> {
+        let context = policy.context.models.facts(&models.active.model).context;
+        let context = context.min(compaction::tokens(log.conversation.history.bytes()));
+        self.summary(context, models, log)
+    }
+
+    fn summary(&mut self, context: u64, models: &Models, log: &mut EventLog) -> Option<Summary> {
+        let messages = log.conversation.history.messages();
+        let retained = compaction::retained(&messages, context)?;
+        let question = compaction::question(&messages, retained);
+        // The same tools keep the provider's cache valid; none of them is allowed.
+        let request = self.request(models, log, Some(Arc::default()), question);
+        Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
+    }
+
+    /// Applies the outcome of a summary.
+    pub(super) async fn summarised(
+        &mut self,
+        summarised: Summarised,
+        send_permit: Option<OwnedSemaphorePermit>,
+        log: &mut EventLog,
+    ) {
+        let Summarised { id, retained, outcome } = summarised;
+        let stage = match outcome {
+            Ok(summary) => {
+                let conversation = &mut log.conversation;
+                let messages = conversation.history.messages();
+                let request = conversation.last_prompt.as_deref();
+                let request = request.filter(|words| !compaction::is_retained(&messages, retained, words));
+                let preamble = compaction::preamble(&summary, request, &conversation.plan);
+                Compaction::Done { summary, preamble, retained }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the conversation could not be summarised");
+                log.conversation.fill = Fill::unknown();
+                Compaction::Failed { reason: error.text }
+            }
+        };
+        self.summarised_in = Some(log.turns);
+        log.record(SessionEvent::Compaction { id, stage }, send_permit).await;
+        log.save().await;
+    }
+}
+
+impl Offers {
+    /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
+    fn update(&mut self, policy: &Policy, mode: Option<&Mode>, all: &[Arc<dyn Tool>]) {
+        let ceilings = policy.ceilings();
+        let is_available =
+            |tool: &Arc<dyn Tool>| permission::is_available(&ceilings, &policy.grants, &tool.spec().facts());
+        let available: Vec<Arc<dyn Tool>> = all.iter().filter(|tool| is_available(tool)).cloned().collect();
+        let names = || available.iter().map(|tool| &*tool.spec().name);
+        if !self.available.iter().map(String::as_str).eq(names()) {
+            self.available = names().map(str::to_owned).collect();
+        }
+        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+            ToolList::Hide => available,
+            ToolList::Mask => all.to_vec(),
+        };
+        let is_same =
+            self.of.len() == shown.len() && self.of.iter().zip(&shown).all(|(was, is)| Arc::ptr_eq(was, is));
+        if !is_same {
+            self.shown = shown.iter().map(|tool| offer(tool.spec())).collect();
+            self.of = shown;
+        }
+    }
+}
+
+/// Neutralises the untrusted texts of MCP servers and project agents.
+fn offer(spec: &ToolSpec) -> ToolOffer {
+    let mut offer = spec.to_offer();
+    if let Cow::Owned(safe) = neutralise(&offer.description) {
+        offer.description = safe;
+    }
+    if let Cow::Owned(_) = spec.name {
+        offer.schema = (&neutralise_strings(offer.schema.to_value())).into();
+    }
+    offer
+}
+
+fn neutralise_strings(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(neutralise(&text).into_owned()),
+        Value::Array(values) => values.into_iter().map(neutralise_strings).collect(),
+        Value::Object(members) => {
+            let member =
+                |(name, value): (String, Value)| (neutralise(&name).into_owned(), neutralise_strings(value));
+            Value::Object(members.into_iter().map(member).collect())
+        }
+        value => value,
+    }
+}

@@ -1,0 +1,74 @@
+//! Notes to the model and notices to the user that wait for their moment.
+//!
+//! A fact becomes an event only between turns or right before a request, so that later loads reproduce its
+//! position. Reminders, which are never stored, describe the mode.
+
+use super::event_log::EventLog;
+use super::policy::Policy;
+use crate::acp::MessageId;
+use crate::event::SessionEvent;
+
+/// Limits facts that recur without end.
+const MAX_PENDING: usize = 20;
+
+#[derive(Default)]
+pub(super) struct Notes {
+    for_model: Vec<String>,
+    /// Notices for the start of the next turn.
+    pub(super) for_user: Vec<String>,
+    /// Notices about interrupted operations, unless a replay shows them anyway.
+    pub(super) interruptions: Vec<SessionEvent>,
+    /// Number of recorded notices, for their ids.
+    pub(super) recorded: u64,
+}
+
+impl Notes {
+    pub(super) fn new(for_user: Vec<String>) -> Self {
+        Self { for_user, ..Self::default() }
+    }
+
+    /// Adds a fact for the model, immediately if no turn is running.
+    pub(super) fn add(&mut self, text: String, is_turn_running: bool, policy: &Policy, log: &mut EventLog) {
+        if !is_turn_running && log.conversation.open_calls.is_empty() && has_model(policy) {
+            log.apply_new(SessionEvent::SystemNote { text });
+            log.post_unsaved();
+        } else {
+            self.add_later(text);
+        }
+    }
+
+    pub(super) fn add_later(&mut self, text: String) {
+        if self.for_model.len() < MAX_PENDING && !self.for_model.contains(&text) {
+            self.for_model.push(text);
+        }
+    }
+
+    /// Delivers the facts for the model. All earlier calls must have ended.
+    pub(super) fn deliver(&mut self, policy: &Policy, log: &mut EventLog) {
+        let pending = std::mem::take(&mut self.for_model);
+        if has_model(policy) {
+            for text in pending {
+                log.apply_new(SessionEvent::SystemNote { text });
+            }
+        }
+    }
+
+    /// Records a notice for the user during a turn.
+    pub(super) async fn record_notice(&mut self, text: String, log: &mut EventLog) {
+        self.recorded += 1;
+        let message_id = MessageId::new(format!("msg_{}_s{}", log.turns, self.recorded));
+        log.record_notice(message_id, text).await;
+    }
+
+    /// Shows notices that the client has not seen, because it did not load the session.
+    pub(super) fn show_interruptions(&mut self, log: &EventLog) {
+        for notice in std::mem::take(&mut self.interruptions) {
+            log.show(&notice);
+        }
+    }
+}
+
+/// An external agent has its own conversation.
+fn has_model(policy: &Policy) -> bool {
+    policy.agent.external_agent.is_none()
+}

@@ -1,0 +1,171 @@
+//! The running turn of a session, and the prompts that wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::event_log::EventLog;
+use super::handle::{CommandEnd, Prompt, PromptEnd};
+use super::turn::TurnError;
+use super::turn_message::TurnMessage;
+use crate::acp::{ContentBlock, StopReason};
+use crate::error::AgentError;
+use crate::model::{Failure, ModelError};
+use crate::tool::chat_question::{self, ChatQuestion};
+use crate::workspace::ContentHash;
+
+const MAX_WAITING: usize = 8;
+
+/// Capacity of a turn's channel to the actor. Small, so that a slow client slows the turn down.
+pub(super) const FROM_TURN: usize = 64;
+
+pub(super) type PromptReply = oneshot::Sender<Result<PromptEnd, AgentError>>;
+
+#[derive(Default)]
+pub(super) struct Turns {
+    pub(super) running: Option<RunningTurn>,
+    waiting: VecDeque<Prompt>,
+    /// Completes once the last answer is on its way; the next prompt waits for it.
+    awaiting_ack: Option<oneshot::Receiver<()>>,
+    /// Content of files that the model last saw.
+    pub(super) seen: HashMap<PathBuf, ContentHash>,
+    /// Questions that the user may answer by number.
+    pub(super) chat_questions: Vec<ChatQuestion>,
+}
+
+pub(super) struct RunningTurn {
+    pub(super) messages: mpsc::Receiver<TurnMessage>,
+    pub(super) cancel: CancellationToken,
+    pub(super) task: JoinHandle<Result<StopReason, TurnError>>,
+    pub(super) reply: PromptReply,
+    /// End of the command whose only work is this turn.
+    pub(super) command: Option<CommandEnd>,
+}
+
+pub(super) enum TurnEvent {
+    Message(TurnMessage),
+    /// All messages of the running turn have been received.
+    Over,
+    /// The last answer is on its way.
+    Acked,
+}
+
+impl RunningTurn {
+    /// Waits for the task of a turn whose messages have ended.
+    pub(super) async fn outcome(self) -> (Result<StopReason, AgentError>, PromptReply, Option<CommandEnd>) {
+        let outcome = self.task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a turn panicked");
+            Err(TurnError::Died)
+        });
+        let outcome = match outcome {
+            _ if self.cancel.is_cancelled() => Ok(StopReason::Cancelled),
+            Ok(reason) => Ok(reason),
+            Err(TurnError::Model(ModelError { failure: Failure::Key, text })) => {
+                Err(AgentError::AuthRequired(text))
+            }
+            Err(TurnError::Model(error)) => Err(AgentError::Model(error.text)),
+            Err(TurnError::Died) => Err(AgentError::Internal),
+        };
+        (outcome, self.reply, self.command)
+    }
+}
+
+impl Turns {
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// True if no turn is running that may still start something.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.running.as_ref().is_none_or(|turn| turn.cancel.is_cancelled())
+    }
+
+    pub(super) fn cancel_token(&self) -> Option<CancellationToken> {
+        self.running.as_ref().map(|turn| turn.cancel.clone())
+    }
+
+    /// True if the next prompt can start.
+    pub(super) fn is_ready(&self) -> bool {
+        self.running.is_none() && self.awaiting_ack.is_none()
+    }
+
+    /// Cancel-safe: a dropped call loses no event.
+    pub(super) async fn next(&mut self) -> TurnEvent {
+        tokio::select! {
+            biased;
+            message = next_message(&mut self.running) => {
+                message.map_or(TurnEvent::Over, |message| TurnEvent::Message(message))
+            }
+            () = acked(&mut self.awaiting_ack) => {
+                self.awaiting_ack = None;
+                TurnEvent::Acked
+            }
+        }
+    }
+
+    pub(super) fn wait(&mut self, prompt: Prompt) {
+        if self.waiting.len() < MAX_WAITING {
+            return self.waiting.push_back(prompt);
+        }
+        let text =
+            format!("{MAX_WAITING} prompts are already waiting in this session: wait for an answer first");
+        let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
+    }
+
+    /// Returns the next prompt if it can start.
+    pub(super) fn next_prompt(&mut self) -> Option<Prompt> {
+        if self.is_ready() { self.waiting.pop_front() } else { None }
+    }
+
+    /// Answers waiting prompts that are cancelled.
+    pub(super) fn answer_cancelled(&mut self, is_cancelled: impl Fn(&Prompt) -> bool, log: &mut EventLog) {
+        let (cancelled, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(is_cancelled);
+        self.waiting = waiting;
+        for prompt in cancelled {
+            self.reply(prompt.reply, Ok(StopReason::Cancelled), None, log);
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        reply: PromptReply,
+        outcome: Result<StopReason, AgentError>,
+        command: Option<CommandEnd>,
+        log: &mut EventLog,
+    ) {
+        let (ack, awaiting_ack) = oneshot::channel();
+        let head = outcome.is_ok().then(|| log.unacked_head()).flatten();
+        if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
+            self.awaiting_ack = Some(awaiting_ack);
+        }
+    }
+
+    /// Replaces numbers that answer questions in the chat by the answers' text.
+    pub(super) fn resolve_chat_answer(&mut self, mut prompt: Prompt) -> Prompt {
+        let questions = std::mem::take(&mut self.chat_questions);
+        let [ContentBlock::Text(text)] = prompt.content.as_slice() else { return prompt };
+        if let Some(answer) = chat_question::answer(&questions, &text.text) {
+            let typed = std::mem::replace(&mut prompt.content, vec![answer.into()]);
+            prompt.typed.get_or_insert(typed);
+        }
+        prompt
+    }
+}
+
+async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
+    match turn {
+        Some(turn) => turn.messages.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn acked(awaiting_ack: &mut Option<oneshot::Receiver<()>>) {
+    match awaiting_ack {
+        // The sender is only ever dropped.
+        Some(awaiting_ack) => drop(awaiting_ack.await),
+        None => std::future::pending().await,
+    }
+}
