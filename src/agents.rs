@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::mode::definition::Fault;
+use crate::mode::definition::{self, Fault};
 use crate::mode::{
     Access, CeilingKind, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs,
 };
@@ -233,7 +233,7 @@ impl AgentDefinition {
     fn complete(&self, origin: Origin) -> Result<AgentSpec, Fault> {
         let id = self.id.value.clone();
         let fault = |text: String| Err(Fault::at(&self.id, text));
-        crate::mode::definition::check_id(&self.id, MAX_ID)?;
+        definition::check_id(&self.id, MAX_ID)?;
         let name = self.name.clone().unwrap_or_else(|| id.clone());
         let description = self.description.clone().unwrap_or_default();
         if [&name, &description].iter().any(|text| text.contains(char::is_control)) {

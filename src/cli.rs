@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
-use crate::config::{Config, Flags, Runtime};
+use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
 use crate::headless::{self, Format, Job, Outcome, StoredTarget};
 use crate::mode::Modes;
 use crate::transcript::{lockstep, recorder};
@@ -422,7 +422,7 @@ async fn run_headless<O: Write, E: Write>(
     let (client, end) = client::channel();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
-    context.server_timeout = context.server_timeout.map(|_| crate::config::HEADLESS_SERVER_TIMEOUT);
+    context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     let stored = match which {
         Which::New => None,
         Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),

@@ -23,7 +23,7 @@ use crate::model::catalog::{ModelCatalog, OFFLINE, SCRIPTED};
 use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
-use crate::model::{Model, ModelId};
+use crate::model::{Effort, Model, ModelId};
 use crate::permission::compare;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
@@ -339,7 +339,7 @@ fn in_process(script: Option<Scripted>, pauses: Option<Pauses>) -> HashMap<Strin
 }
 
 fn embedded(model: ModelId) -> Remote {
-    let models = ModelCatalog::offline().with_default(model, crate::model::Effort::Default, true);
+    let models = ModelCatalog::offline().with_default(model, Effort::Default, true);
     Remote { endpoints: HashMap::new(), catalog: Arc::new(models) }
 }
 

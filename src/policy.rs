@@ -10,7 +10,7 @@ use serde_saphyr::Spanned;
 
 use crate::agents::{AgentDefinition, AgentRegistry, Origin};
 use crate::mode::definition::{Fault, ModeDefinition};
-use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
+use crate::mode::{DEFAULT, InBand, Mode, Modes, UnknownMode, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;
@@ -86,8 +86,7 @@ impl Layers {
         file.permissions.check().map_err(fault)?;
         let default_mode = match &file.default_mode {
             Some(requested) => {
-                let invalid =
-                    |error: crate::mode::UnknownMode| fault(Fault::at(requested, error.to_string()));
+                let invalid = |error: UnknownMode| fault(Fault::at(requested, error.to_string()));
                 let mode = modes.ceilings(&requested.value).map_err(invalid)?;
                 let before =
                     modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();

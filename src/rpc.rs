@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::CancelRequestNotification;
+use crate::acp::RequestId;
 use crate::agent::Agent;
 use crate::client::{Client, ClientEnd, ClientError, Outgoing};
 use crate::error::{AgentError, says_not_found};
@@ -228,7 +229,7 @@ impl Connection {
             return;
         };
         for call in self.in_flight.values() {
-            if serde_json::from_str(call.id.get()).is_ok_and(|id: crate::acp::RequestId| id == request_id) {
+            if serde_json::from_str(call.id.get()).is_ok_and(|id: RequestId| id == request_id) {
                 call.cancel.cancel();
             }
         }
@@ -275,7 +276,7 @@ impl Connection {
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;
-                let params = CancelRequestNotification::new(crate::acp::RequestId::Number(id.cast_signed()));
+                let params = CancelRequestNotification::new(RequestId::Number(id.cast_signed()));
                 Some(notification_line(dispatch::CANCEL_REQUEST, &params))
             }
             // `next_outgoing` handles barriers.

@@ -29,7 +29,8 @@ use crate::session::ancestry::Ancestry;
 
 use crate::session::options::ModelSelection;
 use crate::session::{
-    Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta, options, valid_modes,
+    self, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta, options,
+    valid_modes,
 };
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
@@ -235,7 +236,7 @@ impl Agent {
             servers: client_servers,
             chosen,
         };
-        let handle = crate::session::start(init, servers, context, self.client.clone());
+        let handle = session::start(init, servers, context, self.client.clone());
         self.registry().add(id, handle.clone());
         handle
     }

@@ -16,6 +16,7 @@ use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
 use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts};
 use crate::policy::ModeFile;
+use crate::tool;
 use crate::yaml_error;
 
 /// A rule is `TOOL` or `TOOL(PATTERN)`.
@@ -75,7 +76,7 @@ pub(super) fn run(
         bail!("{rule:?} never matches: {NO_PATTERN_FOR_SERVERS}");
     }
     let tool = rule.split('(').next().unwrap_or(&rule);
-    if let (Some(_), Some(nearest)) = (kind, crate::tool::unknown_tool(tool)) {
+    if let (Some(_), Some(nearest)) = (kind, tool::unknown_tool(tool)) {
         let text = format!(
             "there is no tool {tool:?}; did you mean {nearest}? (A server's tools are called mcp__SERVER__TOOL.)"
         );

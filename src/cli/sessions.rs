@@ -19,6 +19,7 @@ use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
+use crate::store::events::StoredEvent;
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 use crate::store::{Location, Store};
 use crate::text::counted;
@@ -248,7 +249,7 @@ fn read_modes(sessions: &mut [StoredSession], flags: &Flags, environment: &Envir
 async fn each_event(
     store: &Store,
     session: &StoredSession,
-    mut show: impl FnMut(&crate::store::events::StoredEvent) -> std::io::Result<()>,
+    mut show: impl FnMut(&StoredEvent) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
     let mut from = 0;
     loop {

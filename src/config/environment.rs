@@ -12,6 +12,8 @@ use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
 use crate::process::sandbox_paths::{TOOLCHAINS, User};
+use crate::process::supervisor::ARGUMENT;
+use crate::sandbox::kernel;
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
 /// sockets.
@@ -62,7 +64,7 @@ impl Environment {
                 keys.insert(*name, SecretString::from(key.trim()));
             }
             #[cfg(target_os = "linux")]
-            crate::sandbox::kernel::wipe_variable(name);
+            kernel::wipe_variable(name);
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var(name) };
         }
@@ -114,7 +116,7 @@ pub fn variable(name: &str) -> Option<String> {
 /// True if the first argument is the supervisor's, which is no option or command of the command line.
 #[cfg(target_os = "linux")]
 pub fn is_supervisor() -> bool {
-    std::env::args_os().nth(1).is_some_and(|argument| argument == crate::process::supervisor::ARGUMENT)
+    std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 
 fn user() -> User {

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use secrecy::SecretString;
 
+use super::commands;
 use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
 use crate::model::ModelId;
@@ -166,9 +167,7 @@ fn key(
     let from_environment = environment.key(provider.key_variables).cloned().map(Key::given);
     let from_file = settings.and_then(|settings| match (&settings.api_key, &settings.key_command) {
         (Some(key), _) => Some(Key::given(SecretString::clone(key))),
-        (None, Some(command)) => {
-            Some(Key::from_command(command.clone(), super::commands::processes(environment)))
-        }
+        (None, Some(command)) => Some(Key::from_command(command.clone(), commands::processes(environment))),
         (None, None) => None,
     });
     if url_from_environment {

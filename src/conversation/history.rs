@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::neutralise::{NeutralisedText, neutralise};
-use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId};
+use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId, ToolCallStatus};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
@@ -136,7 +136,7 @@ impl History {
     fn update(&mut self, update: &ToolCallUpdateEvent) {
         let Some(result) = &update.result else { return };
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
-        let is_error = update.status == crate::acp::ToolCallStatus::Failed;
+        let is_error = update.status == ToolCallStatus::Failed;
         open.result = Some((neutralise(result).into_owned(), is_error));
         let fits = |image: &&ImageContent| {
             PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE

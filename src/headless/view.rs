@@ -11,6 +11,7 @@ use crate::acp::{
 };
 use crate::conversation::acp_updates::{DENIED_META, NOTICE_META};
 use crate::permission::{Address, AskReason, NO_USER};
+use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -29,9 +30,7 @@ pub fn printable(text: &str) -> String {
 fn first_line(content: Option<&[ToolCallContent]>) -> String {
     let text = content.into_iter().flatten().find_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
-            ContentBlock::Text(text) => {
-                Some(crate::text::first_line(&text.text)).filter(|line| !line.is_empty())
-            }
+            ContentBlock::Text(text) => Some(text::first_line(&text.text)).filter(|line| !line.is_empty()),
             _ => None,
         },
         _ => None,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{self, Pid, WaitOptions};
 
-use super::children::Children;
+use super::children::{self, Children};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 
@@ -66,7 +66,7 @@ pub fn end_all() -> bool {
             return false;
         }
         for orphan in orphans {
-            super::children::kill(orphan);
+            children::kill(orphan);
             let _ = process::waitpid(Some(orphan), WaitOptions::NOHANG);
         }
         std::thread::sleep(Duration::from_millis(1));

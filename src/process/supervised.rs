@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
+use super::supervisor::ARGUMENT;
 use super::{
     ChildStdio, Command, Errors, Event, HANDSHAKE, Processes, REQUEST_EXIT, Report, SpawnRequest, orphans,
     read,
@@ -49,7 +50,7 @@ impl Processes {
             Errors::Apart => io::pipe().map(|(errors, to_errors)| (Some(errors), to_errors))?,
         };
         let mut start = std::process::Command::new(self.binary());
-        start.arg(super::supervisor::ARGUMENT).current_dir(&cwd);
+        start.arg(ARGUMENT).current_dir(&cwd);
         if let Some(environment) = environment {
             start.env_clear().envs(environment);
         }

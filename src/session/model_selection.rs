@@ -12,6 +12,7 @@ use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId}
 use crate::conversation::history::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
 use crate::model::Effort;
+use crate::model::catalog::ModelCatalog;
 use crate::model::catalog::NoModel;
 use crate::store::Row;
 
@@ -142,11 +143,7 @@ fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn no_model(
-    error: &NoModel,
-    models: &crate::model::catalog::ModelCatalog,
-    selection: &ModelSelection,
-) -> AgentError {
+fn no_model(error: &NoModel, models: &ModelCatalog, selection: &ModelSelection) -> AgentError {
     let valid: Vec<_> =
         models.models(&selection.model).into_iter().map(|selection| selection.id.to_string()).collect();
     match error {

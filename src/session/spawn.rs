@@ -11,7 +11,7 @@ use super::ancestry::{MAX_RUNNING, Parent};
 use super::intents;
 use super::subagent::Subagent;
 use super::subagent_relay::{Heartbeat, SubagentRelay};
-use super::{Origin, SessionContext, SessionInit};
+use super::{Origin, SessionContext, SessionInit, start};
 use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::client::{self, ClientCapabilities};
@@ -136,7 +136,7 @@ impl Actor {
         // A sub-agent shares this session's servers, which report here.
         let (_, servers) = mpsc::unbounded_channel();
         let idle_timeout = self.context.idle_timeout;
-        let handle = super::start(init, servers, context, client);
+        let handle = start(init, servers, context, client);
         self.subagents.add(call.clone(), handle.clone());
         let (heartbeat, heartbeats) = watch::channel(Heartbeat { at: Instant::now(), waits: false });
         let relay_cancel = CancellationToken::new();

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::output_terminal;
 use super::saved::Saved;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
@@ -109,7 +110,7 @@ impl ClientIo {
     }
 
     pub(super) fn terminal_id(&self) -> String {
-        super::output_terminal::id(&self.session, &self.call)
+        output_terminal::id(&self.session, &self.call)
     }
 
     /// Adds the display-only terminal to the call, or sends an event of it: a metadata key and its members.

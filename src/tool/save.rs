@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
+use super::text_file::TextFile;
 use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect, outcome};
 use crate::client::ClientError;
 use crate::gate::Permit;
@@ -322,7 +323,7 @@ fn has_content(target: &Target, content: &[u8]) -> bool {
 }
 
 fn on_disk(target: &Target) -> Option<ContentHash> {
-    super::text_file::TextFile::read(target).ok().map(|file| file.content_hash)
+    TextFile::read(target).ok().map(|file| file.content_hash)
 }
 
 fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {

@@ -19,6 +19,7 @@ use super::{
     BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
 };
 use crate::acp::ToolKind;
+use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect};
 use crate::process::shell::{CommandSandbox, Shell};
@@ -158,7 +159,7 @@ impl Start {
         notes: Notes,
         shell: &Shell,
         sandbox: &CommandSandbox,
-        permit: crate::gate::Permit,
+        permit: Permit,
         limit: Option<Duration>,
     ) -> Result<Job, ToolError> {
         match shell.start(&self.line, &self.cwd, sandbox).await {

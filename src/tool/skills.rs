@@ -26,7 +26,9 @@ pub(super) fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
 
 #[cfg(test)]
 pub(super) fn one() -> Arc<Skills> {
+    use crate::skill::{Origin, Skill};
+
     let text = "---\nname: one\ndescription: One.\n---\nDo it.";
-    let skill = crate::skill::Skill::parse("one", "/one".into(), crate::skill::Origin::User, text);
+    let skill = Skill::parse("one", "/one".into(), Origin::User, text);
     Arc::new(Skills::new(skill))
 }

@@ -17,6 +17,7 @@ use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
+use crate::mode::definition;
 use crate::permission::Effect;
 use crate::process::shell::Shell;
 use crate::server::Entry;
@@ -76,7 +77,7 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
         return None;
     }
     let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();
-    (!names.contains(&pattern)).then(|| crate::mode::definition::nearest(pattern, &names).to_owned())
+    (!names.contains(&pattern)).then(|| definition::nearest(pattern, &names).to_owned())
 }
 
 impl Toolset {

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use super::file_state::gaps;
 use super::inspect::{Found, blocks, inspect};
 use super::journal::Temporaries;
-use super::{Changed, FileState, Gap, Workspace, compose, is_version_control, open_dir};
+use super::{Changed, FileError, FileState, Gap, Workspace, compose, is_version_control, open_dir};
 use crate::ids::hash_bytes;
 use step::{Step, is_content_there};
 
@@ -174,7 +174,7 @@ impl Workspace {
     /// Collects entries of a replaced folder that no change removes.
     fn unrelated_entries(&self, folder: &Path, list: &BTreeMap<&Path, &Changed>, found: &mut Vec<PathBuf>) {
         let Ok(entries) = open_dir(&self.place(folder.to_owned()))
-            .and_then(|dir| dir.entries().map_err(|error| super::FileError::io(folder, &error)))
+            .and_then(|dir| dir.entries().map_err(|error| FileError::io(folder, &error)))
         else {
             return found.push(folder.to_owned());
         };

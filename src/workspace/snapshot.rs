@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inspect::{entry_exists, open_existing_parent, open_file};
 use super::{Changed, Changes, FileState, Workspace};
+use crate::ids;
 use copies::{Copies, Number};
 use ignore_rules::Loosened;
 use scan::{Fingerprint, MAX_BYTES, MAX_ENTRIES, MAX_FILE, Seen, Stop, TOO_LARGE, What};
@@ -239,7 +240,7 @@ impl WorkspaceSnapshot {
                 let copy = copy.ok_or("cannot be read")?;
                 let content =
                     self.copies.read(copy).map_err(|error| format!("has an unreadable copy ({error})"))?;
-                Ok((FileState::File { hash: crate::ids::hash_bytes(&content), mode }, Some(content)))
+                Ok((FileState::File { hash: ids::hash_bytes(&content), mode }, Some(content)))
             }
         }
     }

@@ -15,7 +15,7 @@ use ignore::overrides::Override;
 
 use super::file_state::is_version_control;
 use super::inspect::open_file;
-use super::{FileError, open_dir};
+use super::{FileError, open_dir, open_parent};
 use crate::bounded_file::{self, ReadError};
 use crate::git_folder;
 use crate::permission::Target;
@@ -131,7 +131,7 @@ impl Walk {
         };
         let metadata = target.path.symlink_metadata().map_err(|error| failed(&error))?;
         if !metadata.is_dir() {
-            let (dir, name) = super::open_parent(target, false).map_err(|error| failed(&error))?;
+            let (dir, name) = open_parent(target, false).map_err(|error| failed(&error))?;
             let metadata = dir.symlink_metadata(&name).map_err(|error| failed(&error))?;
             let kind = kind_of(metadata.file_type());
             walk.single = Some(Entry { dir: Arc::new(dir), name, path: target.path.clone(), kind, depth: 0 });

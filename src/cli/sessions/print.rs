@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::acp::{ContentBlock, SessionUpdate, ToolCallStatus};
+use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::ids::time_text;
 use crate::session::Undone;
-use crate::store::events::StoredEvent;
+use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::StoredSession;
 use crate::text::{counted, start};
 use crate::tool::ToolContent;
@@ -166,7 +166,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         }
         SessionEvent::Plan { entries } => {
             for entry in entries {
-                let mark = if entry.status == crate::acp::PlanEntryStatus::Completed { "x" } else { " " };
+                let mark = if entry.status == PlanEntryStatus::Completed { "x" } else { " " };
                 writeln!(output, "- [{mark}] {}", entry.content)?;
             }
             writeln!(output)
@@ -205,7 +205,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
 }
 
 pub(super) fn json_line(stored: &StoredEvent, output: &mut impl Write) -> io::Result<()> {
-    let (kind, body) = crate::store::events::body_of(&stored.event);
+    let (kind, body) = events::body_of(&stored.event);
     writeln!(
         output,
         "{}",
@@ -254,7 +254,7 @@ fn page(text: &str) -> String {
     printable(text.trim_end())
 }
 
-fn kind_of(block: &crate::acp::ContentBlock) -> String {
+fn kind_of(block: &ContentBlock) -> String {
     let kind = json!(block)["type"].as_str().unwrap_or("block").to_owned();
     format!("[{kind}, which is not shown here]")
 }

@@ -11,7 +11,7 @@ use super::message::{Relayed, Request};
 use super::process::admit;
 use super::{Effect, ExternalAgentSession, Limits, Message};
 use crate::acp::{
-    Meta, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    Meta, PermissionOptionId, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
     ToolCallUpdateFields, ToolKind,
 };
@@ -123,7 +123,7 @@ impl ExternalAgentSession {
             let answer = RequestPermissionResponse::new(outcome);
             serde_json::to_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
         };
-        let selected = |id: &crate::acp::PermissionOptionId| {
+        let selected = |id: &PermissionOptionId| {
             select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
         };
         match capability::decide(&limits.call_ceilings, kind) {

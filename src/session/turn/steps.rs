@@ -12,6 +12,7 @@ use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
+use crate::permission::Target;
 use crate::session::turn_message::{Next, TurnMessage};
 use crate::tool::Location;
 
@@ -238,8 +239,7 @@ impl Turn {
         };
         let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());
         let locations = prepared.map_or_else(Vec::new, |call| {
-            let place =
-                |target: &crate::permission::Target| Location { path: target.path.clone(), line: call.line };
+            let place = |target: &Target| Location { path: target.path.clone(), line: call.line };
             call.targets.iter().map(place).collect()
         });
         let event = ToolCallEvent {

@@ -17,7 +17,7 @@ use super::call::answered_with;
 use super::handler::Handler;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
-use crate::http::Http;
+use crate::http::{self, Http, HttpError, LibraryError};
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors};
@@ -26,7 +26,7 @@ use crate::text::shorten;
 
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-type HttpFailure = StreamableHttpError<crate::http::LibraryError>;
+type HttpFailure = StreamableHttpError<LibraryError>;
 
 /// Grace period for a program's last output.
 const EXIT_GRACE: Duration = Duration::from_millis(100);
@@ -115,9 +115,9 @@ pub(super) async fn connect(
             }
         }
         Transport::Address { url, headers } => {
-            let unusable = |error: crate::http::HttpError| error.to_string();
+            let unusable = |error: HttpError| error.to_string();
             let client = options.http.client_for(url).await.map_err(unusable)?;
-            let headers = crate::http::headers(headers).map_err(unusable)?;
+            let headers = http::headers(headers).map_err(unusable)?;
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
             let mut resumes = ExponentialBackoff::default();
@@ -196,7 +196,7 @@ fn error_message(error: &ClientInitializeError) -> String {
             };
             let text = match failure {
                 // The full error contains the URL, which may contain a key.
-                Some(StreamableHttpError::Client(error)) => crate::http::root(error),
+                Some(StreamableHttpError::Client(error)) => http::root(error),
                 Some(error) => error.to_string(),
                 None => error.error.to_string(),
             };

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ignore::gitignore::Gitignore;
 
-use crate::workspace::walk::{MAX_RULES, compile};
+use crate::workspace::walk::{GITIGNORE, MAX_RULES, compile};
 
-pub(super) const NAME: &str = crate::workspace::walk::GITIGNORE;
+pub(super) const NAME: &str = GITIGNORE;
 
 #[derive(Debug)]
 pub(super) struct Loosened {

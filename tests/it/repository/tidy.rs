@@ -411,6 +411,28 @@ fn modules_import_only_allowed_layers() {
     }
 }
 
+/// Tools that draw or measure the import graph read only `use` lines.
+#[test]
+fn paths_to_other_modules_stand_in_use_lines() {
+    for Source { module, code, .. } in sources() {
+        let mut is_use = false;
+        for line in code.lines() {
+            let begins = line.trim_start();
+            let begins = begins.strip_prefix("pub ").unwrap_or(begins);
+            is_use |= begins.starts_with("use ") || begins.starts_with("pub(") && begins.contains(" use ");
+            let path = line.replace("pub(super)", "").replace("pub(crate)", "").replace("pub(in crate::", "");
+            let names = |root: &str| {
+                path.match_indices(root).any(|(at, _)| !path[..at].ends_with(char::is_alphanumeric))
+            };
+            assert!(
+                is_use || !names("crate::") && !names("super::"),
+                "{module}: import what this line names: {line}"
+            );
+            is_use &= !line.trim_end().ends_with(';');
+        }
+    }
+}
+
 #[test]
 fn layer_table_has_no_cycle() {
     // A row for a submodule only narrows the row of its module.
