@@ -4,13 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::acp::{SessionId, SessionModeId};
+use crate::acp::{
+    AuthenticateRequest, AuthenticateResponse, InitializeRequest, InitializeResponse, SessionId,
+    SessionModeId,
+};
 use crate::agents::AgentRegistry;
 use crate::bounded_file;
 use crate::client::Client;
@@ -108,6 +111,23 @@ impl Agent {
             registry: SharedRegistry::default(),
             compactions: AtomicBool::new(false),
         }
+    }
+
+    pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
+        let client = &request.client_capabilities;
+        let takes_compactions = client.session.as_ref().is_some_and(|it| it.compaction.is_some());
+        self.compactions.store(takes_compactions, Ordering::Relaxed);
+        self.registry().capabilities = initialize::client_capabilities(client);
+        let models = &self.context.models;
+        initialize::response(request, &self.host, models.facts(models.default_model()).images)
+    }
+
+    pub async fn authenticate(
+        &self,
+        request: &AuthenticateRequest,
+    ) -> Result<AuthenticateResponse, AgentError> {
+        initialize::check_method(request, &self.host)?;
+        self.model_catalog().await.map(|_| AuthenticateResponse::new())
     }
 
     async fn model_catalog(&self) -> Result<Arc<ModelCatalog>, AgentError> {

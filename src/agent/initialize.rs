@@ -1,17 +1,16 @@
 //! `initialize` and `authenticate`.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::Agent;
+use super::Host;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
-    AuthenticateResponse, ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest,
-    InitializeResponse, McpCapabilities, Meta, PromptCapabilities, ProtocolVersion,
-    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
-    SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+    ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
+    McpCapabilities, Meta, PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities,
+    SessionListCapabilities, SessionResumeCapabilities,
 };
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
@@ -27,53 +26,42 @@ const TERMINAL_META: &str = "terminal-auth";
 /// Capability of clients that display output as terminals.
 const OUTPUT_META: &str = "terminal_output";
 
-impl Agent {
-    /// Answers `initialize` with version 1, whatever version the client requests (I1).
-    pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
-        if request.protocol_version != ProtocolVersion::V1 {
-            tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
-        }
-        let takes_compactions =
-            request.client_capabilities.session.as_ref().is_some_and(|it| it.compaction.is_some());
-        self.compactions.store(takes_compactions, Ordering::Relaxed);
-        self.registry().capabilities = client_capabilities(&request.client_capabilities);
-        let wraps = self.host.wraps.is_some();
-        // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a
-        // message.
-        let models = &self.context.models;
-        let images = wraps || models.facts(models.default_model()).images;
-        let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
-        let methods = if wraps { Vec::new() } else { auth_methods(request, self.host.binary.as_deref()) };
-        InitializeResponse::new(ProtocolVersion::V1)
-            .agent_info(
-                Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()),
-            )
-            .agent_capabilities(
-                AgentCapabilities::new()
-                    .load_session(true)
-                    .mcp_capabilities(McpCapabilities::new().http(true))
-                    .prompt_capabilities(prompts)
-                    .session_capabilities(sessions()),
-            )
-            .auth_methods(methods)
+/// Answers `initialize` with version 1, whatever version the client requests (I1).
+pub(super) fn response(request: &InitializeRequest, host: &Host, sees_images: bool) -> InitializeResponse {
+    if request.protocol_version != ProtocolVersion::V1 {
+        tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
     }
+    let wraps = host.wraps.is_some();
+    // A wrapped agent's capabilities are unknown here; unsupported content is rejected later with a message.
+    let images = wraps || sees_images;
+    let prompts = PromptCapabilities::new().image(images).audio(wraps).embedded_context(true);
+    let methods = if wraps { Vec::new() } else { auth_methods(request, host.binary.as_deref()) };
+    InitializeResponse::new(ProtocolVersion::V1)
+        .agent_info(Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned()))
+        .agent_capabilities(
+            AgentCapabilities::new()
+                .load_session(true)
+                .mcp_capabilities(McpCapabilities::new().http(true))
+                .prompt_capabilities(prompts)
+                .session_capabilities(sessions()),
+        )
+        .auth_methods(methods)
+}
 
-    pub async fn authenticate(
-        &self,
-        request: &AuthenticateRequest,
-    ) -> Result<AuthenticateResponse, AgentError> {
-        let method = &*request.method_id.0;
-        let valid: &[&str] = if self.host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
-        if !valid.contains(&method) {
-            let message = format!("unknown authentication method {method:?}");
-            return Err(AgentError::invalid_params(message, json!({ "validMethods": valid })));
-        }
-        self.model_catalog().await.map(|_| AuthenticateResponse::new())
+/// # Errors
+/// Returns an error if the method is unknown.
+pub(super) fn check_method(request: &AuthenticateRequest, host: &Host) -> Result<(), AgentError> {
+    let method = &*request.method_id.0;
+    let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
+    if valid.contains(&method) {
+        return Ok(());
     }
+    let message = format!("unknown authentication method {method:?}");
+    Err(AgentError::invalid_params(message, json!({ "validMethods": valid })))
 }
 
 /// Reads each client capability separately (F1, E1).
-fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
+pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapabilities {
     let elicitation = client.elicitation.as_ref();
     ClientCapabilities {
         answers: true,
