@@ -16,7 +16,7 @@ pub fn check_linear(what: &str, short: usize, process: impl Fn(usize)) {
         started.elapsed()
     };
     let (mut fast, mut slow) = (Duration::MAX, Duration::MAX);
-    for attempt in 0..12 {
+    for attempt in 0..8 {
         fast = fast.min(time(short));
         // Another process can only slow a run down: the fastest of several counts.
         if attempt < 3 {

@@ -136,8 +136,8 @@ proptest! {
 #[test]
 fn neutralise_time_is_not_quadratic() {
     for piece in ["<", "< ", "</system-", "&#000", "\u{ff1c}s", "<\u{200b}"] {
-        let longest = piece.repeat(FACTOR * 40_000 / piece.len());
-        check_linear(piece, 40_000, |bytes| {
+        let longest = piece.repeat(FACTOR * 500 / piece.len());
+        check_linear(piece, 500, |bytes| {
             neutralise(&longest[..longest.floor_char_boundary(bytes)]);
         });
     }
