@@ -228,7 +228,8 @@ pub struct Usage {
     pub output: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelStop {
     /// Nothing more to say, or tool calls to run.
     Done,

@@ -87,10 +87,8 @@ fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent>
 }
 
 fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
-    let search = |id: String, pattern: String, per_file: usize| ModelEvent::ToolCall {
-        id,
-        name: "search_files".into(),
-        arguments: json!({ "pattern": pattern, "limit": 1000, "per_file": per_file }),
+    let search = |id: String, pattern: String, per_file: usize| {
+        call(&id, "search_files", json!({ "pattern": pattern, "limit": 1000, "per_file": per_file }))
     };
     [
         search(format!("defined_{number}"), word.definition_pattern(), 10 * PER_FILE),
@@ -100,20 +98,18 @@ fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
 
 fn look_at(number: usize, named: &keywords::Named) -> ModelEvent {
     let first = named.line.map_or(1, |line| line.saturating_sub(CONTEXT_LINES / 2).max(1));
-    ModelEvent::ToolCall {
-        id: format!("named_{number}"),
-        name: "read_file".into(),
-        arguments: json!({ "path": named.path, "line": first, "limit": 2 * CONTEXT_LINES }),
-    }
+    let arguments = json!({ "path": named.path, "line": first, "limit": 2 * CONTEXT_LINES });
+    call(&format!("named_{number}"), "read_file", arguments)
 }
 
 fn read(number: usize, place: &findings::Place) -> ModelEvent {
     let first = place.line.saturating_sub(CONTEXT_LINES / 2).max(1);
-    ModelEvent::ToolCall {
-        id: format!("read_{number}"),
-        name: "read_file".into(),
-        arguments: json!({ "path": place.path, "line": first, "limit": CONTEXT_LINES }),
-    }
+    let arguments = json!({ "path": place.path, "line": first, "limit": CONTEXT_LINES });
+    call(&format!("read_{number}"), "read_file", arguments)
+}
+
+fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
+    ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
 fn nothing_to_do(words: &[Word]) -> String {
@@ -127,10 +123,15 @@ fn nothing_to_do(words: &[Word]) -> String {
 struct Turn<'a> {
     prompt: String,
     replies: usize,
-    /// Successful calls since the prompt: id, arguments, text.
-    results: Vec<(&'a str, &'a Value, &'a str)>,
-    /// Failed calls since the prompt: id, text.
-    failures: Vec<(&'a str, &'a str)>,
+    /// Results of the calls since the prompt.
+    results: Vec<CallResult<'a>>,
+}
+
+struct CallResult<'a> {
+    id: &'a str,
+    arguments: &'a Value,
+    text: &'a str,
+    failed: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -149,17 +150,13 @@ impl<'a> Turn<'a> {
             })
         };
         let results = blocks().filter_map(|block| match block {
-            Block::ToolResult { id, text, is_error: false, .. } => {
-                Some((id.as_str(), arguments(id)?, text.as_str()))
+            Block::ToolResult { id, text, is_error, .. } => {
+                Some(CallResult { id, arguments: arguments(id)?, text, failed: *is_error })
             }
             _ => None,
         });
-        let failures = blocks().filter_map(|block| match block {
-            Block::ToolResult { id, text, is_error: true, .. } => Some((id.as_str(), text.as_str())),
-            _ => None,
-        });
         let replies = since.iter().filter(|message| message.role == Role::Assistant).count();
-        Self { prompt, replies, results: results.collect(), failures: failures.collect() }
+        Self { prompt, replies, results: results.collect() }
     }
 
     fn has_started(&self) -> bool {
@@ -167,30 +164,25 @@ impl<'a> Turn<'a> {
     }
 
     fn outcome(&self, call: &str) -> Option<action::Outcome<'a>> {
-        let done = self.results.iter().find(|(id, ..)| *id == call);
-        let failed = self.failures.iter().find(|(id, _)| *id == call);
-        match (done, failed) {
-            (Some((_, _, text)), _) => Some(action::Outcome { text, failed: false }),
-            (None, Some((_, text))) => Some(action::Outcome { text, failed: true }),
-            (None, None) => None,
-        }
+        let result = self.results.iter().find(|result| result.id == call)?;
+        Some(action::Outcome { text: result.text, failed: result.failed })
     }
 
     fn findings(&self, words: &[Word]) -> findings::Findings {
-        findings::Findings::of(words, self.results.iter().map(|(id, _, text)| (*id, *text)))
+        findings::Findings::of(words, self.successes().map(|result| (result.id, result.text)))
+    }
+
+    fn successes(&self) -> impl Iterator<Item = &CallResult<'a>> {
+        self.results.iter().filter(|result| !result.failed)
     }
 
     /// Words whose search failed or was cut, so that the findings are incomplete.
     fn unfinished(&self, words: &[Word]) -> Vec<String> {
-        let cut = self
-            .results
-            .iter()
-            .filter(|(.., text)| text.contains("\n[More lines match;"))
-            .map(|(id, ..)| *id);
-        let failed = self.failures.iter().map(|(id, _)| *id);
+        let cut = self.successes().filter(|result| result.text.contains("\n[More lines match;"));
+        let failed = self.results.iter().filter(|result| result.failed);
         let mut names: Vec<String> = Vec::new();
-        for id in failed.chain(cut) {
-            let number = id.rsplit_once('_').and_then(|(kind, number)| {
+        for result in failed.chain(cut) {
+            let number = result.id.rsplit_once('_').and_then(|(kind, number)| {
                 let is_search = matches!(kind, "defined" | "mentioned");
                 number.parse().ok().filter(|_: &usize| is_search)
             });
@@ -201,16 +193,12 @@ impl<'a> Turn<'a> {
     }
 
     fn excerpts(&self) -> Vec<plan::Excerpt<'a>> {
-        let excerpt = |(id, arguments, text): &(&str, &'a Value, &'a str)| {
-            let path = arguments["path"].as_str()?;
-            let first = arguments["line"].as_u64()?;
-            (id.starts_with("read_") || id.starts_with("named_")).then_some(plan::Excerpt {
-                path,
-                first,
-                text,
-            })
+        let excerpt = |&CallResult { id, arguments, text, .. }: &CallResult<'a>| {
+            let (path, first) = (arguments["path"].as_str()?, arguments["line"].as_u64()?);
+            let is_read = id.starts_with("read_") || id.starts_with("named_");
+            is_read.then_some(plan::Excerpt { path, first, text })
         };
-        self.results.iter().filter_map(excerpt).collect()
+        self.successes().filter_map(excerpt).collect()
     }
 }
 

@@ -65,7 +65,7 @@ enum Word {
     DelayMs(u64),
     ToolCall(Call),
     Usage(Usage),
-    Stop(Stop),
+    Stop(ModelStop),
     Fail(String),
     Loop(bool),
     For(String),
@@ -85,14 +85,6 @@ struct Call {
 struct Usage {
     used: u64,
     size: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Stop {
-    Done,
-    MaxTokens,
-    Refusal,
 }
 
 #[derive(Debug, Clone)]
@@ -168,9 +160,7 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
         Word::Usage(Usage { used, size }) => ModelEvent::Usage(Tokens { used, size, ..Tokens::default() }),
-        Word::Stop(Stop::Done) => ModelEvent::Stop(ModelStop::Done),
-        Word::Stop(Stop::MaxTokens) => ModelEvent::Stop(ModelStop::MaxTokens),
-        Word::Stop(Stop::Refusal) => ModelEvent::Stop(ModelStop::Refusal),
+        Word::Stop(stop) => ModelEvent::Stop(stop),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),
     }))
 }

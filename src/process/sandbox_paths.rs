@@ -75,6 +75,15 @@ pub struct User {
     pub own: Vec<PathBuf>,
 }
 
+impl User {
+    /// Paths in the home folder, and again those of cargo in its own folder.
+    fn at_home(&self, names: &[&str]) -> impl Iterator<Item = PathBuf> {
+        let in_home = self.home.iter().flat_map(|home| names.iter().map(|name| home.join(name)));
+        let of_cargo = names.iter().filter_map(|name| name.strip_prefix(".cargo/"));
+        in_home.chain(self.cargo.iter().flat_map(move |cargo| of_cargo.clone().map(|name| cargo.join(name))))
+    }
+}
+
 pub struct SandboxPaths<'a> {
     user: &'a User,
     roots: &'a [PathBuf],
@@ -99,13 +108,7 @@ impl<'a> SandboxPaths<'a> {
         let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         places.retain(|place| !real.is_too_wide(place));
         places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
-        if let Some(home) = &user.home {
-            places.extend(IN_HOME.iter().map(|name| home.join(name)));
-        }
-        if let Some(cargo) = &user.cargo {
-            let parts = IN_HOME.iter().filter_map(|name| name.strip_prefix(".cargo/"));
-            places.extend(parts.map(|part| cargo.join(part)));
-        }
+        places.extend(user.at_home(IN_HOME));
         // Paths in a root are readable anyway, and a link there must not open other folders.
         let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
         let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
@@ -122,13 +125,7 @@ impl<'a> SandboxPaths<'a> {
         let Self { user, roots, real, repositories } = self;
         let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
         places.extend(user.scratch.iter().cloned());
-        if let Some(home) = &user.home {
-            places.extend(CACHES.iter().map(|name| home.join(name)));
-        }
-        if let Some(cargo) = &user.cargo {
-            let parts = CACHES.iter().filter_map(|name| name.strip_prefix(".cargo/"));
-            places.extend(parts.map(|part| cargo.join(part)));
-        }
+        places.extend(user.at_home(CACHES));
         places.extend(user.write.iter().cloned());
         for (root, Git { folders, .. }) in roots.iter().zip(repositories) {
             places.push(root.clone());

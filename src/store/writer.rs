@@ -99,7 +99,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
                 (Err(error), _) => Err(StoreError(error.to_string())),
             });
         }
-        answer(&outcome, waiting, changes);
+        answer(outcome.map_err(StoreError::from), waiting, changes);
     }
 }
 
@@ -128,21 +128,24 @@ impl Batch {
 }
 
 fn answer(
-    outcome: &rusqlite::Result<Vec<rusqlite::Result<()>>>,
+    outcome: Result<Vec<rusqlite::Result<()>>, StoreError>,
     waiting: Vec<Done>,
     changes: Vec<(Box<ModeChange>, Done)>,
 ) {
-    let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
     for done in waiting {
-        let _ = done.send(outcome.as_ref().map(|_| ()).map_err(|error| failed(error)));
+        let _ = done.send(outcome.as_ref().map(|_| ()).map_err(Clone::clone));
     }
-    for (number, (_, done)) in changes.into_iter().enumerate() {
-        let recorded = outcome.as_ref().map_err(|error| failed(error)).and_then(|outcomes| {
-            outcomes
-                .get(number)
-                .map_or(Ok(()), |outcome| outcome.as_ref().map_err(|error| failed(error)).copied())
-        });
-        let _ = done.send(recorded);
+    match outcome {
+        Ok(outcomes) => {
+            for ((_, done), outcome) in changes.into_iter().zip(outcomes) {
+                let _ = done.send(outcome.map_err(StoreError::from));
+            }
+        }
+        Err(error) => {
+            for (_, done) in changes {
+                let _ = done.send(Err(error.clone()));
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 use serde_json::json;
 
+use super::call;
 use crate::model::ModelEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,10 +90,6 @@ impl Action {
             }
         }
     }
-}
-
-fn call(id: &str, name: &str, arguments: serde_json::Value) -> ModelEvent {
-    ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
 /// True if the text may be a remark instead of the whole content, which must not be written back.

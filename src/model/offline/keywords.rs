@@ -49,15 +49,12 @@ impl Word {
         if is_identifier(&self.text) {
             return format!("(?i:{})", escape(&self.text));
         }
-        let endings: Vec<&str> = ENDINGS.into_iter().collect();
-        let forms = format!("(?:{})", endings.join("|"));
+        let forms = format!("(?:{})", ENDINGS.join("|"));
         let (stem, end) = (escape(&self.stem), r"(?:\b|_|[A-Z])");
-        let capital: String = self
-            .stem
-            .chars()
-            .enumerate()
-            .map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c })
-            .collect();
+        let mut capital = self.stem.clone();
+        if let Some(first) = capital.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
         format!(r"(?:\b|_)(?i:{stem}{forms}){end}|{}{forms}{end}", escape(&capital))
     }
 
