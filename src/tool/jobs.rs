@@ -40,7 +40,7 @@ pub(super) fn run(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
     let spec = ToolSpec::new("run_background_job", ToolKind::Execute, Effect::Execute, what);
     let spec = ToolSpec { shell: ShellUse::Full, is_background: true, ..spec };
     spec.tool(move |RunArguments { command, cwd }, workspace| {
-        let start = Start::new(command, cwd, workspace)?;
+        let start = Start::new(command, cwd.as_deref(), workspace)?;
         let title = format!("{} (in the background)", start.title());
         let (shell, sandbox) = (shell.clone(), sandbox.clone());
         Ok(start

@@ -47,7 +47,8 @@ fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, Tool
     let title = format!("Read {}{range}", code_span(&workspace.display(&target)));
     let targets = vec![target.clone()];
     let call = PreparedCall::new(title, async move |context| {
-        let buffers = Buffers::of(&context.client_io, &[target.clone()], &context.permit.cancel).await?;
+        let targets = std::slice::from_ref(&target);
+        let buffers = Buffers::of(&context.client_io, targets, &context.permit.cancel).await?;
         effect(context.permit, move |_| {
             let file = buffers.read(&target)?;
             let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);

@@ -80,7 +80,7 @@ fn tool(spec: ToolSpec, shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> 
                 format!("timeout is {timeout}; expected a number of seconds from 1 to {MAX_SECONDS}");
             return Err(ToolError::arguments(reason));
         }
-        let start = Start::new(command, cwd, workspace)?;
+        let start = Start::new(command, cwd.as_deref(), workspace)?;
         let (limit, shell, sandbox) = (Duration::from_secs(timeout), shell.clone(), sandbox.clone());
         let title = start.title();
         Ok(start.prepared(title, move |start, context| Command { start, limit, shell, sandbox }.run(context)))
@@ -99,7 +99,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
-    pub(super) fn new(line: String, cwd: Option<String>, workspace: &Workspace) -> Result<Self, ToolError> {
+    pub(super) fn new(line: String, cwd: Option<&str>, workspace: &Workspace) -> Result<Self, ToolError> {
         let bad = |reason: &str| ToolError::arguments(reason);
         if line.trim().is_empty() || line.contains('\0') {
             return Err(bad("command is empty or not text"));
@@ -107,7 +107,7 @@ impl Start {
         if line.len() > MAX_LINE {
             return Err(bad("command is longer than 100 KiB: write a script, or use the tools for files"));
         }
-        let target = workspace.resolve(cwd.as_deref().unwrap_or("."))?;
+        let target = workspace.resolve(cwd.unwrap_or("."))?;
         if target.inside.is_none() {
             return Err(bad(&format!("cwd {} is outside the session's folders", target.path.display())));
         }
