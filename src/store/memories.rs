@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Store, StoreError, sql};
+use super::{Owner, Store, StoreError, sql};
 use crate::ids::{self, Source};
 use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
@@ -62,8 +62,12 @@ impl StoredMemories {
         work: impl FnOnce(&Connection) -> rusqlite::Result<Result<Memory, MemoryError>> + Send + 'static,
     ) -> Result<Memory, MemoryError> {
         let memory = self.change(cancel, work).await?;
+        let overwrite = |connection: &mut Connection, _: &Owner| {
+            sql::overwrite(connection);
+            Ok(())
+        };
         // A failure is logged.
-        let _ = self.store.work(|connection, _| Ok(sql::overwrite(connection))).await;
+        let _ = self.store.work(overwrite).await;
         Ok(memory)
     }
 }
