@@ -136,6 +136,12 @@ impl Gate {
         }
     }
 
+    /// Restores a gate that was taken to end its effects, and keeps the effects admitted since.
+    pub fn restore(&mut self, taken: Self) {
+        let since = std::mem::replace(self, taken);
+        self.take_over(since, ToolCallId::clone);
+    }
+
     fn remove_finished(&mut self) {
         self.running.retain(|_, running| match running.over.try_recv() {
             Ok(Unconfirmed) => {

@@ -41,6 +41,7 @@ mod handle;
 mod handoff;
 mod intents;
 mod interruption;
+mod jobs;
 mod mode_effect;
 mod model_request;
 mod model_selection;

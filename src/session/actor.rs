@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::ancestry::Change;
@@ -14,6 +14,7 @@ use super::checkpoint::{self, Checkpoints, Undoer};
 use super::event_log::EventLog;
 use super::handle::{Closed, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
 use super::interruption;
+use super::jobs::Jobs;
 use super::model_request::Requests;
 use super::model_selection::Models;
 use super::notes::Notes;
@@ -24,7 +25,7 @@ use super::replay::Replays;
 use super::restore::{self, Past, RESUMED_NOTE};
 use super::servers::Servers;
 use super::subagent_relay::Report;
-use super::subagents::Subagents;
+use super::subagents::{self, Subagents};
 use super::switch::Switches;
 use super::turns::{TurnEvent, Turns};
 use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
@@ -35,11 +36,11 @@ use crate::gate::Gate;
 use crate::mode::Access;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
+use crate::tool::ClientIo;
 use crate::tool::mcp::ServerEvent;
-use crate::tool::{ClientIo, Job};
 use crate::workspace::Workspace;
 
-mod effects;
+mod agents;
 mod flows;
 mod mode;
 
@@ -57,7 +58,7 @@ pub(super) struct Actor {
     pub(super) switches: Switches,
     pub(super) turns: Turns,
     pub(super) checkpoints: Checkpoints,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Jobs,
     pub(super) subagents: Subagents,
     pub(super) external_agent: ExternalAgentSession,
     pub(super) servers: Servers,
@@ -76,6 +77,8 @@ enum Event {
     SwitchAnswer(u64, Answer),
     Report(Report),
     ExternalAgent(external_agent::Message),
+    /// The id of a background job that has ended.
+    JobEnded(String),
     Changes(Change),
     Turn(TurnEvent),
     Server(ServerEvent),
@@ -158,7 +161,7 @@ impl Actor {
             switches: Switches::default(),
             turns: Turns::default(),
             checkpoints: Checkpoints::default(),
-            jobs: Vec::new(),
+            jobs: Jobs::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
             servers: Servers::new(servers),
@@ -178,6 +181,7 @@ impl Actor {
             // Reports of other agents for a call precede its end.
             Some(report) = self.subagents.next() => Event::Report(report),
             Some(message) = self.external_agent.next() => Event::ExternalAgent(message),
+            Some(id) = self.jobs.next() => Event::JobEnded(id),
             // Changes of a call are recorded before its end.
             Some(change) = self.checkpoints.next() => Event::Changes(change),
             event = self.turns.next() => Event::Turn(event),
@@ -194,6 +198,11 @@ impl Actor {
             Event::SwitchAnswer(number, answer) => self.switch_answered(number, &answer).await,
             Event::Report(report) => self.report(report).await,
             Event::ExternalAgent(message) => self.external_agent_message(message).await,
+            Event::JobEnded(id) => {
+                if let Some(note) = self.jobs.ended(&id).await {
+                    self.note_for_model(note);
+                }
+            }
             Event::Changes((turn, changes)) => {
                 checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log)
             }
@@ -391,7 +400,7 @@ impl Actor {
     }
 
     async fn close(&mut self) {
-        self.subagents.is_closing = true;
+        self.subagents.on_close();
         self.cancel();
         self.external_agent.on_close();
         if self.turns.running.is_some() {
@@ -415,8 +424,14 @@ impl Actor {
         self.close_external_agent().await;
         let mut gate = std::mem::take(&mut self.gate);
         let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
-        self.restore_gate(gate);
-        self.take_last_reports().await;
+        self.gate.restore(gate);
+        while let Some(report) = self.subagents.next().now_or_never().flatten() {
+            self.report(report).await;
+        }
+        while let Some(message) = self.external_agent.next().now_or_never().flatten() {
+            self.external_agent_message(message).await;
+        }
+        subagents::end_calls(&mut self.log).await;
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),

@@ -1,16 +1,18 @@
-//! Starts a session action: a sub-agent or a handoff. [`super::subagent`] then runs the sub-agent.
+//! Starts a sub-agent for a session action. [`super::subagent`] then runs it.
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::actor::Actor;
 use super::ancestry::{MAX_RUNNING, Parent};
-use super::intents;
+use super::event_log::EventLog;
+use super::options::ModelSelection;
+use super::policy::Policy;
 use super::subagent::Subagent;
 use super::subagent_relay::{Heartbeat, SubagentRelay};
+use super::subagents::Subagents;
 use super::{Origin, SessionContext, SessionInit, start};
 use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
@@ -18,8 +20,8 @@ use crate::client::{self, ClientCapabilities};
 use crate::conversation::neutralise::neutralise;
 use crate::skill::Skill;
 use crate::store::entry::Entry;
-use crate::tool::SessionAction;
 use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
+use crate::workspace::Workspace;
 
 /// Texts are for the model.
 pub(super) enum Spawned {
@@ -29,133 +31,127 @@ pub(super) enum Spawned {
     Background(Box<Subagent>, BackgroundAgent, watch::Sender<BackgroundStatus>),
 }
 
-impl Actor {
-    pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
-        let (agent, task, is_background) = match action {
-            SessionAction::Handoff { agent } => {
-                return match self.handoff(&agent).await {
-                    Ok(text) => Spawned::Done(text),
-                    Err(text) => Spawned::Refused(text),
-                };
-            }
-            SessionAction::Delegate { agent, task, is_background } => {
-                let agent = match agent.as_deref().map(|id| self.context.agents.resolve(id).cloned()) {
-                    None => Arc::clone(&self.policy.agent),
-                    Some(Ok(agent)) => agent,
-                    Some(Err(unknown)) => {
-                        return Spawned::Refused(format!("Not started: {unknown}."));
-                    }
-                };
-                (agent, task, is_background)
-            }
-            SessionAction::Skill { skill, task } => {
-                let Some(task) = self.context.skills.find(&skill).map(|skill| skill_task(skill, &task))
-                else {
-                    let names: Vec<&str> =
-                        self.context.skills.iter().map(|skill| skill.name.as_str()).collect();
-                    let names = names.join(", ");
-                    return Spawned::Refused(format!(
-                        "There is no skill {skill:?}. The skills are: {names}."
-                    ));
-                };
-                (Arc::clone(&self.policy.agent), task, false)
-            }
+/// A task that a sub-agent may take on.
+pub(super) struct Delegation {
+    agent: Arc<AgentSpec>,
+    task: String,
+    is_background: bool,
+    slot: OwnedSemaphorePermit,
+}
+
+/// What a sub-agent has in common with its parent.
+pub(super) struct Inherited {
+    pub parent: Parent,
+    pub workspace: Workspace,
+    pub chosen: ModelSelection,
+}
+
+impl Delegation {
+    /// Delegates to the agent with this id, or to the session's own agent.
+    ///
+    /// # Errors
+    /// Returns the reason for the model if the agent cannot start.
+    pub(super) fn to_agent(
+        agent: Option<&str>,
+        task: String,
+        is_background: bool,
+        policy: &Policy,
+    ) -> Result<Self, String> {
+        let agent = match agent.map(|id| policy.context.agents.resolve(id).cloned()) {
+            None => Arc::clone(&policy.agent),
+            Some(Ok(agent)) => agent,
+            Some(Err(unknown)) => return Err(format!("Not started: {unknown}.")),
         };
-        if let Err(text) = self.policy.check_external_agent(&agent) {
-            return Spawned::Refused(text);
-        }
-        let title =
-            self.log.conversation.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
-        let (status_sender, status) = watch::channel(BackgroundStatus::default());
-        let subagent = match self.spawn_subagent(call, &agent, task, status_sender.clone()).await {
-            Ok(subagent) => Box::new(subagent),
-            Err(text) => return Spawned::Refused(text),
-        };
-        if !is_background {
-            return Spawned::Subagent(subagent);
-        }
-        let (background, discarded) = self.subagents.add_background(&agent.id, title, status);
-        self.note_discarded("agents", &discarded);
-        Spawned::Background(subagent, background, status_sender)
+        Self::new(agent, task, is_background, policy)
     }
 
-    async fn spawn_subagent(
+    /// Delegates a skill to the session's own agent.
+    ///
+    /// # Errors
+    /// Returns the reason for the model if the skill is unknown or the agent cannot start.
+    pub(super) fn to_skill(skill: &str, task: &str, policy: &Policy) -> Result<Self, String> {
+        let skills = &policy.context.skills;
+        let Some(found) = skills.find(skill) else {
+            let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
+            return Err(format!("There is no skill {skill:?}. The skills are: {}.", names.join(", ")));
+        };
+        Self::new(Arc::clone(&policy.agent), skill_task(found, task), false, policy)
+    }
+
+    fn new(
+        agent: Arc<AgentSpec>,
+        task: String,
+        is_background: bool,
+        policy: &Policy,
+    ) -> Result<Self, String> {
+        policy.check_external_agent(&agent)?;
+        let slot = Arc::clone(&policy.ancestry.slots)
+            .try_acquire_owned()
+            .map_err(|_| format!("{MAX_RUNNING} agents are already running: wait until one has finished."))?;
+        Ok(Self { agent, task, is_background, slot })
+    }
+}
+
+impl Subagents {
+    /// Also returns a note for the model if results of earlier sub-agents were discarded.
+    pub(super) fn spawn(
         &mut self,
         call: ToolCallId,
-        agent: &Arc<AgentSpec>,
-        task: String,
-        status: watch::Sender<BackgroundStatus>,
-    ) -> Result<Subagent, String> {
-        let Ok(slot) = Arc::clone(&self.policy.ancestry.slots).try_acquire_owned() else {
-            return Err(format!("{MAX_RUNNING} agents are already running: wait until one has finished."));
-        };
-        let snapshot =
-            self.checkpoints.shared_snapshot(&self.policy.ancestry, &self.workspace, &self.log).await;
-        let parent = Parent {
-            session: self.log.id.clone(),
-            turn: self.log.turns,
-            changes: self.checkpoints.sender(),
-            intents: intents::intent_log(&self.policy.ancestry, &self.log),
-            snapshot,
-        };
-        let ancestry = self.policy.ancestry_below(parent);
-        let id = self.context.source.session_id();
+        delegation: Delegation,
+        inherited: Inherited,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> (Spawned, Option<String>) {
+        let Delegation { agent, task, is_background, slot } = delegation;
+        let title = log.conversation.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let (status_sender, status) = watch::channel(BackgroundStatus::default());
+        let Inherited { parent, workspace, chosen } = inherited;
+        let ancestry = policy.ancestry_below(parent);
+        let id = policy.context.source.session_id();
         let init = SessionInit {
             id: id.clone(),
-            workspace: self.workspace.clone(),
-            mode: self.policy.mode_for_started(),
+            workspace,
+            mode: policy.mode_for_started(),
             pending_user_notices: Vec::new(),
             unrecorded_modes: Vec::new(),
             origin: Origin::New,
-            agent: Arc::clone(agent),
+            agent: Arc::clone(&agent),
             ancestry,
             servers: Vec::new(),
-            chosen: Some(self.models.chosen.clone()),
+            chosen: Some(chosen),
         };
-        let (turn, at) = (self.log.turns, self.log.now_ms());
-        let entry = Entry::Delegate {
+        let (turn, at) = (log.turns, log.now_ms());
+        log.chain(&Entry::Delegate {
             turn,
             call: call.to_string(),
             session: id.to_string(),
             agent: agent.id.clone(),
             at,
-        };
-        self.log.chain(&entry);
-        let capabilities = ClientCapabilities {
-            forms: false,
-            urls: false,
-            shows_output: false,
-            ..self.context.capabilities
-        };
-        let context = SessionContext {
-            tools: self.context.tools.for_subagent(init.ancestry.may_go_deeper()),
-            capabilities,
-            ..SessionContext::clone(&self.context)
-        };
+        });
         let (client, end) = client::channel();
         // A sub-agent shares this session's servers, which report here.
         let (_, servers) = mpsc::unbounded_channel();
-        let idle_timeout = self.context.idle_timeout;
+        let context = context_below(&policy.context, init.ancestry.may_go_deeper());
         let handle = start(init, servers, context, client);
-        self.subagents.add(call.clone(), handle.clone());
+        self.active.insert(call.clone(), handle.clone());
         let (heartbeat, heartbeats) = watch::channel(Heartbeat { at: Instant::now(), waits: false });
         let relay_cancel = CancellationToken::new();
-        let to = self.subagents.reports.0.clone();
+        let to = self.reports.0.clone();
         let relay = SubagentRelay {
             call: call.clone(),
             agent: agent.id.clone(),
             to: to.clone(),
-            client: self.log.client.clone(),
+            client: log.client.clone(),
             cancel: relay_cancel.clone(),
-            sends_progress: self.context.live,
+            sends_progress: policy.context.live,
             is_bounded: agent.external_agent.is_none(),
             heartbeat,
-            status,
+            status: status_sender.clone(),
         };
         let relay = tokio::spawn(relay.run(end));
         // A model or a file wrote the task, which may contain a forged reminder.
         let task = vec![ContentBlock::from(neutralise(&task).into_owned())];
-        Ok(Subagent {
+        let subagent = Box::new(Subagent {
             call,
             agent: agent.id.clone(),
             handle,
@@ -163,11 +159,23 @@ impl Actor {
             relay,
             relay_cancel,
             heartbeat: heartbeats,
-            idle_timeout,
+            idle_timeout: policy.context.idle_timeout,
             to,
             slot,
-        })
+        });
+        if !is_background {
+            return (Spawned::Subagent(subagent), None);
+        }
+        let (background, discarded) = self.add_background(&agent.id, title, status);
+        (Spawned::Background(subagent, background, status_sender), discarded)
     }
+}
+
+/// Returns the context of a sub-agent, whose client has no forms and no terminals.
+fn context_below(context: &SessionContext, may_go_deeper: bool) -> SessionContext {
+    let capabilities =
+        ClientCapabilities { forms: false, urls: false, shows_output: false, ..context.capabilities };
+    SessionContext { tools: context.tools.for_subagent(may_go_deeper), capabilities, ..context.clone() }
 }
 
 fn skill_task(skill: &Skill, task: &str) -> String {

@@ -39,7 +39,7 @@ const PROGRESS_STEP: usize = 400;
 /// Maximum bytes of text in a progress update.
 const SHOWN: usize = 4 * 1024;
 
-/// Messages to a session's actor from its sub-agents and background jobs.
+/// Messages to a session's actor from its sub-agents.
 pub(super) enum Report {
     /// An update for the client; transient updates are not recorded.
     Update { update: Box<SessionUpdate>, is_recorded: bool, send_permit: Option<OwnedSemaphorePermit> },
@@ -49,8 +49,6 @@ pub(super) enum Report {
     Request { call: ToolCallId, number: u64, request: ClientRequest, reply: ReplySender },
     /// Withdraws an earlier client request.
     Withdraw { call: ToolCallId, number: u64 },
-    /// The end of a background job.
-    JobEnded { id: String },
     /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
     Ended { call: ToolCallId, note: Option<String>, unfinished: Option<Gate> },
 }

@@ -7,36 +7,33 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::DEADLINE;
 use super::SessionHandle;
-use super::actor::Actor;
+use super::event_log::EventLog;
 use super::handle::SessionCommand;
 use super::subagent_relay::{ENDED, Report, below};
 use crate::acp::{ToolCallId, Update};
 use crate::conversation::acp_updates;
-use crate::conversation::neutralise::neutralise;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::tool::background::{BackgroundAgent, BackgroundStatus};
-use crate::tool::background_list::forget;
-use crate::tool::{Job, JobSnapshot};
+use crate::tool::background_list::{discarded_note, forget};
 
 /// Maximum time without activity, except while a person decides or a call runs.
 pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 pub(super) struct Subagents {
-    active: HashMap<ToolCallId, SessionHandle>,
+    pub(super) active: HashMap<ToolCallId, SessionHandle>,
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
-    pub reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
-    pub background: Vec<BackgroundAgent>,
+    pub(super) reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    background: Vec<BackgroundAgent>,
     started: u64,
-    pub is_closing: bool,
+    is_closing: bool,
 }
 
 impl Default for Subagents {
@@ -58,144 +55,73 @@ impl Subagents {
         self.reports.1.recv().await
     }
 
-    pub(super) fn add(&mut self, call: ToolCallId, handle: SessionHandle) {
-        self.active.insert(call, handle);
+    pub(super) fn background(&self) -> &[BackgroundAgent] {
+        &self.background
     }
 
+    /// Also returns a note for the model if results of other sub-agents were discarded: each keeps its whole
+    /// answer.
     pub(super) fn add_background(
         &mut self,
         agent: &str,
         title: String,
         status: watch::Receiver<BackgroundStatus>,
-    ) -> (BackgroundAgent, Vec<String>) {
-        let discarded = self.forget();
+    ) -> (BackgroundAgent, Option<String>) {
+        let discarded = forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone());
         self.started += 1;
         let (id, stop) = (format!("agent_{}", self.started), CancellationToken::new());
         let background = BackgroundAgent { id, agent: agent.into(), title, status, stop };
         self.background.push(background.clone());
-        (background, discarded)
+        (background, discarded_note("agents", &discarded))
     }
 
-    /// Forgets the oldest finished sub-agents, because each keeps its whole answer.
-    fn forget(&mut self) -> Vec<String> {
-        forget(&mut self.background, BackgroundAgent::is_over, |agent| agent.id.clone())
-    }
-}
-
-impl Actor {
-    pub(super) fn add_job(&mut self, job: Job) {
-        if self.context.live {
-            let (ending, id, to) = (job.ending(), job.id.clone(), self.subagents.reports.0.clone());
-            tokio::spawn(async move {
-                ending.await;
-                // The session may have ended.
-                let _ = to.send(Report::JobEnded { id });
-            });
-        }
-        let jobs = &mut self.jobs;
-        jobs.push(job);
-        let discarded = forget(jobs, Job::is_over, |job| job.id.clone());
-        self.note_discarded("jobs", &discarded);
-    }
-
-    pub(super) fn note_discarded(&mut self, what: &str, ids: &[String]) {
-        if !ids.is_empty() {
-            let ids = ids.join(", ");
-            self.note_for_model(format!(
-                "The results of these finished background {what} are no longer available: {ids}."
-            ));
-        }
-    }
-
-    async fn job_over(&mut self, id: &str) {
-        let Some(job) = self.jobs.iter().find(|job| job.id == id).cloned() else { return };
-        let Some(JobSnapshot { written, end: Some(end), .. }) = job.snapshot().await else { return };
-        if end.is_unrequested() && !self.subagents.is_closing {
-            let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
-            let how = end.describe(written == 0);
-            self.note_for_model(format!(
-                "The background job {id} ({line}) has ended: {how} view_background_job shows its output."
-            ));
-        }
-    }
-
-    /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
-    /// external agent may need the gate, so its messages wait.
-    pub(super) async fn handle_reports_during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                Some(report) = self.subagents.next() => self.report(report).await,
-            }
-        }
-    }
-
-    /// Restores the gate, and keeps calls that sub-agents left unfinished since it was taken.
-    pub(super) fn restore_gate(&mut self, gate: Gate) {
-        let interim_gate = std::mem::replace(&mut self.gate, gate);
-        self.gate.take_over(interim_gate, ToolCallId::clone);
-    }
-
-    pub(super) async fn take_last_reports(&mut self) {
-        while let Some(report) = self.subagents.next().now_or_never().flatten() {
-            self.report(report).await;
-        }
-        while let Some(message) = self.external_agent.next().now_or_never().flatten() {
-            self.external_agent_message(message).await;
-        }
-        for ended in self.log.conversation.relayed_open_calls.end(Some(ENDED)) {
-            self.log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
-        }
-    }
-
-    pub(super) async fn report(&mut self, report: Report) {
+    /// Returns a note if a background sub-agent has ended.
+    pub(super) async fn handle(
+        &mut self,
+        report: Report,
+        gate: &mut Gate,
+        log: &mut EventLog,
+    ) -> Option<String> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
-                self.log.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
+                log.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
             }
             Report::Update { update, is_recorded: false, send_permit } => {
-                self.log.send(Update::Schema(update), send_permit);
+                log.send(Update::Schema(update), send_permit);
             }
             Report::Progress { call, content, send_permit } => {
                 // A background sub-agent has no open call.
-                if self.log.conversation.open_calls.contains_key(&call) {
-                    self.log.send(acp_updates::progress(call, &content), send_permit);
+                if log.conversation.open_calls.contains_key(&call) {
+                    log.send(acp_updates::progress(call, &content), send_permit);
                 }
             }
             Report::Request { call, number, request, reply } => {
-                let id = self.log.client.forward(request.of_session(&self.log.id), reply);
-                self.subagents.open_requests.insert((call, number), id);
+                let id = log.client.forward(request.of_session(&log.id), reply);
+                self.open_requests.insert((call, number), id);
             }
             Report::Withdraw { call, number } => {
-                if let Some(id) = self.subagents.open_requests.remove(&(call, number)) {
-                    self.log.client.withdraw(id);
+                if let Some(id) = self.open_requests.remove(&(call, number)) {
+                    log.client.withdraw(id);
                 }
             }
-            Report::JobEnded { id } => self.job_over(&id).await,
             Report::Ended { call, note, unfinished } => {
                 if let Some(unfinished) = unfinished {
-                    self.subagents.active.remove(&call);
-                    self.gate.take_over(unfinished, |id| below(&call, id));
+                    self.active.remove(&call);
+                    gate.take_over(unfinished, |id| below(&call, id));
                 }
-                for (_, id) in self.subagents.open_requests.extract_if(|(of, _), _| *of == call) {
-                    self.log.client.withdraw(id);
+                for (_, id) in self.open_requests.extract_if(|(of, _), _| *of == call) {
+                    log.client.withdraw(id);
                 }
                 // A note on the session's next start reports this.
-                if let Some(note) = note.filter(|_| !self.subagents.is_closing) {
-                    if self.turns.running.is_none() {
-                        self.notes.for_user.push(format!("{note}\n\n"));
-                    }
-                    self.note_for_model(note);
-                }
+                return note.filter(|_| !self.is_closing);
             }
         }
+        None
     }
 
     /// Makes every sub-agent end the calls that are now denied. Also returns the closed requests.
-    pub(super) fn tighten_subagents(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
+    pub(super) fn tighten(&self) -> impl Future<Output = (Vec<ToolCallId>, Ended)> + use<> {
         let requests: Vec<_> = self
-            .subagents
             .active
             .iter()
             .map(|(call, handle)| {
@@ -222,5 +148,16 @@ impl Actor {
             }
             (all_closed, all)
         }
+    }
+
+    pub(super) fn on_close(&mut self) {
+        self.is_closing = true;
+    }
+}
+
+/// Records the end of calls whose sub-agent is gone.
+pub(super) async fn end_calls(log: &mut EventLog) {
+    for ended in log.conversation.relayed_open_calls.end(Some(ENDED)) {
+        log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
     }
 }

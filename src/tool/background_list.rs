@@ -20,6 +20,14 @@ pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T)
     discarded
 }
 
+/// Returns a note for the model about entries of `what` that [`forget`] removed.
+pub fn discarded_note(what: &str, ids: &[String]) -> Option<String> {
+    let list = || ids.join(", ");
+    (!ids.is_empty()).then(|| {
+        format!("The results of these finished background {what} are no longer available: {}.", list())
+    })
+}
+
 /// Numbers are never reused, because the newest entry is never removed.
 fn number(id: &str) -> Option<u64> {
     id.rsplit_once('_')?.1.parse().ok()

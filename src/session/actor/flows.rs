@@ -25,7 +25,7 @@ use crate::session::spawn::Spawned;
 use crate::session::turn::Turn;
 use crate::session::turn_message::{Authorization, Next, TurnMessage};
 use crate::session::turns::{FROM_TURN, RunningTurn};
-use crate::session::{DEADLINE, intents, servers, set_option, slash_commands, turn};
+use crate::session::{DEADLINE, handoff, intents, servers, set_option, slash_commands, turn};
 use crate::store::ModeSource;
 use crate::store::entry::Consent;
 
@@ -45,7 +45,7 @@ impl Actor {
         let targets = grant.facts.targets.iter();
         let last_seen = targets.map(|target| self.turns.seen.get(&target.path).copied()).collect();
         self.approvals.forget_denials();
-        let (jobs, agents) = (self.jobs.clone(), self.subagents.background.clone());
+        let (jobs, agents) = (self.jobs.list().to_vec(), self.subagents.background().to_vec());
         let snapshot = {
             let (ancestry, log) = (&self.policy.ancestry, &self.log);
             self.checkpoints.snapshot_for(grant.facts.shell, ancestry, &self.workspace, log).await
@@ -209,7 +209,13 @@ impl Actor {
             return set_option::of_external_agent(agent, &offered, options, option, value, reply);
         }
         let outcome = match set_option::parse(&option, &value) {
-            Ok(Setting::Agent(agent)) => self.set_agent(&agent).await,
+            Ok(Setting::Agent(id)) => match handoff::chosen(&id, &self.policy) {
+                Ok(agent) => {
+                    self.become_agent(agent).await;
+                    Ok(self.options())
+                }
+                Err(error) => Err(error),
+            },
             Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.policy, &self.log) {
                 Ok(selection) => {
                     self.activate(selection).await;
@@ -298,8 +304,8 @@ impl Actor {
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.turns.chat_questions.extend(questions);
                 self.turns.seen.extend(seen);
-                if let Some(job) = job {
-                    self.add_job(job);
+                if let Some(note) = job.and_then(|job| self.jobs.add(job, self.context.live)) {
+                    self.note_for_model(note);
                 }
                 self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
             }
@@ -362,7 +368,7 @@ impl Actor {
             // Ends background work of this turn, but not of earlier turns.
             let (turn, mut gate) = (self.log.turns, std::mem::take(&mut self.gate));
             self.handle_reports_during(gate.end_turn(turn, DEADLINE)).await;
-            self.restore_gate(gate);
+            self.gate.restore(gate);
         }
         if let Some(id) = self.log.conversation.compacting.take() {
             self.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;

@@ -101,11 +101,11 @@ impl Actor {
         let is_denied = |facts: &CallFacts| tightened.is_denied(facts);
         let mut closed = self.approvals.close(is_denied, &self.policy, &mut self.log);
         closed.extend(self.external_agent.close_denied_requests(&self.policy.limits()));
-        let below = self.tighten_subagents();
+        let below = self.subagents.tighten();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(|facts| tightened.has_to_end(facts), DEADLINE), below) };
         let (mut ended, (closed_below, below)) = self.handle_reports_during(ending).await;
-        self.restore_gate(gate);
+        self.gate.restore(gate);
         closed.extend(closed_below);
         ended.confirmed.extend(below.confirmed);
         ended.unconfirmed.extend(below.unconfirmed);

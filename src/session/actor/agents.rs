@@ -1,22 +1,31 @@
-//! Carries out what the components of a session return.
+//! Flows of a session with its external agent, its sub-agents and a new agent of its own.
+
+use std::future::Future;
+use std::sync::Arc;
 
 use super::Actor;
-use crate::acp::{ConfigOptionUpdate, SessionUpdate};
+use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
+use crate::agents::AgentSpec;
+use crate::event::SessionEvent;
 use crate::external_agent::capability;
 use crate::external_agent::session::{Effect, Message, Turn, Waiting};
-use crate::session::DEADLINE;
+use crate::session::ancestry::Parent;
 use crate::session::approval::record_denial;
 use crate::session::checkpoint::record_uncovered;
+use crate::session::spawn::{Delegation, Inherited, Spawned};
+use crate::session::subagent_relay::Report;
+use crate::session::{DEADLINE, handoff, intents};
 use crate::store::Row;
 use crate::store::entry::Entry;
+use crate::tool::SessionAction;
 
 impl Actor {
-    pub(in crate::session) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
+    pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
         let effects = self.external_agent.ready(reply, &self.policy.limits());
         self.carry_out(effects).await;
     }
 
-    pub(in crate::session) async fn external_agent_message(&mut self, message: Message) {
+    pub(super) async fn external_agent_message(&mut self, message: Message) {
         let effects = self.external_agent.handle(message, &self.policy.limits(), &mut self.gate);
         self.carry_out(effects).await;
     }
@@ -90,5 +99,77 @@ impl Actor {
                 }
             }
         }
+    }
+
+    pub(super) async fn report(&mut self, report: Report) {
+        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log).await else { return };
+        if !self.turns.is_running() {
+            self.notes.for_user.push(format!("{note}\n\n"));
+        }
+        self.note_for_model(note);
+    }
+
+    /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
+    /// external agent may need the gate, so its messages wait.
+    pub(super) async fn handle_reports_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                Some(report) = self.subagents.next() => self.report(report).await,
+            }
+        }
+    }
+
+    pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
+        let delegation = match action {
+            SessionAction::Delegate { agent, task, is_background } => {
+                Delegation::to_agent(agent.as_deref(), task, is_background, &self.policy)
+            }
+            SessionAction::Skill { skill, task } => Delegation::to_skill(&skill, &task, &self.policy),
+            SessionAction::Handoff { agent } => match handoff::proposed(&agent, &self.policy) {
+                Ok(agent) => {
+                    let text =
+                        format!("{} continues from the next step on. The mode stays the same.", agent.id);
+                    self.become_agent(agent).await;
+                    return Spawned::Done(text);
+                }
+                Err(text) => Err(text),
+            },
+        };
+        let delegation = match delegation {
+            Ok(delegation) => delegation,
+            Err(text) => return Spawned::Refused(text),
+        };
+        let Self { policy, log, checkpoints, workspace, .. } = self;
+        let parent = Parent {
+            session: log.id.clone(),
+            turn: log.turns,
+            changes: checkpoints.sender(),
+            intents: intents::intent_log(&policy.ancestry, log),
+            snapshot: checkpoints.shared_snapshot(&policy.ancestry, workspace, log).await,
+        };
+        let inherited =
+            Inherited { parent, workspace: workspace.clone(), chosen: self.models.chosen.clone() };
+        let (spawned, discarded) = self.subagents.spawn(call, delegation, inherited, policy, log);
+        if let Some(note) = discarded {
+            self.note_for_model(note);
+        }
+        spawned
+    }
+
+    pub(super) async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
+        if agent.id == self.policy.agent.id {
+            return;
+        }
+        let before = std::mem::replace(&mut self.policy.agent, Arc::clone(&agent));
+        handoff::record(&before, &agent, &mut self.log);
+        if self.requests.system.take().is_some() {
+            self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
+        }
+        self.end_denied_calls().await;
+        self.models.active = self.models.of_mode(&self.policy);
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options).await;
     }
 }

@@ -1,0 +1,56 @@
+//! The background jobs of a session.
+
+use tokio::sync::mpsc;
+
+use crate::conversation::neutralise::neutralise;
+use crate::tool::background_list::{discarded_note, forget};
+use crate::tool::{Job, JobSnapshot};
+
+pub(super) struct Jobs {
+    list: Vec<Job>,
+    /// Ids of jobs that have ended. Unbounded: each job sends one.
+    endings: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { list: Vec::new(), endings: mpsc::unbounded_channel() }
+    }
+}
+
+impl Jobs {
+    pub(super) fn list(&self) -> &[Job] {
+        &self.list
+    }
+
+    /// Returns the id of the next job that has ended. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<String> {
+        self.endings.1.recv().await
+    }
+
+    /// Returns a note for the model if results of other jobs were discarded.
+    pub(super) fn add(&mut self, job: Job, reports_end: bool) -> Option<String> {
+        if reports_end {
+            let (ending, id, to) = (job.ending(), job.id.clone(), self.endings.0.clone());
+            tokio::spawn(async move {
+                ending.await;
+                // The session may have ended.
+                let _ = to.send(id);
+            });
+        }
+        self.list.push(job);
+        let discarded = forget(&mut self.list, Job::is_over, |job| job.id.clone());
+        discarded_note("jobs", &discarded)
+    }
+
+    /// Returns a note for the model, or `None` if the job ended on request.
+    pub(super) async fn ended(&self, id: &str) -> Option<String> {
+        let job = self.list.iter().find(|job| job.id == id)?.clone();
+        let JobSnapshot { written, end: Some(end), .. } = job.snapshot().await? else { return None };
+        let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
+        end.is_unrequested().then(|| {
+            let how = end.describe(written == 0);
+            format!("The background job {id} ({line}) has ended: {how} view_background_job shows its output.")
+        })
+    }
+}
