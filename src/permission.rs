@@ -74,8 +74,18 @@ pub struct Claim {
     pub flips: u64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallSource {
+    /// A tool of the session.
+    Tool,
+    /// The process of an external agent, or its request to change a file.
+    ExternalAgent,
+}
+
 #[derive(Debug, Clone)]
 pub struct CallFacts {
+    pub source: CallSource,
+    /// Empty for an external agent.
     pub tool: String,
     pub effect: Effect,
     pub shell: ShellUse,
@@ -99,6 +109,7 @@ impl CallFacts {
 
     pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
         Self {
+            source: CallSource::Tool,
             tool: tool.into(),
             effect,
             shell: ShellUse::Off,

@@ -8,9 +8,7 @@ use serde_json::json;
 use crate::acp::ToolKind;
 use crate::error::AgentError;
 use crate::mode::{Access, Consent, Mode, Modes, Network, ShellUse, canonical};
-use crate::permission::{CallFacts, Ceilings, Effect};
-
-pub const EXTERNAL_AGENT: &str = "harness";
+use crate::permission::{CallFacts, CallSource, Ceilings, Effect};
 
 const UNSANDBOXED_DESCRIPTION: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
@@ -57,7 +55,7 @@ pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
 
 pub fn facts(is_sandboxed: bool) -> CallFacts {
     let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
-    CallFacts { is_background: true, ..CallFacts::of_tool(EXTERNAL_AGENT, effect) }
+    CallFacts { source: CallSource::ExternalAgent, is_background: true, ..CallFacts::of_tool("", effect) }
 }
 
 pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {

@@ -2,7 +2,7 @@
 
 use super::policy::{self, Policy};
 use crate::external_agent::capability;
-use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict};
+use crate::permission::{self, CallFacts, CallSource, Ceilings, Effect, Grants, Verdict};
 use crate::tool::Toolset;
 
 /// Which running and asked calls a tighter mode ends.
@@ -24,7 +24,7 @@ impl Tightened {
     }
 
     pub(super) fn is_denied(&self, facts: &CallFacts) -> bool {
-        if facts.tool == capability::EXTERNAL_AGENT {
+        if facts.source == CallSource::ExternalAgent {
             return capability::is_denied(&self.ceilings, facts);
         }
         let is_denied = |facts: &CallFacts| matches!(self.decide(facts), Verdict::Deny(_));

@@ -59,6 +59,7 @@ pub enum Effect {
     /// Records that the mode denied a call or a request.
     Denied {
         call: ToolCallId,
+        tool: &'static str,
         rule: &'static str,
     },
     /// Records, before the agent gets its prompt, that undo does not cover its changes.

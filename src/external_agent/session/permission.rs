@@ -21,6 +21,8 @@ use crate::event::SessionEvent;
 use crate::external_agent::capability::{self, Decision, Requirement};
 use crate::gate::{Gate, Permit};
 
+/// Tool and rule of a denied request in the audit log.
+const TOOL: &str = "harness";
 const RULE: &str = "access";
 
 /// Number of the agent's start, and number of its request.
@@ -67,7 +69,7 @@ impl ExternalAgentSession {
                 {
                     let message = refusal(&format!("write {}", write.path.display()), limits);
                     return vec![
-                        Effect::Denied { call: ToolCallId::new(capability::EXTERNAL_AGENT), rule: RULE },
+                        Effect::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: RULE },
                         Effect::Notice(format!("{message}\n\n")),
                         Effect::Answer(reply, Err(ClientError::Refused(message))),
                     ];
@@ -141,7 +143,8 @@ impl ExternalAgentSession {
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let effects = vec![Effect::Denied { call, rule: RULE }, Effect::Record(event, None)];
+                let effects =
+                    vec![Effect::Denied { call, tool: TOOL, rule: RULE }, Effect::Record(event, None)];
                 let answer = match option(PermissionOptionKind::RejectOnce) {
                     Some(reject) => selected(&reject.option_id),
                     None => select(RequestPermissionOutcome::Cancelled),

@@ -7,7 +7,6 @@ use super::Actor;
 use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::event::SessionEvent;
-use crate::external_agent::capability;
 use crate::external_agent::session::{Effect, Message, Turn, Waiting};
 use crate::session::ancestry::Parent;
 use crate::session::approval::record_denial;
@@ -44,9 +43,8 @@ impl Actor {
                         self.notes.for_user.push(text);
                     }
                 }
-                Effect::Denied { call, rule } => {
-                    let tool = capability::EXTERNAL_AGENT.to_owned();
-                    record_denial(call, tool, rule, &self.policy, &mut self.log);
+                Effect::Denied { call, tool, rule } => {
+                    record_denial(call, tool.to_owned(), rule, &self.policy, &mut self.log);
                 }
                 Effect::Uncovered(text) => {
                     record_uncovered(text, &self.policy.ancestry, &self.log);
