@@ -98,7 +98,7 @@ pub async fn run(
         tokio::select! {
             biased;
             Some(message) = end.recv() => take(&mut view, message, &handle).await?,
-            stopped = &mut turn => break stopped.map(|end| (end.reason, end.head, end.command)),
+            stopped = &mut turn => break stopped.map(|end| (end.reason.stop_reason(), end.head, end.command)),
         }
     };
     let (stopped, head, command) = match stopped {

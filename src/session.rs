@@ -20,7 +20,7 @@ use crate::store::sessions::StoredSession;
 use crate::tool::Toolset;
 use crate::workspace::Workspace;
 pub use actor::start;
-pub use handle::{Closed, CommandEnd, PromptEnd, SessionHandle, SessionSnapshot, Undone};
+pub use handle::{Closed, CommandEnd, EndReason, PromptEnd, SessionHandle, SessionSnapshot, Undone};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
 use ancestry::Ancestry;

@@ -152,9 +152,10 @@ async fn prompt(
 ) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
     let session = agent.session(&request.session_id)?;
     let end = session.prompt(request.prompt, call.cancel).await?;
-    let (payload, answered) =
-        ResponsePayload::success(PromptResponse::new(end.reason).meta(end.head.as_ref().map(head_meta)))
-            .notify_on_completion();
+    let (payload, answered) = ResponsePayload::success(
+        PromptResponse::new(end.reason.stop_reason()).meta(end.head.as_ref().map(head_meta)),
+    )
+    .notify_on_completion();
     tokio::spawn(async move {
         // Dropping `end` lets the next prompt begin, so wait until the answer is written or lost.
         let _ = answered.await;

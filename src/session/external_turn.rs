@@ -1,5 +1,6 @@
 //! A turn that an external agent answers: gets its prompt unchanged, and ends when the agent ends it.
 
+use super::handle::EndReason;
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
@@ -8,30 +9,30 @@ use crate::external_agent::ExternalAgentError;
 use crate::external_agent::session::PromptOutcome;
 use crate::model::{Failure, ModelError};
 
-pub(super) const STOPPED: &str =
+const STOPPED: &str =
     "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
 
 impl Turn {
     pub(super) async fn prompt_external_agent(
         &self,
         content: Vec<ContentBlock>,
-    ) -> Result<StopReason, TurnError> {
+    ) -> Result<EndReason, TurnError> {
         let ready = tokio::select! {
             biased;
-            () = self.cancel.cancelled() => return Ok(StopReason::Cancelled),
+            () = self.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
             ready = self.ask_actor(|reply| TurnMessage::ExternalAgent { reply }) => ready?,
         };
         let outcome = match ready {
             Ok(ready) => ready.prompt(content, &self.cancel).await,
-            Err(_) if self.cancel.is_cancelled() => return Ok(StopReason::Cancelled),
+            Err(_) if self.cancel.is_cancelled() => return Ok(StopReason::Cancelled.into()),
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(PromptOutcome::Stopped(reason)) => Ok(reason),
+            Ok(PromptOutcome::Stopped(reason)) => Ok(reason.into()),
             Ok(PromptOutcome::ModeChanged) => {
                 let message_id = MessageId::new(format!("msg_{}_stopped", self.number));
                 self.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
-                Ok(StopReason::EndTurn)
+                Ok(EndReason::ModeChanged)
             }
             Err(error) => Err(TurnError::Model(self.failure(&error))),
         }

@@ -118,11 +118,36 @@ pub(super) struct Prompt {
 /// next prompt.
 #[derive(Debug)]
 pub struct PromptEnd {
-    pub reason: StopReason,
+    pub reason: EndReason,
     pub head: Option<Head>,
     /// `None` if the prompt was for the model.
     pub command: Option<CommandEnd>,
     pub(super) _ack: oneshot::Sender<()>,
+}
+
+/// Why a turn ended. More exact than ACP's stop reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    Stop(StopReason),
+    /// The same call was refused again and again.
+    RefusedAgain,
+    /// The external agent was ended, because the new mode denies its process.
+    ModeChanged,
+}
+
+impl EndReason {
+    pub fn stop_reason(self) -> StopReason {
+        match self {
+            Self::Stop(reason) => reason,
+            Self::RefusedAgain | Self::ModeChanged => StopReason::EndTurn,
+        }
+    }
+}
+
+impl From<StopReason> for EndReason {
+    fn from(reason: StopReason) -> Self {
+        Self::Stop(reason)
+    }
 }
 
 /// End of a slash command that Modegate itself answers.

@@ -6,9 +6,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::DEADLINE;
-use super::SessionHandle;
+use super::handle::EndReason;
 use super::subagent_relay::{Heartbeat, Report, SubagentOutput};
+use super::{DEADLINE, SessionHandle};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::tool::background::Finished;
 
@@ -63,22 +63,29 @@ impl Subagent {
         };
         drop(slot);
         let mut finished = match outcome {
-            Some(Ok(StopReason::EndTurn)) if output.stopped.is_some() => {
-                failed(&output, output.stopped.unwrap_or_default())
+            Some(Ok(EndReason::RefusedAgain)) => {
+                failed(&output, "was stopped because the same call was refused again and again")
             }
-            Some(Ok(StopReason::EndTurn)) if output.text.trim().is_empty() => {
+            Some(Ok(EndReason::ModeChanged)) => {
+                failed(&output, "was stopped because the new mode denies its calls")
+            }
+            Some(Ok(EndReason::Stop(StopReason::EndTurn))) if output.text.trim().is_empty() => {
                 failed(&output, "ended without an answer")
             }
-            Some(Ok(StopReason::EndTurn)) => {
+            Some(Ok(EndReason::Stop(StopReason::EndTurn))) => {
                 Finished { text: output.text.clone(), has_failed: false, plan: output.plan.clone() }
             }
-            Some(Ok(StopReason::MaxTokens)) => failed(&output, "ran out of tokens before it finished"),
-            Some(Ok(StopReason::MaxTurnRequests)) => {
+            Some(Ok(EndReason::Stop(StopReason::MaxTokens))) => {
+                failed(&output, "ran out of tokens before it finished")
+            }
+            Some(Ok(EndReason::Stop(StopReason::MaxTurnRequests))) => {
                 failed(&output, "made as many requests as the mode allows and did not finish")
             }
-            Some(Ok(StopReason::Refusal)) => failed(&output, "refused the task"),
-            Some(Ok(StopReason::Cancelled)) => failed(&output, "was stopped before it finished"),
-            Some(Ok(_)) => failed(&output, "ended for an unknown reason"),
+            Some(Ok(EndReason::Stop(StopReason::Refusal))) => failed(&output, "refused the task"),
+            Some(Ok(EndReason::Stop(StopReason::Cancelled))) => {
+                failed(&output, "was stopped before it finished")
+            }
+            Some(Ok(EndReason::Stop(_))) => failed(&output, "ended for an unknown reason"),
             Some(Err(error)) => {
                 let text = error.to_string();
                 let why = text.strip_prefix(&format!("the agent {agent}: ")).unwrap_or(&text);

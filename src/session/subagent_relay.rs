@@ -13,8 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::external_turn::STOPPED;
-use super::turn::REFUSED_AGAIN;
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, Meta, Plan, PlanEntryStatus, SessionUpdate, ToolCallId, Update,
 };
@@ -64,7 +62,6 @@ pub(super) struct Heartbeat {
 pub(super) struct SubagentOutput {
     id: Option<MessageId>,
     pub text: String,
-    pub stopped: Option<&'static str>,
     pub plan: String,
 }
 
@@ -78,12 +75,6 @@ impl SubagentOutput {
     fn append(&mut self, chunk: &ContentChunk) {
         let ContentBlock::Text(text) = &chunk.content else { return };
         if chunk.meta.as_ref().is_some_and(|meta| meta.contains_key(NOTICE_META)) {
-            // Later notices do not clear the reason.
-            self.stopped = match text.text.as_str() {
-                REFUSED_AGAIN => Some("was stopped because the same call was refused again and again"),
-                STOPPED => Some("was stopped because the new mode denies its calls"),
-                _ => self.stopped,
-            };
             return;
         }
         if self.id != chunk.message_id {

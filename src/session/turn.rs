@@ -68,10 +68,9 @@ pub(super) enum After {
     Continue,
     /// Ends the turn with this notice.
     Stop(Cow<'static, str>),
+    /// Ends the turn, because the same call was refused again and again.
+    RefusedAgain,
 }
-
-pub(super) const REFUSED_AGAIN: &str =
-    "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
 
 impl Turn {
     pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {

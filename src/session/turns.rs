@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::event_log::EventLog;
-use super::handle::{CommandEnd, Prompt, PromptEnd};
+use super::handle::{CommandEnd, EndReason, Prompt, PromptEnd};
 use super::turn::TurnError;
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, StopReason};
@@ -39,7 +39,7 @@ pub(super) struct Turns {
 pub(super) struct RunningTurn {
     pub(super) messages: mpsc::Receiver<TurnMessage>,
     pub(super) cancel: CancellationToken,
-    pub(super) task: JoinHandle<Result<StopReason, TurnError>>,
+    pub(super) task: JoinHandle<Result<EndReason, TurnError>>,
     pub(super) reply: PromptReply,
     /// End of the command whose only work is this turn.
     pub(super) command: Option<CommandEnd>,
@@ -55,13 +55,13 @@ pub(super) enum TurnEvent {
 
 impl RunningTurn {
     /// Waits for the task of a turn whose messages have ended.
-    pub(super) async fn outcome(self) -> (Result<StopReason, AgentError>, PromptReply, Option<CommandEnd>) {
+    pub(super) async fn outcome(self) -> (Result<EndReason, AgentError>, PromptReply, Option<CommandEnd>) {
         let outcome = self.task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a turn panicked");
             Err(TurnError::Died)
         });
         let outcome = match outcome {
-            _ if self.cancel.is_cancelled() => Ok(StopReason::Cancelled),
+            _ if self.cancel.is_cancelled() => Ok(StopReason::Cancelled.into()),
             Ok(reason) => Ok(reason),
             Err(TurnError::Model(ModelError { failure: Failure::Key, text })) => {
                 Err(AgentError::AuthRequired(text))
@@ -125,14 +125,14 @@ impl Turns {
         let (cancelled, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(is_cancelled);
         self.waiting = waiting;
         for prompt in cancelled {
-            self.reply(prompt.reply, Ok(StopReason::Cancelled), None, log);
+            self.reply(prompt.reply, Ok(StopReason::Cancelled.into()), None, log);
         }
     }
 
     pub(super) fn reply(
         &mut self,
         reply: PromptReply,
-        outcome: Result<StopReason, AgentError>,
+        outcome: Result<EndReason, AgentError>,
         command: Option<CommandEnd>,
         log: &mut EventLog,
     ) {

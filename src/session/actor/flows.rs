@@ -173,7 +173,7 @@ impl Actor {
         let command = CommandEnd { answer: message_id.clone(), has_failed };
         self.log.record_notice(message_id, text).await;
         self.log.save().await;
-        self.turns.reply(reply, Ok(StopReason::EndTurn), Some(command), &mut self.log);
+        self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.log);
         None
     }
 
@@ -380,6 +380,7 @@ impl Actor {
                 .await;
         }
         if let Ok(reason) = outcome {
+            let reason = reason.stop_reason();
             self.log.record(SessionEvent::Stop { reason }, None).await;
         }
         self.requests.forget_transition_after(self.log.turns);

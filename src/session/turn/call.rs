@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{After, Announced, REFUSED_AGAIN, Turn, TurnError};
+use super::{After, Announced, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::session::ancestry::Change;
@@ -171,11 +171,11 @@ impl Turn {
                     ..ToolCallUpdateEvent::failed(id, message)
                 };
                 self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::Continue })
+                Ok(if too_often { After::RefusedAgain } else { After::Continue })
             }
             Authorization::Rejected { message, too_often } => {
                 self.failed(id, message).await?;
-                Ok(if too_often { After::Stop(REFUSED_AGAIN.into()) } else { After::Continue })
+                Ok(if too_often { After::RefusedAgain } else { After::Continue })
             }
             // The actor closes the calls that a cancelled turn leaves open.
             Authorization::Cancelled

@@ -13,6 +13,7 @@ use crate::conversation::mode_switch::{Found, Reader};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::permission::Target;
+use crate::session::handle::EndReason;
 use crate::session::turn_message::{Next, TurnMessage};
 use crate::tool::Location;
 
@@ -22,7 +23,10 @@ struct Step {
     found: Found,
 }
 
-pub(in crate::session) async fn run(mut turn: Turn) -> Result<StopReason, TurnError> {
+const REFUSED_AGAIN: &str =
+    "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
+
+pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     if turn.external_agent.is_some() {
         let prompt = std::mem::take(&mut turn.prompt);
         return turn.prompt_external_agent(prompt).await;
@@ -44,14 +48,15 @@ pub(in crate::session) async fn run(mut turn: Turn) -> Result<StopReason, TurnEr
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));
         turn.post_event(SessionEvent::Notice { message_id, text }).await?;
     }
-    let outcome = if turn.compacts { compact::run(&turn).await } else { run_steps(&turn).await };
+    let outcome =
+        if turn.compacts { compact::run(&turn).await.map(Into::into) } else { run_steps(&turn).await };
     if let Some(snapshot) = turn.ask_actor(|reply| TurnMessage::Snapshot { reply }).await? {
         turn.keep_changes(snapshot.end_turn(&turn.cancel).await);
     }
     outcome
 }
 
-async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
+async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
     let mut messages = MessageIds { turn: turn.number, next: 0 };
     let mut calls = 0;
     let mut steps = 0;
@@ -59,10 +64,10 @@ async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
         let (request, reader) = match next {
-            None => return Ok(StopReason::MaxTurnRequests),
+            None => return Ok(StopReason::MaxTurnRequests.into()),
             Some(Next::Ask { request, reads_switches }) => (request, reads_switches.then(Reader::default)),
             Some(Next::Summarise(summary)) => match compact::summarise(turn, summary).await? {
-                Some(reason) => return Ok(reason),
+                Some(reason) => return Ok(reason.into()),
                 None => continue,
             },
         };
@@ -71,7 +76,7 @@ async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
         let reply = turn.model.reply(request);
         let step = tokio::select! {
             biased;
-            () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled),
+            () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
             step = turn.listen(reply, &model, reader, &mut messages, &mut calls) => step,
         };
         let step = match step {
@@ -80,7 +85,7 @@ async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
                 let summary = turn.ask_actor(|reply| TurnMessage::Compact { reply }).await?;
                 let Some(summary) = summary else { return Err(TurnError::Model(error)) };
                 match compact::summarise(turn, summary).await? {
-                    Some(reason) => return Ok(reason),
+                    Some(reason) => return Ok(reason.into()),
                     None => continue,
                 }
             }
@@ -93,22 +98,27 @@ async fn run_steps(turn: &Turn) -> Result<StopReason, TurnError> {
             if let Some(text) = ends {
                 let message_id = messages.next();
                 turn.post_event(SessionEvent::Notice { message_id, text: text.into() }).await?;
-                return Ok(StopReason::EndTurn);
+                return Ok(StopReason::EndTurn.into());
             }
         }
         match step.stop {
-            ModelStop::MaxTokens => return Ok(StopReason::MaxTokens),
-            ModelStop::Refusal => return Ok(StopReason::Refusal),
-            ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn),
+            ModelStop::MaxTokens => return Ok(StopReason::MaxTokens.into()),
+            ModelStop::Refusal => return Ok(StopReason::Refusal.into()),
+            ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn.into()),
             ModelStop::Done => {}
         }
-        if let After::Stop(text) = turn.run_calls(step.calls).await? {
+        let end = match turn.run_calls(step.calls).await? {
+            After::Continue => None,
+            After::Stop(text) => Some((text.into_owned(), StopReason::EndTurn.into())),
+            After::RefusedAgain => Some((REFUSED_AGAIN.to_owned(), EndReason::RefusedAgain)),
+        };
+        if let Some((text, reason)) = end {
             let message_id = messages.next();
-            turn.post_event(SessionEvent::Notice { message_id, text: text.into_owned() }).await?;
-            return Ok(StopReason::EndTurn);
+            turn.post_event(SessionEvent::Notice { message_id, text }).await?;
+            return Ok(reason);
         }
         if turn.cancel.is_cancelled() {
-            return Ok(StopReason::Cancelled);
+            return Ok(StopReason::Cancelled.into());
         }
     }
 }
@@ -272,8 +282,9 @@ impl Turn {
                 .collect()
                 .await;
             for outcome in outcomes {
-                if let After::Stop(text) = outcome? {
-                    return Ok(After::Stop(text));
+                match outcome? {
+                    After::Continue => {}
+                    end => return Ok(end),
                 }
             }
             if self.cancel.is_cancelled() {
