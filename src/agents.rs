@@ -8,14 +8,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::mode::definition::{self, Fault};
 use crate::mode::{
     Access, CeilingKind, Consent, Globs, InBand, Mode, Network, ReminderPosition, ShellUse, ToolGlobs,
 };
 use crate::model::Effort;
-use external::ExternalAgentDefinition;
 
-pub mod external;
 mod yaml;
 
 pub const DEFAULT: &str = "general";

@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 
 use crate::agent::{First, Host, ModelCatalogLoader, Policy, PolicyOf};
 use crate::agents::AgentRegistry;
-use crate::agents::external::ExternalAgentDefinition;
 use crate::bounded_file;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};

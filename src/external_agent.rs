@@ -2,10 +2,12 @@
 //!
 //! [`client`] is an ACP client over the pipes of the agent's process. [`session`] keeps the process in the
 //! sandbox that the session's mode requires, and turns its messages into effects for the session's actor.
-//! [`capability`] decides which modes an agent supports. This module never names the session.
+//! [`definition`] is what the user writes, and [`capability`] decides which modes an agent supports. This
+//! module never names the session.
 
 pub mod capability;
 pub mod client;
+pub mod definition;
 pub mod options;
 pub mod session;
 

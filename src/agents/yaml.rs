@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::AgentSpec;
-use super::external::ExternalAgentDefinition;
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::mode::yaml::{list, prompt, quoted};
 
 impl AgentSpec {

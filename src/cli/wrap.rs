@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::agents::external::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::config::Flags;
 use crate::config::environment::Environment;
+use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::model::catalog::OFFLINE;
 
 /// Variable, default, and the agent's part of a state folder.

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::environment::Environment;
 use super::providers;
 use super::servers::filled_external_agent_now;
-use crate::agents::external::ExternalAgentDefinition;
 use crate::agents::{AgentRegistry, AgentSpec};
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::process::state_folders;
 use crate::tool::unknown_tool;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::environment;
-use crate::agents::external::ExternalAgentDefinition;
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::server::ServerDefinition;
 
 /// Sets `missing` for an unset variable. Provider keys count as unset, because they were removed from the

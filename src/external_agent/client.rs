@@ -19,8 +19,8 @@ use crate::acp::{
     SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState,
     SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest, StopReason,
 };
-use crate::agents::external::ExternalAgentDefinition;
 use crate::client::{Client, ClientCapabilities};
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;

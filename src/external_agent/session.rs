@@ -18,10 +18,10 @@ use crate::acp::{
     ToolKind,
 };
 use crate::agents::AgentSpec;
-use crate::agents::external::ExternalAgentDefinition;
 use crate::client::{Client, ClientCapabilities};
 use crate::conversation::open_calls::is_end;
 use crate::event::SessionEvent;
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::gate::Gate;
 use crate::permission::Ceilings;
 use crate::process::shell::Shell;

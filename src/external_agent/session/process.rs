@@ -7,8 +7,8 @@ use super::relay::ExternalAgentRelay;
 use super::run::{AgentRun, Started};
 use super::{Effect, ExternalAgentSession, Limits, Ready, Waiting};
 use crate::acp::ToolCallId;
-use crate::agents::external::ExternalAgentDefinition;
 use crate::client;
+use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, capability};
 use crate::gate::{Gate, Permit};
 

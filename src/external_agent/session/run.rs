@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Message;
 use crate::acp::{SessionId, SessionModeId};
-use crate::agents::external::ExternalAgentModes;
 use crate::client::Client;
+use crate::external_agent::definition::ExternalAgentModes;
 use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
 use crate::process::shell::Shell;
