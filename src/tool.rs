@@ -343,7 +343,8 @@ mod tests {
         assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (0, 1));
         drop(release);
         let ended = gate.end(|_| true, Duration::from_secs(10)).await;
-        assert_eq!((ended.confirmed.len(), ended.unconfirmed.len()), (1, 0), "the work is over");
+        // A call that has ended before is not named.
+        assert!(ended.unconfirmed.is_empty(), "the work is over");
     }
 
     fn agents() -> crate::agents::AgentRegistry {
