@@ -30,7 +30,7 @@ pub use message::{Effect, Message};
 use permission::{OpenRequest, RequestId};
 use process::Running;
 pub use prompt::{PromptOutcome, Ready};
-pub use restart::Turn;
+pub use restart::CurrentTurn;
 pub use retained_context::RetainedContext;
 
 mod message;
@@ -228,7 +228,7 @@ impl ExternalAgentSession {
     }
 
     /// Completes [`Effect::AskToRestart`].
-    pub fn ask_to_restart(&mut self, turn: &Turn<'_>) {
+    pub fn ask_to_restart(&mut self, turn: &CurrentTurn<'_>) {
         self.restart_question = CancellationToken::new();
         restart::ask(&self.host, turn, self.restart_question.clone(), self.messages.0.clone());
     }

@@ -40,7 +40,7 @@ impl Model for Offline {
 }
 
 fn next(request: &ModelRequest) -> Vec<ModelEvent> {
-    let turn = Turn::of(&request.messages);
+    let turn = OfflineTurn::of(&request.messages);
     let offered = |tool: &str| request.tools.iter().any(|offer| offer.name == tool);
     let mut events = Vec::new();
     if turn.replies == 0 {
@@ -62,7 +62,7 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     events
 }
 
-fn research(turn: &Turn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
+fn research(turn: &OfflineTurn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
     let words = keywords::of(&turn.prompt, MAX_WORDS);
     let named = keywords::paths(&turn.prompt, MAX_READS);
     match turn.replies {
@@ -120,7 +120,7 @@ fn nothing_to_do(words: &[Word]) -> String {
     }
 }
 
-struct Turn<'a> {
+struct OfflineTurn<'a> {
     prompt: String,
     replies: usize,
     /// Results of the calls since the prompt.
@@ -134,7 +134,7 @@ struct CallResult<'a> {
     failed: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> OfflineTurn<'a> {
     fn of(messages: &'a [std::sync::Arc<Message>]) -> Self {
         let says = |message: &Message| {
             message.role == Role::User && message.blocks.iter().any(|block| matches!(block, Block::Text(_)))

@@ -13,7 +13,6 @@ use super::approval::Approvals;
 use super::checkpoint::{self, Checkpoints, Undoer};
 use super::event_log::EventLog;
 use super::handle::{Closed, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
-use super::interruption;
 use super::jobs::Jobs;
 use super::model_request::Requests;
 use super::model_selection::Models;
@@ -22,16 +21,15 @@ use super::options::{self, ModelSelection};
 use super::permission_options::Answer;
 use super::policy::Policy;
 use super::replay::Replays;
-use super::restore::{self, Past, RESUMED_NOTE};
+use super::restore;
 use super::servers::Servers;
 use super::subagent_relay::Report;
 use super::subagents::{self, Subagents};
 use super::switch::Switches;
 use super::turns::{TurnEvent, Turns};
 use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
-use crate::acp::SessionModeId;
 use crate::client::Client;
-use crate::external_agent::session::{self as external_agent, ExternalAgentSession, RetainedContext};
+use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::mode::Access;
 use crate::store::sessions::StoredSession;
@@ -40,9 +38,8 @@ use crate::tool::ClientIo;
 use crate::tool::mcp::ServerEvent;
 use crate::workspace::Workspace;
 
-mod agents;
-mod flows;
-mod mode;
+mod changes;
+mod turn;
 
 struct Actor {
     context: Arc<SessionContext>,
@@ -246,35 +243,12 @@ impl Actor {
     }
 
     async fn restore(&mut self, stored: &StoredSession, source: ModeSource) -> Result<(), StoreError> {
-        let Self { workspace, log, policy, models, notes, requests, external_agent, .. } = self;
+        let Self { workspace, log, policy, models, notes, .. } = self;
         log.turns = stored.turns;
         models.restore(stored.chosen.as_ref(), policy, notes);
-        restore::restore_grants(stored, workspace, policy, notes, log).await?;
-        let mut past = Past::read(stored, policy, log).await?;
-        let context = RetainedContext::stored(stored.external_session.clone(), log.turns > 0);
-        let previous_mode = stored.external_mode.clone().map(SessionModeId::new);
-        external_agent.resume(log.saved, context, previous_mode);
-        // Gives new notices other ids than stored ones.
-        notes.recorded = log.saved;
-        restore::close_interrupted_calls(&policy.ancestry, notes, log);
-        requests.system = restore::record_folders(stored, workspace, log);
-        restore::begin_chain(stored, log).await?;
-        past.settle_mode(stored, source, policy, notes, log).await?;
-        if !past.undone.is_empty() {
-            // Must come first: on the next load, any later note marks the undo as known.
-            notes.add(checkpoint::undone_note(&past.undone), false, policy, log);
-        }
-        if source == ModeSource::Load {
-            interruption::recover(policy, workspace, notes, log).await?;
-        }
-        if let Some(transition) = past.transition(policy) {
-            requests.note_transition(transition, None);
-        }
-        if past.has_reply {
-            // Delivered with the next turn: opening and closing a session must not change it.
-            notes.add_later(RESUMED_NOTE.to_owned());
-        }
-        log.save().await;
+        let restored = restore::restore((stored, source), workspace, policy, notes, log).await?;
+        self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
+        self.requests.resume(restored.system_prompt, restored.transition);
         Ok(())
     }
 

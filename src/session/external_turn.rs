@@ -12,38 +12,33 @@ use crate::model::{Failure, ModelError};
 const STOPPED: &str =
     "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
 
-impl Turn {
-    pub(super) async fn prompt_external_agent(
-        &self,
-        content: Vec<ContentBlock>,
-    ) -> Result<EndReason, TurnError> {
-        let ready = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
-            ready = self.ask_actor(|reply| TurnMessage::ExternalAgent { reply }) => ready?,
-        };
-        let outcome = match ready {
-            Ok(ready) => ready.prompt(content, &self.cancel).await,
-            Err(_) if self.cancel.is_cancelled() => return Ok(StopReason::Cancelled.into()),
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(PromptOutcome::Stopped(reason)) => Ok(reason.into()),
-            Ok(PromptOutcome::ModeChanged) => {
-                let message_id = MessageId::new(format!("msg_{}_stopped", self.number));
-                self.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
-                Ok(EndReason::ModeChanged)
-            }
-            Err(error) => Err(TurnError::Model(self.failure(&error))),
+pub(super) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndReason, TurnError> {
+    let ready = tokio::select! {
+        biased;
+        () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
+        ready = turn.ask_actor(|reply| TurnMessage::ExternalAgent { reply }) => ready?,
+    };
+    let outcome = match ready {
+        Ok(ready) => ready.prompt(content, &turn.cancel).await,
+        Err(_) if turn.cancel.is_cancelled() => return Ok(StopReason::Cancelled.into()),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(PromptOutcome::Stopped(reason)) => Ok(reason.into()),
+        Ok(PromptOutcome::ModeChanged) => {
+            let message_id = MessageId::new(format!("msg_{}_stopped", turn.number));
+            turn.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
+            Ok(EndReason::ModeChanged)
         }
+        Err(error) => Err(TurnError::Model(failure(turn, &error))),
     }
+}
 
-    fn failure(&self, error: &ExternalAgentError) -> ModelError {
-        let agent = self.external_agent.as_deref().unwrap_or_default();
-        let text = format!("the agent {agent}: {error}");
-        match error {
-            ExternalAgentError::AuthRequired(_) => ModelError { failure: Failure::Key, text },
-            _ => ModelError::new(text),
-        }
+fn failure(turn: &Turn, error: &ExternalAgentError) -> ModelError {
+    let agent = turn.external_agent.as_deref().unwrap_or_default();
+    let text = format!("the agent {agent}: {error}");
+    match error {
+        ExternalAgentError::AuthRequired(_) => ModelError { failure: Failure::Key, text },
+        _ => ModelError::new(text),
     }
 }

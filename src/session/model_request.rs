@@ -52,6 +52,14 @@ struct Offers {
 }
 
 impl Requests {
+    /// Continues a stored session.
+    pub(super) fn resume(&mut self, system_prompt: Option<Arc<str>>, transition: Option<Transition>) {
+        self.system = system_prompt;
+        if let Some(transition) = transition {
+            self.note_transition(transition, None);
+        }
+    }
+
     /// Merges the change with one that no request has contained yet. A change back cancels both.
     pub(super) fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
         if let Some(pending) = self.transition.take().filter(|pending| !pending.acked) {

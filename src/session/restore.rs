@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ancestry::Ancestry;
-use super::checkpoint::record_interrupted_call;
+use super::checkpoint::{record_interrupted_call, undone_note};
 use super::event_log::EventLog;
+use super::interruption;
 use super::notes::Notes;
 use super::policy::Policy;
 use crate::acp::{MessageId, SessionModeId};
 use crate::conversation::reminder::Transition;
 use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::external_agent::session::RetainedContext;
 use crate::mode::canonical;
 use crate::permission::Scope;
 use crate::store::entry::Entry;
@@ -28,7 +30,7 @@ const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in thi
                                version of Modegate, in which they covered more than they showed. They no longer \
                                apply, so Modegate asks again.\n\n";
 
-pub(super) const RESUMED_NOTE: &str = "This session was closed and now continues. Files may have changed since, and background \
+const RESUMED_NOTE: &str = "This session was closed and now continues. Files may have changed since, and background \
                          commands and agents have ended.";
 
 pub(super) fn record_start(policy: &Policy, workspace: &Workspace, log: &mut EventLog) {
@@ -65,25 +67,75 @@ pub(super) fn post_mode_change(
     log.store.post(change);
 }
 
+/// State of a stored session outside the components that [`restore`] fills.
+pub(super) struct Restored {
+    /// Number of stored events.
+    pub(super) events: u64,
+    /// For the external agent.
+    pub(super) retained_context: RetainedContext,
+    pub(super) previous_mode: Option<SessionModeId>,
+    pub(super) system_prompt: Option<Arc<str>>,
+    /// Mode change that the model does not know.
+    pub(super) transition: Option<Transition>,
+}
+
+pub(super) async fn restore(
+    (stored, source): (&StoredSession, ModeSource),
+    workspace: &Workspace,
+    policy: &mut Policy,
+    notes: &mut Notes,
+    log: &mut EventLog,
+) -> Result<Restored, StoreError> {
+    restore_grants(stored, workspace, policy, notes, log).await?;
+    let mut past = Past::read(stored, policy, log).await?;
+    let events = log.saved;
+    // Gives new notices other ids than stored ones.
+    notes.recorded = events;
+    close_interrupted_calls(&policy.ancestry, notes, log);
+    let system_prompt = record_folders(stored, workspace, log);
+    begin_chain(stored, log).await?;
+    past.settle_mode(stored, source, policy, notes, log).await?;
+    if !past.undone.is_empty() {
+        // Must come first: on the next load, any later note marks the undo as known.
+        notes.add(undone_note(&past.undone), false, policy, log);
+    }
+    if source == ModeSource::Load {
+        interruption::recover(policy, workspace, notes, log).await?;
+    }
+    if past.has_reply {
+        // Delivered with the next turn: opening and closing a session must not change it.
+        notes.add_later(RESUMED_NOTE.to_owned());
+    }
+    let transition = past.transition(policy);
+    log.save().await;
+    Ok(Restored {
+        events,
+        retained_context: RetainedContext::stored(stored.external_session.clone(), log.turns > 0),
+        previous_mode: stored.external_mode.clone().map(SessionModeId::new),
+        system_prompt,
+        transition,
+    })
+}
+
 pub(super) fn folders(workspace: &Workspace) -> (PathBuf, Vec<PathBuf>) {
     (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
 }
 
 /// Facts in the stored events that are not part of the conversation.
 #[derive(Default)]
-pub(super) struct Past {
+struct Past {
     /// Mode of the model's last request, if it has changed since.
     old_mode: Option<SessionModeId>,
-    pub(super) has_reply: bool,
+    has_reply: bool,
     /// Mode after the last recorded change.
     shown: Option<SessionModeId>,
     /// Files undone since the last reply.
-    pub(super) undone: Vec<String>,
+    undone: Vec<String>,
 }
 
 impl Past {
     /// Reads the stored events into the conversation.
-    pub(super) async fn read(
+    async fn read(
         stored: &StoredSession,
         policy: &mut Policy,
         log: &mut EventLog,
@@ -120,7 +172,7 @@ impl Past {
     }
 
     /// Brings the stored mode and the events into line with the session's mode.
-    pub(super) async fn settle_mode(
+    async fn settle_mode(
         &mut self,
         stored: &StoredSession,
         source: ModeSource,
@@ -158,7 +210,7 @@ impl Past {
     }
 
     /// Returns the mode change that the model does not know.
-    pub(super) fn transition(&self, policy: &Policy) -> Option<Transition> {
+    fn transition(&self, policy: &Policy) -> Option<Transition> {
         let from = self.old_mode.clone().filter(|_| self.has_reply)?;
         let before = policy.ceilings_in(std::iter::once(&from));
         Some(Transition { from, to: policy.mode.clone(), before, unconfirmed: 0 })
@@ -166,7 +218,7 @@ impl Past {
 }
 
 /// Restores remembered answers. Consent is valid only for the folders that the session had.
-pub(super) async fn restore_grants(
+async fn restore_grants(
     stored: &StoredSession,
     workspace: &Workspace,
     policy: &mut Policy,
@@ -194,7 +246,7 @@ pub(super) async fn restore_grants(
 }
 
 /// Starts the hash chain of a session from before hash chains existed.
-pub(super) async fn begin_chain(stored: &StoredSession, log: &mut EventLog) -> Result<(), StoreError> {
+async fn begin_chain(stored: &StoredSession, log: &mut EventLog) -> Result<(), StoreError> {
     if log.head.length > 0 {
         return Ok(());
     }
@@ -204,7 +256,7 @@ pub(super) async fn begin_chain(stored: &StoredSession, log: &mut EventLog) -> R
     Ok(())
 }
 
-pub(super) fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut EventLog) {
+fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut EventLog) {
     if let Some(id) = log.conversation.compacting.take() {
         log.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
     }
@@ -235,11 +287,7 @@ pub(super) fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, lo
 
 /// Records the folders if they have changed. Returns the stored system prompt: it names the working directory,
 /// and is dropped if that differs.
-pub(super) fn record_folders(
-    stored: &StoredSession,
-    workspace: &Workspace,
-    log: &mut EventLog,
-) -> Option<Arc<str>> {
+fn record_folders(stored: &StoredSession, workspace: &Workspace, log: &mut EventLog) -> Option<Arc<str>> {
     let (cwd, directories) = folders(workspace);
     let system = stored.system.as_deref().filter(|_| cwd == stored.cwd).map(Into::into);
     if cwd != stored.cwd || directories != stored.directories {

@@ -14,14 +14,19 @@ const RESTART: &str = "restart";
 const STAY: &str = "stay";
 
 /// The turn whose prompt waits.
-pub struct Turn<'a> {
+pub struct CurrentTurn<'a> {
     pub number: u64,
     pub mode: &'a SessionModeId,
     pub cancel: &'a CancellationToken,
 }
 
 /// Asks in `turn`, and sends the answer to the session.
-pub(super) fn ask(host: &Host, turn: &Turn<'_>, void: CancellationToken, to: mpsc::UnboundedSender<Message>) {
+pub(super) fn ask(
+    host: &Host,
+    turn: &CurrentTurn<'_>,
+    void: CancellationToken,
+    to: mpsc::UnboundedSender<Message>,
+) {
     let cancel = turn.cancel.clone();
     let text = format!(
         "The agent {} is sandboxed, and {} mode does not require that. To run without the sandbox, the agent must \

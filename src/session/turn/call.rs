@@ -12,6 +12,7 @@ use super::{After, Announced, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::session::ancestry::Change;
+use crate::session::session_action;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::tool::{
     Action, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
@@ -59,7 +60,7 @@ impl Turn {
                     drop(permit);
                     self.propose(id, proposal).await
                 }
-                Action::Session(action) => self.run_session_action(id, action, permit).await,
+                Action::Session(action) => session_action::run(self, id, action, permit).await,
                 Action::Run(run) => {
                     let (changes, reported_changes) = mpsc::unbounded_channel();
                     let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));

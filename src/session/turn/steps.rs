@@ -13,6 +13,7 @@ use crate::conversation::mode_switch::{Found, Reader};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::permission::Target;
+use crate::session::external_turn;
 use crate::session::handle::EndReason;
 use crate::session::turn_message::{Next, TurnMessage};
 use crate::tool::Location;
@@ -29,7 +30,7 @@ const REFUSED_AGAIN: &str =
 pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     if turn.external_agent.is_some() {
         let prompt = std::mem::take(&mut turn.prompt);
-        return turn.prompt_external_agent(prompt).await;
+        return external_turn::run(&turn, prompt).await;
     }
     if let Some(snapshot) = &turn.snapshot {
         // Skips changes that background jobs made between turns.

@@ -1,15 +1,15 @@
-//! Mode changes, and the switches that the model requests.
+//! The flows that change a session: its mode, its options, its agent, and what its user commands.
 //!
-//! Order of a change: commit it; close permission requests that the new mode denies; end running calls that no
-//! longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
+//! Order of a mode change: commit it; close permission requests that the new mode denies; end running calls that
+//! no longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
 //! becomes a ceiling until a change is recorded.
 
-use std::sync::Arc;
-
-use tokio::sync::oneshot;
-
 use super::Actor;
-use crate::acp::{SessionModeId, ToolCallId};
+use crate::acp::ToolCallId;
+use crate::acp::{
+    MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId, StopReason,
+};
+use crate::agents::AgentSpec;
 use crate::conversation::mode_switch::Found;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
@@ -17,13 +17,23 @@ use crate::event::SessionEvent;
 use crate::gate::Ended;
 use crate::ids;
 use crate::permission::CallFacts;
+use crate::session::checkpoint::{Undoer, not_undone, record_undone};
+use crate::session::command::{self, Command};
+use crate::session::handle::{CommandEnd, Prompt, Undone};
+use crate::session::model_selection::Models;
+use crate::session::options::{self, AGENT_OPTION, ModelSelection};
 use crate::session::permission_options::Answer;
+use crate::session::set_option::Setting;
 use crate::session::switch::{self, Answered, Chosen, Requested, SwitchRequest};
 use crate::session::tightened::Tightened;
 use crate::session::turn_message::Proposed;
-use crate::session::{DEADLINE, ModeEffect, exit};
+use crate::session::{DEADLINE, handoff, servers, set_option, slash_commands};
+use crate::session::{ModeEffect, exit};
 use crate::store::{ChangeReason, ModeSource};
 use crate::tool::Proposal;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use tokio::sync::oneshot;
 
 impl Actor {
     /// Returns `None` if the mode is active already.
@@ -231,5 +241,172 @@ impl Actor {
                 stayed(format!("{why} The mode stays."), self.switches.rejected_again())
             }
         }
+    }
+
+    pub(super) async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
+        if agent.id == self.policy.agent.id {
+            return;
+        }
+        let before = std::mem::replace(&mut self.policy.agent, Arc::clone(&agent));
+        handoff::record(&before, &agent, &mut self.log);
+        if self.requests.system.take().is_some() {
+            self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
+        }
+        self.end_denied_calls().await;
+        self.models.active = self.models.of_mode(&self.policy);
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options).await;
+    }
+
+    pub(in crate::session) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
+        let command::Found { command: found_command, ignored } = slash_commands::find(&prompt, &self.policy);
+        let has_command = found_command.is_some();
+        let Some(placed) = found_command
+            .filter(|placed| !slash_commands::is_for_external_agent(&self.policy, &placed.command))
+        else {
+            let notices = slash_commands::ignored(&self.policy, &ignored, None);
+            self.notes.for_user.extend(notices);
+            if !has_command {
+                self.notes.for_user.extend(slash_commands::misspelt(&prompt, &self.policy));
+            }
+            return Some(prompt);
+        };
+        let command = &placed.command;
+        let mut has_failed = matches!(command, Command::InvalidArgument(_));
+        let mut text = match command {
+            Command::Help => command::help(&self.context.modes, &self.context.commands),
+            Command::Prompt(_) | Command::Compact => {
+                prompt.compacts = *command == Command::Compact;
+                let notices = slash_commands::ignored(&self.policy, &ignored, None);
+                self.notes.for_user.extend(notices);
+                return Some(slash_commands::model_prompt(prompt, &placed));
+            }
+            Command::ShowMode => slash_commands::describe_mode(&self.policy),
+            Command::Permissions => slash_commands::describe_permissions(&self.policy),
+            Command::Servers => servers::describe(&self.context),
+            Command::InvalidArgument(name) => command::usage(name),
+            Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
+                Ok(undone) => slash_commands::describe_undone(&undone, self.workspace.cwd()),
+                Err(error) => {
+                    has_failed = true;
+                    format!("/undo: {}.\n", error.to_string().trim_end_matches('.'))
+                }
+            },
+            Command::SetMode { mode, .. } => {
+                let mode = SessionModeId::new(mode.as_str());
+                match self.change_mode(&mode, ModeSource::Command).await {
+                    Ok(_) => slash_commands::describe_mode(&self.policy),
+                    Err(error @ AgentError::InvalidParams { .. }) => {
+                        has_failed = true;
+                        format!("{error}.\n")
+                    }
+                    Err(error) => {
+                        let _ = prompt.reply.send(Err(error));
+                        return None;
+                    }
+                }
+            }
+        };
+        let prompt = slash_commands::model_prompt(prompt, &placed);
+        let found_command = match &placed.command {
+            Command::SetMode { mode, .. } if !has_failed => Some(mode.as_str()),
+            _ => None,
+        };
+        let notices = slash_commands::ignored(&self.policy, &ignored, found_command);
+        if found_command.is_some() && !prompt.content.is_empty() {
+            self.notes.for_user.extend(notices);
+            return Some(prompt);
+        }
+        text.extend(notices);
+        let Prompt { typed, reply, .. } = prompt;
+        let message_id = MessageId::new(format!("msg_c{}_0", self.log.conversation.answered + 1));
+        let content = Vec::new();
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        let message_id = MessageId::new(format!("msg_c{}", self.log.conversation.answered));
+        let command = CommandEnd { answer: message_id.clone(), has_failed };
+        self.log.record_notice(message_id, text).await;
+        self.log.save().await;
+        self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.log);
+        None
+    }
+
+    /// Undoes a turn, tells the client, and notes it for the model.
+    pub(in crate::session) async fn undo(
+        &mut self,
+        turn: Option<u64>,
+        who: Undoer,
+    ) -> Result<Undone, AgentError> {
+        if self.turns.running.is_some() {
+            return Err(not_undone("a turn is running: cancel it first"));
+        }
+        let (policy, log) = (&self.policy, &mut self.log);
+        let undone = self.checkpoints.undo(turn, who, policy, &self.workspace, log).await?;
+        for file in &undone.files {
+            self.turns.seen.remove(file);
+        }
+        let note = record_undone(&undone, &self.workspace, log).await;
+        self.notes.add(note, false, policy, log);
+        log.save().await;
+        Ok(undone)
+    }
+
+    pub(in crate::session) async fn set_option(
+        &mut self,
+        option: SessionConfigId,
+        value: SessionConfigOptionValue,
+        reply: set_option::Reply,
+    ) {
+        if self.policy.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION {
+            let agent = self.external_agent.client().cloned();
+            let (offered, options) = (self.options(), self.external_agent.current_options());
+            return set_option::of_external_agent(agent, &offered, options, option, value, reply);
+        }
+        let outcome = match set_option::parse(&option, &value) {
+            Ok(Setting::Agent(id)) => match handoff::chosen(&id, &self.policy) {
+                Ok(agent) => {
+                    self.become_agent(agent).await;
+                    Ok(self.options())
+                }
+                Err(error) => Err(error),
+            },
+            Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.policy, &self.log) {
+                Ok(selection) => {
+                    self.activate(selection).await;
+                    Ok(self.options())
+                }
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        // The client may be gone; the option stays set.
+        let _ = reply.send(outcome);
+    }
+
+    /// Config options as the client sees them.
+    pub(in crate::session) fn options(&self) -> Vec<SessionConfigOption> {
+        let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
+        self.external_agent.options(own, &options::SHARED)
+    }
+
+    pub(in crate::session) async fn activate(&mut self, selection: ModelSelection) {
+        if selection == self.models.active {
+            return;
+        }
+        self.models.active = selection.clone();
+        let ModelSelection { model, effort } = selection;
+        let options = self.options();
+        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options).await;
+    }
+
+    pub(in crate::session) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
+        answered.await;
+        self.send_commands();
+        self.notes.show_interruptions(&self.log);
+        // Starts an external agent, so that its commands and options appear before the first prompt.
+        self.ready_external_agent(None).await;
+    }
+
+    pub(in crate::session) fn send_commands(&self) {
+        slash_commands::announce(&self.policy, self.external_agent.commands(), &self.log);
     }
 }

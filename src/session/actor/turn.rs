@@ -1,0 +1,385 @@
+//! The flows of a turn, and of the agents that it starts.
+
+use super::Actor;
+use crate::acp::MessageId;
+use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
+use crate::conversation::acp_updates;
+use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
+use crate::external_agent::session::{CurrentTurn, Effect as AgentEffect, Message, Waiting};
+use crate::permission::{CallFacts, Claim, Effect, FilesBelow};
+use crate::session::ancestry::Parent;
+use crate::session::approval::record_denial;
+use crate::session::approval::{Decided, Grant};
+use crate::session::checkpoint::record_uncovered;
+use crate::session::event_log::title;
+use crate::session::handle::{CommandEnd, Prompt};
+use crate::session::spawn::{Delegation, Inherited, Spawned};
+use crate::session::subagent_relay::Report;
+use crate::session::turn::Turn;
+use crate::session::turn_message::{Authorization, Next, TurnMessage};
+use crate::session::turns::{FROM_TURN, RunningTurn};
+use crate::session::{DEADLINE, handoff, intents, turn};
+use crate::store::Row;
+use crate::store::entry::Consent;
+use crate::store::entry::Entry;
+use crate::tool::SessionAction;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+impl Actor {
+    pub(in crate::session) async fn begin_turn(&mut self, prompt: Prompt) {
+        let prompt = self.turns.resolve_chat_answer(prompt);
+        let Prompt { content, compacts, typed, cancel, reply } = prompt;
+        self.log.turns += 1;
+        let turn = self.log.turns;
+        self.approvals.forget_denials();
+        self.switches.begin_turn();
+        let message_id = MessageId::new(format!("msg_{turn}_0"));
+        let title = (turn == 1).then(|| title(&content)).flatten();
+        let external_agent = self.policy.agent.external_agent.is_some().then(|| self.policy.agent.id.clone());
+        self.notes.deliver(&self.policy, &mut self.log);
+        let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        if let Some(title) = title {
+            self.log.record(SessionEvent::Title { title }, None).await;
+        }
+        if external_agent.is_none() {
+            self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
+        }
+        for (number, text) in std::mem::take(&mut self.notes.for_user).into_iter().enumerate() {
+            let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
+            self.log.record_notice(message_id, text).await;
+        }
+        if external_agent.is_none() {
+            // External agents have servers of their own.
+            self.context.tools.servers().start();
+        }
+        let (to_actor, messages) = mpsc::channel(FROM_TURN);
+        let running = Turn {
+            number: turn,
+            compacts,
+            external_agent,
+            prompt: to_it,
+            model: Arc::clone(&self.context.model),
+            tools: self.context.tools.clone(),
+            workspace: self.workspace.clone(),
+            parallel: self.context.parallel,
+            live: self.context.live,
+            server_timeout: self.context.server_timeout.unwrap_or_default(),
+            cancel: cancel.clone(),
+            client: self.log.client.clone(),
+            client_io: self.client_io.clone(),
+            actor: to_actor,
+            changes: self.checkpoints.sender(),
+            intents: intents::intent_log(&self.policy.ancestry, &self.log),
+            snapshot: self.checkpoints.own_snapshot(),
+        };
+        let task = tokio::spawn(turn::steps::run(running));
+        let command =
+            compacts.then(|| CommandEnd { answer: turn::compact::notice_id(turn), has_failed: false });
+        self.turns.running = Some(RunningTurn { messages, cancel, task, reply, command });
+    }
+
+    /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
+    fn next_request(&mut self, made: u32) -> Option<Next> {
+        let mode = self.context.modes.resolve(&self.policy.mode.0).ok();
+        if made >= mode.map_or(1, |mode| mode.max_steps) {
+            return None;
+        }
+        if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
+            return Some(Next::Summarise(summary));
+        }
+        self.notes.deliver(&self.policy, &mut self.log);
+        Some(self.requests.next(&mut self.policy, &self.models, &mut self.switches, &mut self.log))
+    }
+
+    pub(in crate::session) async fn turn_message(&mut self, message: TurnMessage) {
+        match message {
+            TurnMessage::Event(event, send_permit) => self.log.record(event, send_permit).await,
+            TurnMessage::Progress { id, content, send_permit } => {
+                self.log.send(acp_updates::progress(id, &content), send_permit);
+            }
+            TurnMessage::Finished { update, seen, job, questions, send_permit } => {
+                self.turns.chat_questions.extend(questions);
+                self.turns.seen.extend(seen);
+                if let Some(note) = job.and_then(|job| self.jobs.add(job, self.context.live)) {
+                    self.note_for_model(note);
+                }
+                self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
+            }
+            TurnMessage::NextRequest { made, reply } => {
+                // The turn may be cancelled by now.
+                let _ = reply.send(self.next_request(made));
+            }
+            TurnMessage::Compact { reply } => {
+                let _ =
+                    reply.send(self.requests.summary_on_overflow(&self.models, &self.policy, &mut self.log));
+            }
+            TurnMessage::Summarised(summarised, send_permit) => {
+                let command = self.turns.running.as_mut().and_then(|turn| turn.command.as_mut());
+                if let Some(command) = command {
+                    summarised.end_command(command);
+                }
+                self.requests.summarised(summarised, send_permit, &mut self.log).await;
+            }
+            TurnMessage::Authorize { call, facts, fits, reply } => {
+                let decided = self.approvals.decide(call, facts, fits, &self.policy, &mut self.log);
+                let _ = reply.send(self.authorization(decided).await);
+            }
+            TurnMessage::Snapshot { reply } => {
+                let _ = reply.send(self.checkpoints.made_snapshot(&self.policy.ancestry));
+            }
+            TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
+            TurnMessage::Propose { call, proposal, reply } => {
+                let is_cancelled = self.turns.is_cancelled();
+                self.switches.propose(call, proposal, is_cancelled, &self.policy, &self.log, reply);
+            }
+            TurnMessage::ExternalAgent { reply } => self.ready_external_agent(Some(reply)).await,
+            TurnMessage::SessionAction { call, action, cancel, reply } => {
+                let spawned = if cancel.is_cancelled() {
+                    // The mode changed, or the call was cancelled, after the permit.
+                    Spawned::Refused("The call was cancelled before it started.".into())
+                } else {
+                    self.start_session_action(call, action).await
+                };
+                let _ = reply.send(spawned);
+            }
+            TurnMessage::Ask { call, facts, preview, reply } => {
+                let is_cancelled = self.turns.is_cancelled();
+                let question = (call, facts, preview.as_slice());
+                let (policy, log) = (&self.policy, &mut self.log);
+                if let Some((decided, reply)) = self.approvals.ask(question, is_cancelled, policy, log, reply)
+                {
+                    let _ = reply.send(self.authorization(decided).await);
+                }
+            }
+        }
+    }
+
+    /// Turns a grant into a permit, and records the call before it starts.
+    pub(in crate::session) async fn authorization(&mut self, decided: Decided) -> Authorization {
+        let grant = match decided {
+            Decided::Final(authorization) => return authorization,
+            Decided::Granted(grant) => grant,
+        };
+        let Some(cancel) = self.turns.running.as_ref().map(|turn| turn.cancel.clone()) else {
+            return Authorization::Cancelled;
+        };
+        if cancel.is_cancelled() {
+            return Authorization::Cancelled;
+        }
+        let targets = grant.facts.targets.iter();
+        let last_seen = targets.map(|target| self.turns.seen.get(&target.path).copied()).collect();
+        self.approvals.forget_denials();
+        let (jobs, agents) = (self.jobs.list().to_vec(), self.subagents.background().to_vec());
+        let snapshot = {
+            let (ancestry, log) = (&self.policy.ancestry, &self.log);
+            self.checkpoints.snapshot_for(grant.facts.shell, ancestry, &self.workspace, log).await
+        };
+        // A server's hint is only a claim, so calls of its tools are always recorded.
+        let is_recorded = grant.facts.effect.is_change() || grant.facts.is_servers();
+        let starts = !grant.facts.is_exit;
+        if starts && is_recorded {
+            self.approvals.record(&grant, &self.policy, &mut self.log).await;
+        }
+        let Grant { call, facts, has_user_consent } = grant;
+        // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a
+        // mode that denies changes.
+        let claim = facts.claim.clone();
+        let has_no_consent =
+            |_: &Claim| !has_user_consent && matches!(self.policy.without_asking(&facts), Consent::Mode);
+        let unconsented = claim.clone().filter(has_no_consent);
+        let facts = CallFacts { claim: unconsented, ..facts };
+        let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
+        let files = reads
+            .then(|| FilesBelow::new(self.policy.call_ceilings(), self.policy.grants.clone(), facts.clone()));
+        let mut permit = self.gate.admit(call.clone(), facts, self.log.turns, &cancel);
+        (permit.files, permit.claim) = (files, claim);
+        if starts {
+            // Recorded together with the permit: no mode change comes between the two.
+            let update = ToolCallUpdateEvent::in_progress(call);
+            self.log.record(SessionEvent::ToolCallUpdate(update), None).await;
+        }
+        Authorization::Granted { permit, last_seen, jobs, agents, snapshot }
+    }
+
+    pub(in crate::session) async fn turn_over(&mut self) {
+        let Some(turn) = self.turns.running.take() else { return };
+        self.close_questions();
+        let cancel = turn.cancel.clone();
+        let (outcome, reply, command) = turn.outcome().await;
+        let cancelled = cancel.is_cancelled();
+        if cancelled {
+            // Ends background work of this turn, but not of earlier turns.
+            let (turn, mut gate) = (self.log.turns, std::mem::take(&mut self.gate));
+            self.handle_reports_during(gate.end_turn(turn, DEADLINE)).await;
+            self.gate.restore(gate);
+        }
+        if let Some(id) = self.log.conversation.compacting.take() {
+            self.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
+        }
+        for id in self.log.conversation.take_open_calls() {
+            let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
+            self.log
+                .record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None)
+                .await;
+        }
+        if let Ok(reason) = outcome {
+            let reason = reason.stop_reason();
+            self.log.record(SessionEvent::Stop { reason }, None).await;
+        }
+        self.requests.forget_transition_after(self.log.turns);
+        self.switches.end_turn();
+        self.notes.deliver(&self.policy, &mut self.log);
+        self.log.save().await;
+        self.turns.reply(reply, outcome, command, &mut self.log);
+        self.start_next().await;
+    }
+
+    /// Adds a fact for the model, immediately if no turn is running.
+    pub(in crate::session) fn note_for_model(&mut self, text: String) {
+        self.notes.add(text, self.turns.is_running(), &self.policy, &mut self.log);
+    }
+
+    pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
+        let delegation = match action {
+            SessionAction::Delegate { agent, task, is_background } => {
+                Delegation::to_agent(agent.as_deref(), task, is_background, &self.policy)
+            }
+            SessionAction::Skill { skill, task } => Delegation::to_skill(&skill, &task, &self.policy),
+            SessionAction::Handoff { agent } => match handoff::proposed(&agent, &self.policy) {
+                Ok(agent) => {
+                    let text =
+                        format!("{} continues from the next step on. The mode stays the same.", agent.id);
+                    self.become_agent(agent).await;
+                    return Spawned::Done(text);
+                }
+                Err(text) => Err(text),
+            },
+        };
+        let delegation = match delegation {
+            Ok(delegation) => delegation,
+            Err(text) => return Spawned::Refused(text),
+        };
+        let Self { policy, log, checkpoints, workspace, .. } = self;
+        let parent = Parent {
+            session: log.id.clone(),
+            turn: log.turns,
+            changes: checkpoints.sender(),
+            intents: intents::intent_log(&policy.ancestry, log),
+            snapshot: checkpoints.shared_snapshot(&policy.ancestry, workspace, log).await,
+        };
+        let inherited =
+            Inherited { parent, workspace: workspace.clone(), chosen: self.models.chosen.clone() };
+        let (spawned, discarded) = self.subagents.spawn(call, delegation, inherited, policy, log);
+        if let Some(note) = discarded {
+            self.note_for_model(note);
+        }
+        spawned
+    }
+
+    pub(super) async fn report(&mut self, report: Report) {
+        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log).await else { return };
+        if !self.turns.is_running() {
+            self.notes.for_user.push(format!("{note}\n\n"));
+        }
+        self.note_for_model(note);
+    }
+
+    /// Handles reports of sub-agents during `work`: the calls that `work` ends may need the client. An
+    /// external agent may need the gate, so its messages wait.
+    pub(super) async fn handle_reports_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                Some(report) = self.subagents.next() => self.report(report).await,
+            }
+        }
+    }
+
+    pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
+        let effects = self.external_agent.ready(reply, &self.policy.limits());
+        self.carry_out(effects).await;
+    }
+
+    pub(super) async fn external_agent_message(&mut self, message: Message) {
+        let effects = self.external_agent.handle(message, &self.policy.limits(), &mut self.gate);
+        self.carry_out(effects).await;
+    }
+
+    async fn carry_out(&mut self, effects: Vec<AgentEffect>) {
+        for effect in effects {
+            match effect {
+                AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit).await,
+                AgentEffect::Show(update, send_permit) => self.log.send(*update, send_permit),
+                AgentEffect::Notice(text) => self.notes.record_notice(text, &mut self.log).await,
+                AgentEffect::NoticeInTurn(text) if self.turns.is_running() => {
+                    self.notes.record_notice(text, &mut self.log).await;
+                }
+                AgentEffect::NoticeInTurn(text) => {
+                    if !self.notes.for_user.contains(&text) {
+                        self.notes.for_user.push(text);
+                    }
+                }
+                AgentEffect::Denied { call, tool, rule } => {
+                    record_denial(call, tool.to_owned(), rule, &self.policy, &mut self.log);
+                }
+                AgentEffect::Uncovered(text) => {
+                    record_uncovered(text, &self.policy.ancestry, &self.log);
+                    self.log.save().await;
+                }
+                AgentEffect::Retain { session: external_session, mode: external_mode } => {
+                    let session = self.log.id.clone();
+                    self.log.store.post(Row::ExternalAgent { session, external_session, external_mode });
+                }
+                AgentEffect::ShowCommands => self.send_commands(),
+                AgentEffect::ShowOptions => {
+                    let options = ConfigOptionUpdate::new(self.options());
+                    self.log.send(SessionUpdate::ConfigOptionUpdate(options), None);
+                }
+                // The receivers may be gone, here and below.
+                AgentEffect::ReplyOptions(reply) => drop(reply.send(self.options())),
+                AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
+                AgentEffect::Start { is_sandboxed: sandboxed } => {
+                    let (turn, at) = (self.log.turns, self.log.now_ms());
+                    let agent = self.policy.agent.id.clone();
+                    self.log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, at });
+                    self.log.save().await;
+                    self.external_agent.start(sandboxed, &mut self.gate);
+                }
+                AgentEffect::AskToRestart => {
+                    if let Some(turn) = &self.turns.running {
+                        let (number, mode) = (self.log.turns, &self.policy.mode);
+                        self.external_agent.ask_to_restart(&CurrentTurn {
+                            number,
+                            mode,
+                            cancel: &turn.cancel,
+                        });
+                    }
+                }
+                AgentEffect::BeginReply => {
+                    self.policy.begin_reply();
+                    self.external_agent.answer_waiting();
+                }
+            }
+        }
+    }
+
+    /// Waits for the external agent's end, within the deadline of a mode change.
+    pub(super) async fn close_external_agent(&mut self) {
+        let Some(over) = self.external_agent.close() else { return };
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            // The agent's last messages are still recorded.
+            tokio::select! {
+                Some(message) = self.external_agent.next() => self.external_agent_message(message).await,
+                () = over.cancelled() => return,
+                () = tokio::time::sleep_until(deadline) => {
+                    return tracing::warn!("an external agent did not end in time");
+                }
+            }
+        }
+    }
+}
