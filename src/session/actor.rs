@@ -64,6 +64,7 @@ struct Actor {
 }
 
 /// Everything that makes a session act.
+#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 enum Event {
     Command(Mail),
     /// The last handle is gone.
@@ -201,7 +202,7 @@ impl Actor {
                 }
             }
             Event::Changes((turn, changes)) => {
-                checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log)
+                checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log);
             }
             Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
             Event::Turn(TurnEvent::Over) => self.turn_over().await,

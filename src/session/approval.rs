@@ -51,6 +51,7 @@ struct OpenQuestion {
 }
 
 /// A decision. The actor turns a grant into a permit at the gate.
+#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Decided {
     Final(Authorization),
     Granted(Grant),
@@ -158,9 +159,9 @@ impl Approvals {
         let decided = match permission_options::read_answer(answer) {
             PermissionAnswer::Always => {
                 remember(&mode, true, scopes, policy, log);
-                self.decide_again(call, facts, policy, log)
+                self.decide_again(call, &facts, policy, log)
             }
-            PermissionAnswer::Once => self.decide_again(call, facts, policy, log),
+            PermissionAnswer::Once => self.decide_again(call, &facts, policy, log),
             PermissionAnswer::Never => {
                 remember(&mode, false, scopes, policy, log);
                 let message = "The user rejected this call and all later calls like it.".into();
@@ -190,11 +191,11 @@ impl Approvals {
     fn decide_again(
         &mut self,
         call: ToolCallId,
-        facts: CallFacts,
+        facts: &CallFacts,
         policy: &Policy,
         log: &mut EventLog,
     ) -> Decided {
-        let facts = policy.now(&facts);
+        let facts = policy.now(facts);
         match policy.decide(&facts) {
             Verdict::Allow | Verdict::Ask(_) => {
                 Decided::Granted(Grant { call, facts, has_user_consent: true })

@@ -45,6 +45,7 @@ pub(super) struct RunningTurn {
     pub(super) command: Option<CommandEnd>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum TurnEvent {
     Message(TurnMessage),
     /// All messages of the running turn have been received.
@@ -97,7 +98,7 @@ impl Turns {
         tokio::select! {
             biased;
             message = next_message(&mut self.running) => {
-                message.map_or(TurnEvent::Over, |message| TurnEvent::Message(message))
+                message.map_or(TurnEvent::Over, TurnEvent::Message)
             }
             () = acked(&mut self.awaiting_ack) => {
                 self.awaiting_ack = None;

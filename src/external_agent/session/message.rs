@@ -42,7 +42,7 @@ pub enum Relayed {
 
 pub struct Request {
     pub number: RequestId,
-    pub request: ClientRequest,
+    pub content: ClientRequest,
     pub reply: ReplySender,
 }
 

@@ -52,11 +52,11 @@ impl ExternalAgentSession {
     }
 
     pub(super) fn request(&mut self, request: Request, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
-        let Request { number, request, reply } = request;
+        let Request { number, content: request, reply } = request;
         let (call, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let kind = self.kind_of(request);
-                let decided = self.decide(request, kind, limits);
+                let decided = Self::decide(request, kind, limits);
                 if let Some((mut effects, answer)) = decided {
                     effects.push(Effect::Answer(reply, answer));
                     return effects;
@@ -115,7 +115,6 @@ impl ExternalAgentSession {
 
     /// Returns the answer and what precedes it, or `None` if the user must decide.
     fn decide(
-        &self,
         request: &RequestPermissionRequest,
         kind: Option<ToolKind>,
         limits: &Limits,

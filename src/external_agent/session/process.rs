@@ -173,15 +173,14 @@ impl ExternalAgentSession {
             let _over = run.over.clone().drop_guard();
             run.run(relay).await;
         });
-        let _stops = stop.clone().drop_guard();
         self.running = Some(Running {
             start,
             is_sandboxed,
             is_announced: false,
             agent: None,
             fences,
+            _stops: stop.clone().drop_guard(),
             stop,
-            _stops,
             stopped,
             over,
         });

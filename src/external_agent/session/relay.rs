@@ -112,7 +112,10 @@ impl ExternalAgentRelay {
                 Some(Outgoing::Request { id, request, reply }) => {
                     let request = self.renamed(request);
                     self.announce(&request, &mut shown).await;
-                    self.pass(Relayed::Request(Request { number: (self.start, id), request, reply }), None)
+                    self.pass(
+                        Relayed::Request(Request { number: (self.start, id), content: request, reply }),
+                        None,
+                    )
                 }
                 Some(Outgoing::Withdraw(number)) => self.pass(Relayed::Closed((self.start, number)), None),
                 // The agent's connection sends neither answers nor barriers.

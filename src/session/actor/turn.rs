@@ -82,9 +82,9 @@ impl Actor {
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    fn next_request(&mut self, made: u32) -> Option<Next> {
+    fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.context.modes.resolve(&self.policy.mode.0).ok();
-        if made >= mode.map_or(1, |mode| mode.max_steps) {
+        if steps >= mode.map_or(1, |mode| mode.max_steps) {
             return None;
         }
         if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
