@@ -428,6 +428,55 @@ fn modules_import_only_allowed_layers() {
     }
 }
 
+/// A component owns its fields and knows neither the actor nor a component that uses it.
+#[test]
+fn session_modules_form_no_circle() {
+    let sources = sources();
+    let names = |source: &Source| {
+        let own = source.module.strip_prefix("session/")?;
+        Some((own.to_owned(), session_modules_named_by(own, &source.code)))
+    };
+    let mut remaining: Vec<(String, Vec<String>)> = sources.iter().filter_map(names).collect();
+    assert!(remaining.len() > 30, "the modules of a session are in src/session");
+    while !remaining.is_empty() {
+        let left: Vec<String> = remaining.iter().map(|(name, _)| name.clone()).collect();
+        remaining.retain(|(name, uses)| uses.iter().any(|used| used != name && left.contains(used)));
+        assert!(remaining.len() < left.len(), "a circle: {remaining:?}");
+    }
+    for Source { module, code, .. } in &sources {
+        let is_named = code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "Actor");
+        assert!(!is_named || within(module, "session/actor"), "{module} names the actor");
+    }
+}
+
+/// Modules below `src/session` that the `use` lines of `module` name.
+fn session_modules_named_by(module: &str, code: &str) -> Vec<String> {
+    let parent = module.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let below =
+        |folder: &str, name: &str| if folder.is_empty() { name.into() } else { format!("{folder}/{name}") };
+    let mut named = Vec::new();
+    for line in code.split(';').map(str::trim) {
+        let Some(path) = line.rsplit("use ").next().filter(|_| line.contains("use ")) else { continue };
+        let (folder, rest) = match (path.strip_prefix("super::"), path.strip_prefix("crate::session::")) {
+            (Some(rest), _) => (parent, rest),
+            (None, Some(rest)) => ("", rest),
+            (None, None) => continue,
+        };
+        let first = |list: &str| {
+            list.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+        };
+        match rest.strip_prefix('{') {
+            Some(list) => named.extend(list.split(',').map(|name| below(folder, &first(name)))),
+            None => named.push(below(folder, &first(rest))),
+        }
+        if folder == parent && !parent.is_empty() {
+            // `super` itself is a module with a file.
+            named.push(parent.to_owned());
+        }
+    }
+    named
+}
+
 /// Tools that draw or measure the import graph read only `use` lines.
 #[test]
 fn paths_to_other_modules_stand_in_use_lines() {
