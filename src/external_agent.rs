@@ -9,6 +9,7 @@ pub mod capability;
 pub mod client;
 pub mod definition;
 pub mod options;
+pub mod requested_call;
 pub mod session;
 
 pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest};

@@ -6,6 +6,7 @@
 mod address;
 mod address_pattern;
 pub mod compare;
+pub mod external;
 mod grants;
 pub mod hints;
 pub mod rules;
@@ -222,6 +223,9 @@ impl Ceilings {
 ///    reads and a ceiling would deny or ask for it otherwise;
 /// 10. step 9 is skipped if the user answered "allow always" for this scope in this mode, or if an `allow`
 ///     rule matches all of the call and no `ask` rule any of it.
+///
+/// For a call of an external agent, the sandbox that the ceilings require ([`external`]) takes the place of
+/// steps 2 to 6.
 pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict {
     let Some(own) = ceilings.modes.first() else {
         return Verdict::Deny(Denial {
@@ -233,7 +237,11 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         let message = format!("The rule deny {} does not allow this, in any mode.", rule.text);
         return Verdict::Deny(Denial { rule: "deny_rule", message });
     }
-    if let Some(denial) = ceilings.modes.iter().find_map(|mode| denied_by(mode, call)) {
+    let denial = match call.source {
+        CallSource::Tool => ceilings.modes.iter().find_map(|mode| denied_by(mode, call)),
+        CallSource::ExternalAgent => external::denied(ceilings, call),
+    };
+    if let Some(denial) = denial {
         return Verdict::Deny(denial);
     }
     if call.is_exit && own.exits_to.is_none() {

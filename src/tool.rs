@@ -28,6 +28,7 @@ use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
 use chat_question::ChatQuestion;
 pub use client_io::{ClientIo, Elicited};
+pub use command_line::commands_of;
 pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
 pub use prepared_call::{Action, PreparedCall, Preview, Task};

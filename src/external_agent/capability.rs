@@ -5,37 +5,13 @@
 
 use serde_json::json;
 
-use crate::acp::ToolKind;
 use crate::error::AgentError;
-use crate::mode::{Access, Consent, Mode, Modes, Network, ShellUse, canonical};
+use crate::mode::{Access, Consent, Mode, Modes, canonical};
+use crate::permission::external::{Requirement, requirement, requirement_of};
 use crate::permission::{CallFacts, CallSource, Ceilings, Effect};
 
 const UNSANDBOXED_DESCRIPTION: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Requirement {
-    Unrestricted,
-    Sandboxed,
-    Unsupported,
-}
-
-/// Returns the strictest requirement. Permission rules concern only Modegate's own tools.
-pub fn requirement(ceilings: &Ceilings) -> Requirement {
-    ceilings.modes.iter().map(|mode| requirement_of(mode)).max().unwrap_or(Requirement::Unsupported)
-}
-
-fn requirement_of(mode: &Mode) -> Requirement {
-    let has_lists = mode.tools.allow.is_some() || !mode.tools.deny.patterns.is_empty();
-    if mode.network == Network::Deny {
-        // The agent needs the network to reach its model.
-        Requirement::Unsupported
-    } else if mode.access == Access::Full && mode.shell == ShellUse::Full && !has_lists {
-        Requirement::Unrestricted
-    } else {
-        Requirement::Sandboxed
-    }
-}
 
 /// Returns true if the agent must be sandboxed, or `None` if it cannot run (D47).
 pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
@@ -56,34 +32,6 @@ pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
 pub fn facts(is_sandboxed: bool) -> CallFacts {
     let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
     CallFacts { source: CallSource::ExternalAgent, is_background: true, ..CallFacts::of_tool("", effect) }
-}
-
-pub fn is_denied(ceilings: &Ceilings, process: &CallFacts) -> bool {
-    match requirement(ceilings) {
-        Requirement::Unrestricted => false,
-        Requirement::Sandboxed => process.effect != Effect::Read,
-        Requirement::Unsupported => true,
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    Allow,
-    Ask,
-    Deny,
-}
-
-pub fn decide(ceilings: &Ceilings, kind: Option<ToolKind>) -> Decision {
-    let any = |is: fn(&Mode) -> bool| ceilings.modes.iter().any(|mode| is(mode));
-    let need = requirement(ceilings);
-    match kind {
-        _ if need == Requirement::Unsupported => Decision::Deny,
-        Some(ToolKind::Fetch) if any(|mode| mode.network == Network::Ask) => Decision::Ask,
-        Some(ToolKind::Read | ToolKind::Search | ToolKind::Think | ToolKind::Fetch) => Decision::Allow,
-        _ if need == Requirement::Sandboxed => Decision::Deny,
-        _ if any(|mode| mode.permission == Consent::Ask) => Decision::Ask,
-        _ => Decision::Allow,
-    }
 }
 
 /// Returns the supported modes and the ids of the others.
@@ -125,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::mode::definition::ModeDefinition;
+    use crate::permission::external;
 
     fn ceilings(modes: &[&str]) -> Ceilings {
         let built_in = Modes::built_in();
@@ -159,31 +108,9 @@ mod tests {
             let found =
                 (requirement(&ceilings), is_supported(&ceilings, true), is_supported(&ceilings, false));
             assert_eq!(found, (expected, with_sandbox, without_sandbox), "{modes:?}");
-            assert_eq!(
-                is_denied(&ceilings, &facts(false)),
-                expected != Requirement::Unrestricted,
-                "{modes:?}"
-            );
-            assert_eq!(is_denied(&ceilings, &facts(true)), expected == Requirement::Unsupported, "{modes:?}");
-        }
-    }
-
-    #[test]
-    fn reads_are_allowed_and_other_kinds_follow_the_modes() {
-        let read = Some(ToolKind::Read);
-        for (modes, kind, expected) in [
-            (&["plan"][..], read, Decision::Allow),
-            (&["plan"], Some(ToolKind::Edit), Decision::Deny),
-            (&["plan"], Some(ToolKind::SwitchMode), Decision::Deny),
-            (&["plan"], None, Decision::Deny),
-            (&["plan"], Some(ToolKind::Fetch), Decision::Ask),
-            (&["ask"], Some(ToolKind::Execute), Decision::Ask),
-            (&["code"], Some(ToolKind::Execute), Decision::Allow),
-            (&["code", "ask"], None, Decision::Ask),
-            (&["code", "plan"], None, Decision::Deny),
-            (&[], read, Decision::Deny),
-        ] {
-            assert_eq!(decide(&ceilings(modes), kind), expected, "{modes:?} {kind:?}");
+            let is_denied = |is_sandboxed| external::denied(&ceilings, &facts(is_sandboxed)).is_some();
+            assert_eq!(is_denied(false), expected != Requirement::Unrestricted, "{modes:?}");
+            assert_eq!(is_denied(true), expected == Requirement::Unsupported, "{modes:?}");
         }
     }
 

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{ExternalAgent, ExternalAgentError};
 use super::options;
+use super::requested_call::{Readers, RequestedCall};
 use crate::acp::{
     AvailableCommand, McpServer, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallId,
-    ToolKind,
 };
 use crate::agents::AgentSpec;
 use crate::client::{Client, ClientCapabilities};
@@ -59,7 +59,7 @@ pub struct ExternalAgentSession {
     /// The user declined a restart without the sandbox.
     stays_sandboxed: bool,
     commands: Vec<AvailableCommand>,
-    kinds: HashMap<ToolCallId, ToolKind>,
+    calls: HashMap<ToolCallId, RequestedCall>,
     open_requests: HashMap<RequestId, OpenRequest>,
     restart_question: CancellationToken,
 }
@@ -77,6 +77,7 @@ pub struct Host {
     pub directories: Vec<PathBuf>,
     pub servers: Vec<McpServer>,
     pub capabilities: ClientCapabilities,
+    pub readers: Readers,
 }
 
 /// What the session currently allows.
@@ -103,7 +104,7 @@ impl ExternalAgentSession {
             restarts: false,
             stays_sandboxed: false,
             commands: Vec::new(),
-            kinds: HashMap::new(),
+            calls: HashMap::new(),
             open_requests: HashMap::new(),
             restart_question: CancellationToken::new(),
         }
@@ -166,12 +167,12 @@ impl ExternalAgentSession {
             Message::Relayed(relayed, send_permit) => match relayed {
                 Relayed::Event(event) => {
                     if let SessionEvent::ForwardedUpdate { update } = &event {
-                        self.note_kind(update);
+                        self.note_call(update);
                     }
                     vec![Effect::Record(event, send_permit)]
                 }
                 Relayed::Transient(update) => {
-                    self.note_kind(&update);
+                    self.note_call(&update);
                     vec![Effect::Show(update, send_permit)]
                 }
                 Relayed::Commands(commands) => {
@@ -211,19 +212,20 @@ impl ExternalAgentSession {
         }
     }
 
-    fn note_kind(&mut self, update: &SessionUpdate) {
-        let (id, kind, status) = match update {
-            SessionUpdate::ToolCall(call) => (&call.tool_call_id, Some(call.kind), Some(call.status)),
+    fn note_call(&mut self, update: &SessionUpdate) {
+        let (id, status) = match update {
+            SessionUpdate::ToolCall(call) => {
+                self.calls.insert(call.tool_call_id.clone(), RequestedCall::announced(call));
+                (&call.tool_call_id, Some(call.status))
+            }
             SessionUpdate::ToolCallUpdate(update) => {
-                (&update.tool_call_id, update.fields.kind, update.fields.status)
+                self.calls.entry(update.tool_call_id.clone()).or_default().apply(&update.fields);
+                (&update.tool_call_id, update.fields.status)
             }
             _ => return,
         };
-        if let Some(kind) = kind {
-            self.kinds.insert(id.clone(), kind);
-        }
         if status.is_some_and(is_end) {
-            self.kinds.remove(id);
+            self.calls.remove(id);
         }
     }
 

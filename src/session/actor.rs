@@ -29,13 +29,15 @@ use super::switch::Switches;
 use super::turns::{TurnEvent, Turns};
 use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
 use crate::client::Client;
+use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::mode::Access;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
-use crate::tool::ClientIo;
+use crate::tool::fetch;
 use crate::tool::mcp::ServerEvent;
+use crate::tool::{self, ClientIo};
 use crate::workspace::Workspace;
 
 mod changes;
@@ -143,6 +145,7 @@ impl Actor {
             directories: workspace.roots()[1..].to_vec(),
             servers: init.servers,
             capabilities: context.capabilities,
+            readers: Readers { command: tool::commands_of, address: fetch::address_of },
         };
         let context = Arc::new(context);
         Self {

@@ -13,10 +13,11 @@ use super::{SessionContext, valid_modes};
 use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
 use crate::error::AgentError;
-use crate::external_agent::capability::{self, Requirement};
+use crate::external_agent::capability;
 use crate::external_agent::session::Limits;
 use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
+use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
 use crate::tool::{Toolset, skills};
@@ -247,7 +248,7 @@ impl Policy {
             mode: self.mode.clone(),
             ceilings: self.ceilings(),
             call_ceilings: self.call_ceilings(),
-            is_mode_unrestricted: capability::requirement(&own) == Requirement::Unrestricted,
+            is_mode_unrestricted: requirement(&own) == Requirement::Unrestricted,
         }
     }
 

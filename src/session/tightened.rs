@@ -1,8 +1,7 @@
 //! Which calls end when the ceilings change.
 
 use super::policy::{self, Policy};
-use crate::external_agent::capability;
-use crate::permission::{self, CallFacts, CallSource, Ceilings, Effect, Grants, Verdict};
+use crate::permission::{self, CallFacts, CallSource, Ceilings, Effect, Grants, Verdict, external};
 use crate::tool::Toolset;
 
 /// Which running and asked calls a tighter mode ends.
@@ -25,7 +24,7 @@ impl Tightened {
 
     pub(super) fn is_denied(&self, facts: &CallFacts) -> bool {
         if facts.source == CallSource::ExternalAgent {
-            return capability::is_denied(&self.ceilings, facts);
+            return external::denied(&self.ceilings, facts).is_some();
         }
         let is_denied = |facts: &CallFacts| matches!(self.decide(facts), Verdict::Deny(_));
         // A server may have changed its hints since the call began: either version can deny.

@@ -68,6 +68,11 @@ enum Place {
     Substituted,
 }
 
+/// Reads a line whose folder is unknown.
+pub fn commands_of(line: &str) -> Commands {
+    CommandLine::parse(line).to_commands(None, false)
+}
+
 impl CommandLine {
     /// Parses a line in time linear in its length.
     pub(super) fn parse(text: &str) -> Self {

@@ -57,6 +57,11 @@ pub(super) fn tool(client: Arc<FetchClient>, limits: Limits) -> Arc<dyn Tool> {
     })
 }
 
+/// Returns `None` if the text is no address that `fetch` requests.
+pub fn address_of(text: &str) -> Option<Address> {
+    address(&read(text).ok()?)
+}
+
 fn address(url: &Url) -> Option<Address> {
     let path = url[url::Position::BeforePath..].to_owned();
     Some(Address {

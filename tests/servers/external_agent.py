@@ -120,6 +120,12 @@ def prompt(id, words):
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look", "kind": first, "status": "pending"})
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": latest})
         chunk(outcome(ask("session/request_permission", permission)))
+    elif what == "names":
+        # names KIND FILE, or names execute COMMAND
+        kind, value = rest.split(" ", 1)
+        names = {"rawInput": {"command": value}} if kind == "execute" else {"locations": [{"path": value}]}
+        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Do it", "kind": kind, "status": "pending", **names})
+        chunk(outcome(ask("session/request_permission", permission)))
     elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()
     elif what == "open":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})

@@ -4,6 +4,8 @@
 //! Reads are allowed. If the ceilings require the sandbox, all else is denied and recorded, and the client
 //! sees why. Otherwise the mode decides between asking and allowing.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -13,13 +15,14 @@ use super::{Effect, ExternalAgentSession, Limits, Message};
 use crate::acp::{
     Meta, PermissionOptionId, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
-    ToolCallUpdateFields, ToolKind,
+    ToolCallUpdateFields,
 };
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::conversation::acp_updates::{DENIED_META, text_content};
 use crate::event::SessionEvent;
-use crate::external_agent::capability::{self, Decision, Requirement};
+use crate::external_agent::requested_call::{EDIT, RequestedCall};
 use crate::gate::{Gate, Permit};
+use crate::permission::{self, CallFacts, Denial, Grants, Verdict};
 
 /// Tool and rule of a denied request in the audit log.
 const TOOL: &str = "harness";
@@ -30,17 +33,15 @@ pub(super) type RequestId = (u64, u64);
 
 pub(super) struct OpenRequest {
     pub id: u64,
-    call: Option<(ToolCallId, Option<ToolKind>)>,
+    call: Option<(ToolCallId, CallFacts)>,
 }
 
 impl ExternalAgentSession {
     /// Withdraws permission requests that are now denied. Returns their calls.
     pub fn close_denied_requests(&mut self, limits: &Limits) -> Vec<ToolCallId> {
         let is_denied = |open_request: &OpenRequest| {
-            open_request
-                .call
-                .as_ref()
-                .is_some_and(|(_, kind)| capability::decide(&limits.call_ceilings, *kind) == Decision::Deny)
+            let facts = open_request.call.as_ref().map(|(_, facts)| facts);
+            facts.is_some_and(|facts| matches!(decide(facts, limits), Verdict::Deny(_)))
         };
         let mut calls = Vec::new();
         for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {
@@ -55,21 +56,24 @@ impl ExternalAgentSession {
         let Request { number, content: request, reply } = request;
         let (call, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
-                let kind = self.kind_of(request);
-                let decided = Self::decide(request, kind, limits);
-                if let Some((mut effects, answer)) = decided {
+                let facts = self.facts_of(request);
+                if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
                     effects.push(Effect::Answer(reply, answer));
                     return effects;
                 }
-                (Some((request.tool_call.tool_call_id.clone(), kind)), None)
+                (Some((request.tool_call.tool_call_id.clone(), facts)), None)
             }
             ClientRequest::WriteTextFile(write) => {
-                if self.is_sandboxed()
-                    || capability::requirement(&limits.call_ceilings) != Requirement::Unrestricted
-                {
-                    let message = refusal(&format!("write {}", write.path.display()), limits);
+                let what = format!("write {}", write.path.display());
+                // A write is not asked for again: agents ask before they write.
+                let denial = match decide(&self.facts(&RequestedCall::write(&write.path)), limits) {
+                    Verdict::Deny(denial) => Some(refusal(&what, denial, limits)),
+                    Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => Some(no_change(&what, limits)),
+                    Verdict::Allow | Verdict::Ask(_) => None,
+                };
+                if let Some(Denial { rule, message }) = denial {
                     return vec![
-                        Effect::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: RULE },
+                        Effect::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule },
                         Effect::Notice(format!("{message}\n\n")),
                         Effect::Answer(reply, Err(ClientError::Refused(message))),
                     ];
@@ -108,15 +112,23 @@ impl ExternalAgentSession {
         to
     }
 
-    fn kind_of(&self, request: &RequestPermissionRequest) -> Option<ToolKind> {
+    fn facts_of(&self, request: &RequestPermissionRequest) -> CallFacts {
         let call = &request.tool_call;
-        call.fields.kind.or_else(|| self.kinds.get(&call.tool_call_id).copied())
+        let mut requested = self.calls.get(&call.tool_call_id).cloned().unwrap_or_default();
+        requested.apply(&call.fields);
+        self.facts(&requested)
+    }
+
+    fn facts(&self, requested: &RequestedCall) -> CallFacts {
+        let host = &self.host;
+        let folders = [&host.cwd].into_iter().chain(&host.directories).map(PathBuf::as_path);
+        requested.facts(folders, host.readers)
     }
 
     /// Returns the answer and what precedes it, or `None` if the user must decide.
-    fn decide(
+    fn answer(
         request: &RequestPermissionRequest,
-        kind: Option<ToolKind>,
+        facts: &CallFacts,
         limits: &Limits,
     ) -> Option<(Vec<Effect>, Result<Value, ClientError>)> {
         let option = |kind| request.options.iter().find(|option| option.kind == kind);
@@ -127,23 +139,23 @@ impl ExternalAgentSession {
         let selected = |id: &PermissionOptionId| {
             select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
         };
-        match capability::decide(&limits.call_ceilings, kind) {
-            Decision::Ask => None,
+        match decide(facts, limits) {
+            Verdict::Ask(_) => None,
             // Only the user may choose a lasting option.
-            Decision::Allow => {
+            Verdict::Allow => {
                 option(PermissionOptionKind::AllowOnce).map(|it| (Vec::new(), selected(&it.option_id)))
             }
-            Decision::Deny => {
+            Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
                 let what = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
-                let content = vec![text_content(&refusal(what, limits))];
-                let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(RULE))]);
+                let Denial { rule, message } = refusal(what, denial, limits);
+                let content = vec![text_content(&message)];
+                let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(rule))]);
                 let fields = ToolCallUpdateFields::new().content(content);
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let effects =
-                    vec![Effect::Denied { call, tool: TOOL, rule: RULE }, Effect::Record(event, None)];
+                let effects = vec![Effect::Denied { call, tool: TOOL, rule }, Effect::Record(event, None)];
                 let answer = match option(PermissionOptionKind::RejectOnce) {
                     Some(reject) => selected(&reject.option_id),
                     None => select(RequestPermissionOutcome::Cancelled),
@@ -154,11 +166,33 @@ impl ExternalAgentSession {
     }
 }
 
-fn refusal(what: &str, limits: &Limits) -> String {
+/// Decides as for Modegate's own tools of that kind. The user's remembered answers concern only those.
+fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
+    let decide = |facts: &CallFacts| permission::decide(&limits.call_ceilings, &Grants::default(), facts);
+    let verdict = decide(facts);
+    if facts.tool != EDIT || matches!(verdict, Verdict::Deny(_)) {
+        return verdict;
+    }
+    // An edit may write a whole file.
+    match decide(&CallFacts { tool: "write_file".into(), ..facts.clone() }) {
+        Verdict::Allow => verdict,
+        stricter => stricter,
+    }
+}
+
+/// Names what was refused: the mode's denial is the same for every call.
+fn refusal(what: &str, denial: Denial, limits: &Limits) -> Denial {
+    match denial.rule {
+        RULE => no_change(what, limits),
+        rule => Denial { rule, message: format!("Refused by Modegate: {what}. {}", denial.message) },
+    }
+}
+
+fn no_change(what: &str, limits: &Limits) -> Denial {
     let who = if limits.is_mode_unrestricted {
         "another limit of this session".to_owned()
     } else {
         format!("{} mode", limits.mode)
     };
-    format!("Refused by Modegate: {who} allows no changes ({what}).")
+    Denial { rule: RULE, message: format!("Refused by Modegate: {who} allows no changes ({what}).") }
 }

@@ -4,5 +4,6 @@ mod lifecycle;
 mod modes;
 mod protocol;
 mod races;
+mod rules;
 pub(crate) mod sessions;
 mod wrap;

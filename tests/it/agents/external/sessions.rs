@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use modegate::permission::rules::Rules;
 use modegate::process::shell::Sandbox;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
@@ -38,8 +39,12 @@ pub(crate) fn home() -> tempfile::TempDir {
 }
 
 pub(crate) fn client(mode: &'static str, agents: &'static str, home: &Path) -> TestClient {
+    client_with_rules(mode, agents, home, Rules::default())
+}
+
+fn client_with_rules(mode: &'static str, agents: &'static str, home: &Path, rules: Rules) -> TestClient {
     let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
-    TestClient::with(Setup { mode, agents, tools, live: true, ..Setup::default() })
+    TestClient::with(Setup { mode, agents, tools, rules, live: true, ..Setup::default() })
 }
 
 impl ExternalAgentClient {
@@ -48,9 +53,18 @@ impl ExternalAgentClient {
         Self::of(mode, agents(how, SANDBOXED)).await.unwrap()
     }
 
+    pub(crate) async fn with_rules(mode: &'static str, rules: Rules) -> Self {
+        let home = home();
+        let client = client_with_rules(mode, agents("plain", SANDBOXED), home.path(), rules);
+        Self::open(client, home).await.unwrap()
+    }
+
     pub(crate) async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
         let home = home();
-        let mut test_client = client(mode, agents, home.path());
+        Self::open(client(mode, agents, home.path()), home).await
+    }
+
+    async fn open(mut test_client: TestClient, home: tempfile::TempDir) -> Result<Self, Value> {
         test_client.call("initialize", json!({ "protocolVersion": 1 })).await;
         let meta = json!({ "modegate/agent": "peer" });
         let answer = test_client

@@ -1,0 +1,168 @@
+//! The call that an external agent asks about, in the agent's own words. Pure.
+//!
+//! An agent's word about itself is no proof: its paths are mentions, so no `allow` rule for files matches
+//! them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::acp::{ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdateFields, ToolKind};
+use crate::permission::{Address, CallFacts, CallSource, Commands, Effect};
+
+/// Tool whose rules apply to edits.
+pub const EDIT: &str = "edit_file";
+
+/// Readers of the texts in an agent's arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Readers {
+    pub command: fn(&str) -> Commands,
+    /// Returns `None` if the text is no address.
+    pub address: fn(&str) -> Option<Address>,
+}
+
+/// What an agent has said of one of its calls.
+#[derive(Debug, Clone, Default)]
+pub struct RequestedCall {
+    kind: Option<ToolKind>,
+    paths: Vec<PathBuf>,
+    command: Option<String>,
+    address: Option<String>,
+}
+
+impl RequestedCall {
+    pub fn write(path: &Path) -> Self {
+        Self { kind: Some(ToolKind::Edit), paths: vec![path.to_owned()], ..Self::default() }
+    }
+
+    pub fn announced(call: &ToolCall) -> Self {
+        let mut requested = Self { kind: Some(call.kind), ..Self::default() };
+        requested.add(Some(&call.locations), Some(&call.content), call.raw_input.as_ref());
+        requested
+    }
+
+    pub fn apply(&mut self, fields: &ToolCallUpdateFields) {
+        self.kind = fields.kind.or(self.kind);
+        self.add(fields.locations.as_deref(), fields.content.as_deref(), fields.raw_input.as_ref());
+    }
+
+    fn add(
+        &mut self,
+        locations: Option<&[ToolCallLocation]>,
+        content: Option<&[ToolCallContent]>,
+        input: Option<&Value>,
+    ) {
+        let changed = content.unwrap_or_default().iter().filter_map(|content| match content {
+            ToolCallContent::Diff(diff) => Some(&diff.path),
+            _ => None,
+        });
+        let named = locations.unwrap_or_default().iter().map(|location| &location.path);
+        for path in named.chain(changed) {
+            if !self.paths.contains(path) {
+                self.paths.push(path.clone());
+            }
+        }
+        let Some(input) = input else { return };
+        let text = |name: &str| input.get(name).and_then(Value::as_str).map(str::to_owned);
+        let words = input.get("command").and_then(Value::as_array).map(|words| {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            words.join(" ")
+        });
+        self.command = text("command").or(words).or(self.command.take());
+        self.address = text("url").or(self.address.take());
+    }
+
+    /// `folders` are the session's folders.
+    pub fn facts<'a>(&self, folders: impl Iterator<Item = &'a Path> + Clone, readers: Readers) -> CallFacts {
+        let (tool, effect) = match self.kind {
+            Some(ToolKind::Read) => ("read_file", Effect::Read),
+            Some(ToolKind::Search) => ("search_files", Effect::Read),
+            Some(ToolKind::Think) => ("think", Effect::Session),
+            Some(ToolKind::Fetch) => ("fetch", Effect::Network),
+            Some(ToolKind::Edit) => (EDIT, Effect::Edit),
+            Some(ToolKind::Delete) => ("delete_file", Effect::Edit),
+            Some(ToolKind::Move) => ("move_file", Effect::Edit),
+            Some(ToolKind::Execute) => ("shell", Effect::Execute),
+            _ => ("", Effect::Unknown),
+        };
+        // Rules name paths below a folder or absolute ones.
+        let below = |path: &PathBuf| {
+            folders.clone().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
+        };
+        let mentions =
+            self.paths.iter().flat_map(|path| [Some(path.clone()), below(path)]).flatten().collect();
+        CallFacts {
+            source: CallSource::ExternalAgent,
+            mentions,
+            commands: self.command.as_deref().map(readers.command).unwrap_or_default(),
+            address: self.address.as_deref().and_then(readers.address),
+            ..CallFacts::of_tool(tool, effect)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::mode::Modes;
+    use crate::permission::{Ceilings, Grants, Verdict, decide};
+
+    const READERS: Readers = Readers { command: |_| Commands::None, address: |_| None };
+
+    fn fields(text: Value) -> ToolCallUpdateFields {
+        serde_json::from_value(text).unwrap()
+    }
+
+    fn requested(kind: Option<ToolKind>) -> CallFacts {
+        RequestedCall { kind, ..RequestedCall::default() }.facts(std::iter::empty(), READERS)
+    }
+
+    #[test]
+    fn reads_are_allowed_and_other_kinds_follow_the_modes() {
+        let built_in = Modes::built_in();
+        let read = Some(ToolKind::Read);
+        for (modes, kind, expected) in [
+            (&["plan"][..], read, "allow"),
+            (&["plan"], Some(ToolKind::Edit), "deny"),
+            (&["plan"], Some(ToolKind::SwitchMode), "deny"),
+            (&["plan"], None, "deny"),
+            (&["plan"], Some(ToolKind::Fetch), "ask"),
+            (&["ask"], Some(ToolKind::Execute), "ask"),
+            (&["code"], Some(ToolKind::Execute), "allow"),
+            (&["code", "ask"], None, "ask"),
+            (&["code", "plan"], None, "deny"),
+            (&[], read, "deny"),
+        ] {
+            let modes = modes.iter().map(|id| Arc::clone(&built_in.ceilings(id).unwrap()[0])).collect();
+            let ceilings = Ceilings { modes, rules: vec![Arc::default()] };
+            let verdict = match decide(&ceilings, &Grants::default(), &requested(kind)) {
+                Verdict::Allow => "allow",
+                Verdict::Ask(_) => "ask",
+                Verdict::Deny(_) => "deny",
+            };
+            assert_eq!(verdict, expected, "{:?} {kind:?}", ceilings.modes);
+        }
+    }
+
+    #[test]
+    fn later_updates_add_paths_and_replace_the_command() {
+        let mut call = RequestedCall::default();
+        call.apply(&fields(json!({
+            "kind": "execute",
+            "rawInput": { "command": ["git", "status"] },
+            "locations": [{ "path": "/w/a" }, { "path": "/elsewhere" }],
+        })));
+        assert_eq!(call.command.as_deref(), Some("git status"));
+        let diff = json!({ "type": "diff", "path": "/w/b", "newText": "x" });
+        call.apply(&fields(json!({ "content": [diff], "rawInput": { "command": "git push" } })));
+        assert_eq!((call.kind, call.command.as_deref()), (Some(ToolKind::Execute), Some("git push")));
+        let facts = call.facts([Path::new("/w")].into_iter(), READERS);
+        let mentions: Vec<_> = facts.mentions.iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(mentions, ["/w/a", "a", "/elsewhere", "/w/b", "b"]);
+        assert!(facts.targets.is_empty(), "an agent's word is no proof");
+    }
+}

@@ -1,0 +1,65 @@
+//! The user's permission rules reach what external agents ask for and write.
+
+use modegate::permission::rules::{RuleTexts, Rules};
+use serde_json::Value;
+
+use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
+
+fn rules(text: &str) -> Rules {
+    serde_saphyr::from_str::<RuleTexts>(text).unwrap().compile(true).unwrap()
+}
+
+fn is_asked(messages: &[Value]) -> bool {
+    messages.iter().any(|message| message["method"] == "session/request_permission")
+}
+
+#[tokio::test]
+async fn deny_rules_refuse_requests_of_external_agents() {
+    let text = "deny: ['*(**/.env)', 'shell(git push *)', 'write_file(docs/**)']";
+    let mut client = ExternalAgentClient::with_rules("code", rules(text)).await;
+    let env = client.path(".env").display().to_string();
+    let page = client.path("docs/page.md").display().to_string();
+    for (call, rule) in [
+        (format!("read {env}"), "*(**/.env)"),
+        (format!("edit {env}"), "*(**/.env)"),
+        (format!("edit {page}"), "write_file(docs/**)"),
+        ("execute git push origin".into(), "shell(git push *)"),
+    ] {
+        let messages = client.prompt(&format!("names {call}"), Some("yes")).await;
+        assert!(!agent_text(&messages).contains("yes"), "{call}: {messages:?}");
+        assert!(!is_asked(&messages), "{call}: {messages:?}");
+        let why =
+            format!("Refused by Modegate: Write. The rule deny {rule} does not allow this, in any mode.");
+        let shown = messages.iter().any(|message| message.to_string().contains(&why));
+        assert!(shown, "{call}: {messages:?}");
+    }
+    // The control: the same kinds, which no rule denies.
+    for call in [format!("edit {}", client.path("page.md").display()), "execute git status".into()] {
+        let messages = client.prompt(&format!("names {call}"), None).await;
+        assert!(agent_text(&messages).contains("yes"), "{call}: {messages:?}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
+async fn ask_rules_ask_and_allow_rules_answer_for_external_agents() {
+    let text = "{ask: ['edit_file(migrations/**)'], allow: ['shell(git status *)', 'edit_file(src/**)']}";
+    for (mode, call, asked) in [
+        ("code", "edit migrations/1.sql", true),
+        ("code", "edit src/a.rs", false),
+        ("ask", "execute git status -s", false),
+        ("ask", "execute git log", true),
+        // An agent's word about a file is no proof.
+        ("ask", "edit src/a.rs", true),
+    ] {
+        let mut client = ExternalAgentClient::with_rules(mode, rules(text)).await;
+        let call = match call.split_once(' ') {
+            Some(("edit", name)) => format!("edit {}", client.path(name).display()),
+            _ => call.to_owned(),
+        };
+        let messages = client.prompt(&format!("names {call}"), Some("yes")).await;
+        assert_eq!(is_asked(&messages), asked, "{mode} {call}: {messages:?}");
+        assert!(agent_text(&messages).contains("yes"), "{mode} {call}: {messages:?}");
+        client.end().await;
+    }
+}
