@@ -73,7 +73,7 @@ impl RequestedCall {
     }
 
     /// `folders` are the session's folders.
-    pub fn facts<'a>(&self, folders: impl Iterator<Item = &'a Path> + Clone, readers: Readers) -> CallFacts {
+    pub fn facts(&self, folders: &[&Path], readers: Readers) -> CallFacts {
         let (tool, effect) = match self.kind {
             Some(ToolKind::Read) => ("read_file", Effect::Read),
             Some(ToolKind::Search) => ("search_files", Effect::Read),
@@ -87,7 +87,7 @@ impl RequestedCall {
         };
         // Rules name paths below a folder or absolute ones.
         let below = |path: &PathBuf| {
-            folders.clone().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
+            folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
         };
         let mentions =
             self.paths.iter().flat_map(|path| [Some(path.clone()), below(path)]).flatten().collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn requested(kind: Option<ToolKind>) -> CallFacts {
-        RequestedCall { kind, ..RequestedCall::default() }.facts(std::iter::empty(), READERS)
+        RequestedCall { kind, ..RequestedCall::default() }.facts(&[], READERS)
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let diff = json!({ "type": "diff", "path": "/w/b", "newText": "x" });
         call.apply(&fields(json!({ "content": [diff], "rawInput": { "command": "git push" } })));
         assert_eq!((call.kind, call.command.as_deref()), (Some(ToolKind::Execute), Some("git push")));
-        let facts = call.facts([Path::new("/w")].into_iter(), READERS);
+        let facts = call.facts(&[Path::new("/w")], READERS);
         let mentions: Vec<_> = facts.mentions.iter().map(|path| path.to_str().unwrap()).collect();
         assert_eq!(mentions, ["/w/a", "a", "/elsewhere", "/w/b", "b"]);
         assert!(facts.targets.is_empty(), "an agent's word is no proof");

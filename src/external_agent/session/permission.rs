@@ -4,7 +4,7 @@
 //! Reads are allowed. If the ceilings require the sandbox, all else is denied and recorded, and the client
 //! sees why. Otherwise the mode decides between asking and allowing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -67,7 +67,7 @@ impl ExternalAgentSession {
                 let what = format!("write {}", write.path.display());
                 // A write is not asked for again: agents ask before they write.
                 let denial = match decide(&self.facts(&RequestedCall::write(&write.path)), limits) {
-                    Verdict::Deny(denial) => Some(refusal(&what, denial, limits)),
+                    Verdict::Deny(denial) => Some(refusal(&what, &denial, limits)),
                     Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => Some(no_change(&what, limits)),
                     Verdict::Allow | Verdict::Ask(_) => None,
                 };
@@ -121,8 +121,9 @@ impl ExternalAgentSession {
 
     fn facts(&self, requested: &RequestedCall) -> CallFacts {
         let host = &self.host;
-        let folders = [&host.cwd].into_iter().chain(&host.directories).map(PathBuf::as_path);
-        requested.facts(folders, host.readers)
+        let folders: Vec<&Path> =
+            [&host.cwd].into_iter().chain(&host.directories).map(PathBuf::as_path).collect();
+        requested.facts(&folders, host.readers)
     }
 
     /// Returns the answer and what precedes it, or `None` if the user must decide.
@@ -148,7 +149,7 @@ impl ExternalAgentSession {
             Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
                 let what = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
-                let Denial { rule, message } = refusal(what, denial, limits);
+                let Denial { rule, message } = refusal(what, &denial, limits);
                 let content = vec![text_content(&message)];
                 let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(rule))]);
                 let fields = ToolCallUpdateFields::new().content(content);
@@ -181,7 +182,7 @@ fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
 }
 
 /// Names what was refused: the mode's denial is the same for every call.
-fn refusal(what: &str, denial: Denial, limits: &Limits) -> Denial {
+fn refusal(what: &str, denial: &Denial, limits: &Limits) -> Denial {
     match denial.rule {
         RULE => no_change(what, limits),
         rule => Denial { rule, message: format!("Refused by Modegate: {what}. {}", denial.message) },
