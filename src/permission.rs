@@ -86,7 +86,7 @@ pub enum CallSource {
 #[derive(Debug, Clone)]
 pub struct CallFacts {
     pub source: CallSource,
-    /// Empty for an external agent.
+    /// For a request of an external agent, the tool of that kind; empty if there is none.
     pub tool: String,
     pub effect: Effect,
     pub shell: ShellUse,
@@ -98,8 +98,8 @@ pub struct CallFacts {
     pub address: Option<Address>,
     /// `None` if the effect is trusted.
     pub claim: Option<Claim>,
-    /// Paths found in the arguments of an MCP tool, and a skill's source. Only `deny` and `ask` rules use
-    /// them.
+    /// Paths in the arguments of an MCP tool or in an external agent's call, and a skill's source. Only `deny`
+    /// and `ask` rules use them.
     pub mentions: Vec<PathBuf>,
 }
 

@@ -295,6 +295,8 @@ impl Drop for Connection {
     }
 }
 
+/// Passes a response to the client, and then notifies the handler that waits for it
+/// (`ResponsePayload::notify_on_completion`).
 fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     let is_success = response.is_success();
     let (json, waiting, _) = response.into_parts();

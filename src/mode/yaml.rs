@@ -7,6 +7,29 @@ use super::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, 
 impl Mode {
     /// Writes every key that has a value, own or inherited. The output is deterministic.
     pub fn to_yaml(&self) -> String {
+        // A new field must be written below, or left out on purpose: an audit decides again from this text.
+        let Self {
+            id: _,
+            kind: _,
+            name: _,
+            description: _,
+            prompt: _,
+            subagent_prompt: _,
+            access: _,
+            permission: _,
+            shell: _,
+            network: _,
+            tools: _,
+            write_paths: _,
+            tool_list: _,
+            model: _,
+            thinking: _,
+            max_steps: _,
+            exits_to: _,
+            in_band_switch: _,
+            reminder_position: _,
+            under: _,
+        } = self;
         let mut text = String::new();
         let mut put = |key: &str, value: &str| {
             writeln!(text, "{key}: {value}").expect("writing to a string cannot fail");

@@ -40,7 +40,7 @@ use crate::tool::mcp::ServerEvent;
 use crate::tool::{self, ClientIo};
 use crate::workspace::Workspace;
 
-mod changes;
+mod control;
 mod turn;
 
 struct Actor {

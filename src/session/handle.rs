@@ -319,7 +319,7 @@ impl SessionHandle {
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
-    /// Preserves the order of the calls.
+    /// Posts a command to the actor, which takes it as an event. Preserves the order of the calls.
     ///
     /// # Errors
     /// Returns an error if the mailbox is full or the session is gone.

@@ -200,15 +200,29 @@ impl Facts {
     /// `is_portable` leaves out absolute paths in the session's folders, so that every run gives the same
     /// bytes.
     pub fn new(facts: &CallFacts, is_portable: bool) -> Self {
+        // A new field must be stored, or left out on purpose: an audit decides again from what is stored.
+        let CallFacts {
+            tool,
+            effect,
+            shell,
+            is_background,
+            targets,
+            commands,
+            claim,
+            source: _,
+            is_exit: _,
+            address: _,
+            mentions: _,
+        } = facts;
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
             let is_left_out = is_portable && inside.is_some();
             Place { path: (!is_left_out).then(|| target.path.to_string_lossy().into_owned()), inside }
         };
-        let command = match &facts.commands {
+        let command = match commands {
             Commands::None => None,
             Commands::Line { line, texts, plain, is_understood, always, before, .. } => {
-                let row = |scope: &CommandScope| (&Scope::Run(facts.tool.clone(), scope.clone())).into();
+                let row = |scope: &CommandScope| (&Scope::Run(tool.clone(), scope.clone())).into();
                 Some(Line {
                     whole: line.clone(),
                     texts: texts.clone(),
@@ -220,16 +234,13 @@ impl Facts {
             }
         };
         Self {
-            tool: facts.tool.clone(),
-            effect: word(&EFFECTS, facts.effect),
-            shell: word(&SHELLS, facts.shell),
-            background: facts.is_background,
-            targets: facts.targets.iter().map(place).collect(),
+            tool: tool.clone(),
+            effect: word(&EFFECTS, *effect),
+            shell: word(&SHELLS, *shell),
+            background: *is_background,
+            targets: targets.iter().map(place).collect(),
             command,
-            claim: facts
-                .claim
-                .as_ref()
-                .map(|claim| ClaimRow { server: claim.server.clone(), flips: claim.flips }),
+            claim: claim.as_ref().map(|claim| ClaimRow { server: claim.server.clone(), flips: claim.flips }),
         }
     }
 

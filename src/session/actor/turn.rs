@@ -301,15 +301,15 @@ impl Actor {
 
     pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
         let effects = self.external_agent.ready(reply, &self.policy.limits());
-        self.carry_out(effects).await;
+        self.apply_effects(effects).await;
     }
 
     pub(super) async fn external_agent_message(&mut self, message: Message) {
         let effects = self.external_agent.handle(message, &self.policy.limits(), &mut self.gate);
-        self.carry_out(effects).await;
+        self.apply_effects(effects).await;
     }
 
-    async fn carry_out(&mut self, effects: Vec<AgentEffect>) {
+    async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
         for effect in effects {
             match effect {
                 AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit).await,
