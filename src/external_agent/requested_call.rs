@@ -3,7 +3,7 @@
 //! An agent's word about itself is no proof: its paths are mentions, so no `allow` rule for files matches
 //! them.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
@@ -89,8 +89,13 @@ impl RequestedCall {
         let below = |path: &PathBuf| {
             folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
         };
-        let mentions =
-            self.paths.iter().flat_map(|path| [Some(path.clone()), below(path)]).flatten().collect();
+        let forms = |path: &PathBuf| {
+            let plain = without_dots(path);
+            [below(&plain), Some(path.clone()), Some(plain)].into_iter().flatten()
+        };
+        let mut mentions: Vec<PathBuf> = self.paths.iter().flat_map(forms).collect();
+        mentions.sort();
+        mentions.dedup();
         CallFacts {
             source: CallSource::ExternalAgent,
             mentions,
@@ -99,6 +104,21 @@ impl RequestedCall {
             ..CallFacts::of_tool(tool, effect)
         }
     }
+}
+
+/// Resolves `.` and `..` by name, without following links.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -157,12 +177,12 @@ mod tests {
             "locations": [{ "path": "/w/a" }, { "path": "/elsewhere" }],
         })));
         assert_eq!(call.command.as_deref(), Some("git status"));
-        let diff = json!({ "type": "diff", "path": "/w/b", "newText": "x" });
+        let diff = json!({ "type": "diff", "path": "/w/c/../b", "newText": "x" });
         call.apply(&fields(json!({ "content": [diff], "rawInput": { "command": "git push" } })));
         assert_eq!((call.kind, call.command.as_deref()), (Some(ToolKind::Execute), Some("git push")));
         let facts = call.facts(&[Path::new("/w")], READERS);
         let mentions: Vec<_> = facts.mentions.iter().map(|path| path.to_str().unwrap()).collect();
-        assert_eq!(mentions, ["/w/a", "a", "/elsewhere", "/w/b", "b"]);
+        assert_eq!(mentions, ["/elsewhere", "/w/a", "/w/b", "/w/c/../b", "a", "b"]);
         assert!(facts.targets.is_empty(), "an agent's word is no proof");
     }
 }

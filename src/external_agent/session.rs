@@ -161,7 +161,13 @@ impl ExternalAgentSession {
         self.running.as_ref().is_some_and(|running| running.is_sandboxed)
     }
 
-    pub fn handle(&mut self, message: Message, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
+    /// Reads the limits only for messages that depend on them, because updates are many.
+    pub fn handle(
+        &mut self,
+        message: Message,
+        limits: impl FnOnce() -> Limits,
+        gate: &mut Gate,
+    ) -> Vec<Effect> {
         let is_current = |start| self.running.as_ref().is_some_and(|running| running.start == start);
         match message {
             Message::Relayed(relayed, send_permit) => match relayed {
@@ -180,17 +186,17 @@ impl ExternalAgentSession {
                     vec![Effect::ShowCommands]
                 }
                 Relayed::Options => vec![Effect::ShowOptions],
-                Relayed::Request(request) => self.request(request, limits, gate),
+                Relayed::Request(request) => self.request(request, &limits(), gate),
                 Relayed::Closed(number) => {
                     self.close_request(number);
                     Vec::new()
                 }
             },
             Message::Started { start, outcome: Ok(started) } if is_current(start) => {
-                self.started(started, limits)
+                self.started(started, &limits())
             }
             Message::Started { start, outcome: Err(error) } if is_current(start) => {
-                self.ended(&error, limits)
+                self.ended(&error, &limits())
             }
             Message::Started { .. } => Vec::new(),
             Message::Ended { start, why } => {
@@ -198,7 +204,7 @@ impl ExternalAgentSession {
                 for (_, open_request) in std::mem::take(&mut self.open_requests) {
                     self.host.client.withdraw(open_request.id);
                 }
-                if is_current { self.ended(&ExternalAgentError::Ended(why), limits) } else { Vec::new() }
+                if is_current { self.ended(&ExternalAgentError::Ended(why), &limits()) } else { Vec::new() }
             }
             Message::Options(reply) => vec![Effect::ReplyOptions(reply)],
             Message::Restart(restarts) => {
@@ -207,7 +213,7 @@ impl ExternalAgentSession {
                 if restarts == Some(true) {
                     self.retained_context.discard();
                 }
-                self.ready(Some(reply), limits)
+                self.ready(Some(reply), &limits())
             }
         }
     }
@@ -219,8 +225,12 @@ impl ExternalAgentSession {
                 (&call.tool_call_id, Some(call.status))
             }
             SessionUpdate::ToolCallUpdate(update) => {
-                self.calls.entry(update.tool_call_id.clone()).or_default().apply(&update.fields);
-                (&update.tool_call_id, update.fields.status)
+                let (id, fields) = (&update.tool_call_id, &update.fields);
+                // Content may arrive after the end of its call, and then says nothing new.
+                if fields.status.is_some() || fields.kind.is_some() || self.calls.contains_key(id) {
+                    self.calls.entry(id.clone()).or_default().apply(fields);
+                }
+                (id, fields.status)
             }
             _ => return,
         };

@@ -121,9 +121,10 @@ def prompt(id, words):
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": latest})
         chunk(outcome(ask("session/request_permission", permission)))
     elif what == "names":
-        # names KIND FILE, or names execute COMMAND
+        # names KIND FILE, names execute COMMAND, or names fetch ADDRESS
         kind, value = rest.split(" ", 1)
-        names = {"rawInput": {"command": value}} if kind == "execute" else {"locations": [{"path": value}]}
+        inputs = {"execute": "command", "fetch": "url"}
+        names = {"rawInput": {inputs[kind]: value}} if kind in inputs else {"locations": [{"path": value}]}
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Do it", "kind": kind, "status": "pending", **names})
         chunk(outcome(ask("session/request_permission", permission)))
     elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()

@@ -305,7 +305,7 @@ impl Actor {
     }
 
     pub(super) async fn external_agent_message(&mut self, message: Message) {
-        let effects = self.external_agent.handle(message, &self.policy.limits(), &mut self.gate);
+        let effects = self.external_agent.handle(message, || self.policy.limits(), &mut self.gate);
         self.apply_effects(effects).await;
     }
 

@@ -1,7 +1,7 @@
 //! The user's permission rules reach what external agents ask for and write.
 
 use modegate::permission::rules::{RuleTexts, Rules};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
 
@@ -15,7 +15,7 @@ fn is_asked(messages: &[Value]) -> bool {
 
 #[tokio::test]
 async fn deny_rules_refuse_requests_of_external_agents() {
-    let text = "deny: ['*(**/.env)', 'shell(git push *)', 'write_file(docs/**)']";
+    let text = "deny: ['*(**/.env)', 'shell(git push *)', 'write_file(docs/**)', 'fetch(*.corp)']";
     let mut client = ExternalAgentClient::with_rules("code", rules(text)).await;
     let env = client.path(".env").display().to_string();
     let page = client.path("docs/page.md").display().to_string();
@@ -23,7 +23,9 @@ async fn deny_rules_refuse_requests_of_external_agents() {
         (format!("read {env}"), "*(**/.env)"),
         (format!("edit {env}"), "*(**/.env)"),
         (format!("edit {page}"), "write_file(docs/**)"),
+        (format!("edit {}", client.path("src/../docs/page.md").display()), "write_file(docs/**)"),
         ("execute git push origin".into(), "shell(git push *)"),
+        ("fetch https://wiki.corp/page".into(), "fetch(*.corp)"),
     ] {
         let messages = client.prompt(&format!("names {call}"), Some("yes")).await;
         assert!(!agent_text(&messages).contains("yes"), "{call}: {messages:?}");
@@ -34,7 +36,8 @@ async fn deny_rules_refuse_requests_of_external_agents() {
         assert!(shown, "{call}: {messages:?}");
     }
     // The control: the same kinds, which no rule denies.
-    for call in [format!("edit {}", client.path("page.md").display()), "execute git status".into()] {
+    let page = client.path("page.md").display().to_string();
+    for call in [format!("edit {page}"), "execute git status".into(), "fetch https://docs.rs/".into()] {
         let messages = client.prompt(&format!("names {call}"), None).await;
         assert!(agent_text(&messages).contains("yes"), "{call}: {messages:?}");
     }
@@ -42,19 +45,45 @@ async fn deny_rules_refuse_requests_of_external_agents() {
 }
 
 #[tokio::test]
+async fn deny_rules_refuse_writes_of_external_agents() {
+    let text = "deny: ['edit_file(docs/**)']";
+    let mut client = ExternalAgentClient::with_rules("code", rules(text)).await;
+    for (name, is_denied) in [("docs/page.md", true), ("src/../docs/page.md", true), ("page.md", false)] {
+        let path = client.path(name).display().to_string();
+        let running = client.client.prompt(&client.session.clone(), &format!("fs-write {path}")).await;
+        let mut messages = Vec::new();
+        while messages.last().is_none_or(|message: &Value| message["id"] != running) {
+            let message = client.client.next().await;
+            if message["method"] == "fs/write_text_file" {
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} });
+                client.client.send_line(&answer.to_string()).await;
+            }
+            messages.push(message);
+        }
+        let is_written = messages.iter().any(|message| message["method"] == "fs/write_text_file");
+        assert_eq!(is_written, !is_denied, "{name}: {messages:?}");
+        let is_refused =
+            agent_text(&messages).contains("The rule deny edit_file(docs/**) does not allow this");
+        assert_eq!(is_refused, is_denied, "{name}: {messages:?}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
 async fn ask_rules_ask_and_allow_rules_answer_for_external_agents() {
-    let text = "{ask: ['edit_file(migrations/**)'], allow: ['shell(git status *)', 'edit_file(src/**)']}";
+    let text = "{ask: ['edit_file(migrations/**)'], allow: ['shell(git status *)', 'edit_file(src/**)', delete_file]}";
     for (mode, call, asked) in [
         ("code", "edit migrations/1.sql", true),
         ("code", "edit src/a.rs", false),
         ("ask", "execute git status -s", false),
         ("ask", "execute git log", true),
+        ("ask", "delete page.md", false),
         // An agent's word about a file is no proof.
         ("ask", "edit src/a.rs", true),
     ] {
         let mut client = ExternalAgentClient::with_rules(mode, rules(text)).await;
         let call = match call.split_once(' ') {
-            Some(("edit", name)) => format!("edit {}", client.path(name).display()),
+            Some((kind @ ("edit" | "delete"), name)) => format!("{kind} {}", client.path(name).display()),
             _ => call.to_owned(),
         };
         let messages = client.prompt(&format!("names {call}"), Some("yes")).await;

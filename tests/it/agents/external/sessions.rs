@@ -10,6 +10,7 @@ use modegate::process::shell::Sandbox;
 use modegate::store::{Location, Store, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::support::requirements::python;
 use crate::support::{Setup, TestClient, shell};
@@ -19,7 +20,7 @@ pub(crate) const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server
 /// A client of sessions that the agent answers.
 pub(crate) struct ExternalAgentClient {
     pub client: TestClient,
-    pub home: tempfile::TempDir,
+    pub home: TempDir,
     pub session: String,
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn agents(how: &str, more: &str) -> &'static str {
 
 pub(crate) const SANDBOXED: &str = ", sandbox: {state_dirs: ['~/.peer']}";
 
-pub(crate) fn home() -> tempfile::TempDir {
+pub(crate) fn home() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -56,16 +57,17 @@ impl ExternalAgentClient {
     pub(crate) async fn with_rules(mode: &'static str, rules: Rules) -> Self {
         let home = home();
         let client = client_with_rules(mode, agents("plain", SANDBOXED), home.path(), rules);
-        Self::open(client, home).await.unwrap()
+        Self::open(client, home, json!({ "fs": { "writeTextFile": true } })).await.unwrap()
     }
 
     pub(crate) async fn of(mode: &'static str, agents: &'static str) -> Result<Self, Value> {
         let home = home();
-        Self::open(client(mode, agents, home.path()), home).await
+        Self::open(client(mode, agents, home.path()), home, json!({})).await
     }
 
-    async fn open(mut test_client: TestClient, home: tempfile::TempDir) -> Result<Self, Value> {
-        test_client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    async fn open(mut test_client: TestClient, home: TempDir, capabilities: Value) -> Result<Self, Value> {
+        let initialize = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        test_client.call("initialize", initialize).await;
         let meta = json!({ "modegate/agent": "peer" });
         let answer = test_client
             .call("session/new", json!({ "cwd": test_client.cwd(), "mcpServers": [], "_meta": meta }))
