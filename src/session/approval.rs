@@ -98,7 +98,7 @@ impl Approvals {
             let denial = Denial { rule: "unknown_tool", message: unknown_tool(&call, policy, log) };
             return Decided::Final(self.denied(call, denial, policy, log));
         };
-        let facts = policy.now(&facts);
+        let facts = policy.refreshed(&facts);
         match policy.decide(&facts) {
             Verdict::Allow if !fits => Decided::Final(Authorization::Invalid),
             Verdict::Allow => Decided::Granted(Grant { call, facts, has_user_consent: false }),
@@ -117,7 +117,7 @@ impl Approvals {
         log: &mut EventLog,
         reply: Reply,
     ) -> Option<(Decided, Reply)> {
-        let facts = policy.now(&facts);
+        let facts = policy.refreshed(&facts);
         let scopes = match policy.decide(&facts) {
             Verdict::Ask(scopes) => scopes,
             Verdict::Allow => {
@@ -195,7 +195,7 @@ impl Approvals {
         policy: &Policy,
         log: &mut EventLog,
     ) -> Decided {
-        let facts = policy.now(facts);
+        let facts = policy.refreshed(facts);
         match policy.decide(&facts) {
             Verdict::Allow | Verdict::Ask(_) => {
                 Decided::Granted(Grant { call, facts, has_user_consent: true })

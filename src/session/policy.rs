@@ -234,7 +234,7 @@ impl Policy {
 
     /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
     /// the worst effect.
-    pub(super) fn now(&self, facts: &CallFacts) -> CallFacts {
+    pub(super) fn refreshed(&self, facts: &CallFacts) -> CallFacts {
         let mut facts = current_facts(&self.context.tools, facts);
         self.name_agent(&mut facts);
         facts
