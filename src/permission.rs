@@ -7,6 +7,7 @@ mod address;
 mod address_pattern;
 pub mod compare;
 pub mod external;
+mod facts;
 mod grants;
 pub mod hints;
 pub mod rules;
@@ -15,115 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::address::{Address, plain};
+pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, Target};
 pub use self::grants::{CommandScope, Grants, Scope};
 use self::rules::Rules;
 use crate::mode::{Access, CeilingKind, Consent, Mode, Network, ShellUse};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    Read,
-    Session,
-    Delegate,
-    Network,
-    Edit,
-    Execute,
-    State,
-    /// No trusted source declares the effect: treated as a change.
-    Unknown,
-}
-
-impl Effect {
-    pub fn is_read_side(self) -> bool {
-        matches!(self, Self::Read | Self::Session)
-    }
-
-    pub fn is_change(self) -> bool {
-        matches!(self, Self::Edit | Self::Execute | Self::State | Self::Unknown)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    pub path: PathBuf,
-    pub inside: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Commands {
-    #[default]
-    None,
-    Line {
-        line: String,
-        texts: Vec<String>,
-        /// Normalised: without quotes, assignments and the program's folder.
-        plain: Vec<String>,
-        is_understood: bool,
-        /// Scopes offered for "always"; any of them suffices. If empty, only this call can be allowed.
-        always: Vec<CommandScope>,
-        /// One scope per command if the line has several. A "reject always" for any rejects the line.
-        parts: Vec<CommandScope>,
-        /// Prefixes in records of an earlier version, all of which needed a grant.
-        before: Option<Vec<String>>,
-    },
-}
-
-/// An MCP server's claim that a tool only reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    pub server: String,
-    /// Counts how often the server newly claimed this of a tool. Earlier consent does not cover later claims.
-    pub flips: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallSource {
-    /// A tool of the session.
-    Tool,
-    /// The process of an external agent, or its request to change a file.
-    ExternalAgent,
-}
-
-#[derive(Debug, Clone)]
-pub struct CallFacts {
-    pub source: CallSource,
-    /// For a request of an external agent, the tool of that kind; empty if there is none.
-    pub tool: String,
-    pub effect: Effect,
-    pub shell: ShellUse,
-    pub is_background: bool,
-    pub is_exit: bool,
-    /// Empty if unknown before the call, or for a decision about the tool as such.
-    pub targets: Vec<Target>,
-    pub commands: Commands,
-    pub address: Option<Address>,
-    /// `None` if the effect is trusted.
-    pub claim: Option<Claim>,
-    /// Paths in the arguments of an MCP tool or in an external agent's call, and a skill's source. Only `deny`
-    /// and `ask` rules use them.
-    pub mentions: Vec<PathBuf>,
-}
-
-impl CallFacts {
-    pub fn is_servers(&self) -> bool {
-        self.tool.starts_with("mcp__")
-    }
-
-    pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
-        Self {
-            source: CallSource::Tool,
-            tool: tool.into(),
-            effect,
-            shell: ShellUse::Off,
-            is_background: false,
-            is_exit: false,
-            targets: Vec::new(),
-            commands: Commands::None,
-            address: None,
-            claim: None,
-            mentions: Vec::new(),
-        }
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
