@@ -17,7 +17,7 @@ use super::jobs::Jobs;
 use super::model_request::Requests;
 use super::model_selection::Models;
 use super::notes::Notes;
-use super::options::{self, ModelSelection};
+use super::options;
 use super::permission_options::Answer;
 use super::policy::Policy;
 use super::replay::Replays;
@@ -44,7 +44,6 @@ mod control;
 mod turn;
 
 struct Actor {
-    context: Arc<SessionContext>,
     workspace: Workspace,
     client_io: ClientIo,
     gate: Gate,
@@ -130,9 +129,7 @@ impl Actor {
         mailbox: mpsc::UnboundedReceiver<Mail>,
     ) -> Self {
         let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
-        let chosen = init.chosen.unwrap_or_else(|| ModelSelection::of(&context.models));
-        let active = options::entering(&context.modes, &context.models, &mode, &agent, &chosen);
-        context.model.prepare(&active.model);
+        let models = Models::new(&context, &mode, &agent, init.chosen);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let log = EventLog::new(id, client, &context, workspace.cwd());
         let host = external_agent::Host {
@@ -147,15 +144,13 @@ impl Actor {
             capabilities: context.capabilities,
             readers: Readers { command: tool::commands_of, address: fetch::address_of },
         };
-        let context = Arc::new(context);
         Self {
-            policy: Policy::new(Arc::clone(&context), mode, unrecorded_modes, agent, ancestry),
-            context,
+            policy: Policy::new(context, mode, unrecorded_modes, agent, ancestry),
             workspace,
             client_io,
             gate: Gate::default(),
             log,
-            models: Models { active, chosen },
+            models,
             notes: Notes::new(init.pending_user_notices),
             requests: Requests::default(),
             approvals: Approvals::default(),
@@ -257,7 +252,8 @@ impl Actor {
     }
 
     fn snapshot(&self) -> SessionSnapshot {
-        let (context, policy) = (&self.context, &self.policy);
+        let policy = &self.policy;
+        let context = &policy.context;
         let model = Some(&self.models.active.model).filter(|_| policy.agent.external_agent.is_none());
         SessionSnapshot {
             model: model.cloned(),
@@ -418,7 +414,7 @@ impl Actor {
         }
         if self.policy.ancestry.parent.is_none() {
             // A sub-agent uses its parent's servers.
-            self.context.tools.servers().close().await;
+            self.policy.context.tools.servers().close().await;
         }
         self.checkpoints.record_last(&self.policy.ancestry, &self.log).await;
         self.log.save().await;

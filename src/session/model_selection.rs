@@ -9,6 +9,7 @@ use super::notes::Notes;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId};
+use crate::agents::AgentSpec;
 use crate::conversation::history::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
 use crate::model::Effort;
@@ -23,6 +24,19 @@ pub(super) struct Models {
 }
 
 impl Models {
+    /// Without `chosen`, the user's choice is the default model.
+    pub(super) fn new(
+        context: &SessionContext,
+        mode: &SessionModeId,
+        agent: &AgentSpec,
+        chosen: Option<ModelSelection>,
+    ) -> Self {
+        let chosen = chosen.unwrap_or_else(|| ModelSelection::of(&context.models));
+        let active = options::entering(&context.modes, &context.models, mode, agent, &chosen);
+        context.model.prepare(&active.model);
+        Self { active, chosen }
+    }
+
     /// Restores the user's stored choice.
     pub(super) fn restore(&mut self, chosen: Option<&(String, String)>, policy: &Policy, notes: &mut Notes) {
         let Some((model, effort)) = chosen else { return };

@@ -23,6 +23,7 @@ use crate::store::entry::Consent;
 use crate::tool::{Toolset, skills};
 
 pub(super) struct Policy {
+    /// Shared, so that a flow can read it while it changes the policy.
     pub(super) context: Arc<SessionContext>,
     pub(super) mode: SessionModeId,
     /// Mode before the last change.
@@ -48,7 +49,7 @@ struct ReplyCeilings {
 
 impl Policy {
     pub(super) fn new(
-        context: Arc<SessionContext>,
+        context: SessionContext,
         mode: SessionModeId,
         unrecorded_modes: Vec<SessionModeId>,
         agent: Arc<AgentSpec>,
@@ -57,6 +58,7 @@ impl Policy {
         let ceilings = context.ceilings(std::iter::once(&mode).chain(&unrecorded_modes));
         let (own_ceilings, _) = watch::channel(Arc::new(ceilings));
         let (previous, grants, reply) = (None, Grants::default(), None);
+        let context = Arc::new(context);
         Self { context, mode, previous, unrecorded_modes, agent, ancestry, grants, reply, own_ceilings }
     }
 

@@ -47,7 +47,7 @@ impl Actor {
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
         let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
-        let modes = Arc::clone(&self.context.modes);
+        let modes = Arc::clone(&self.policy.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
             tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
             self.policy.no_mode(&mode.0, &unknown)
@@ -274,7 +274,7 @@ impl Actor {
         let command = &placed.command;
         let mut has_failed = matches!(command, Command::InvalidArgument(_));
         let mut text = match command {
-            Command::Help => command::help(&self.context.modes, &self.context.commands),
+            Command::Help => command::help(&self.policy.context.modes, &self.policy.context.commands),
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
                 let notices = slash_commands::ignored(&self.policy, &ignored, None);
@@ -283,7 +283,7 @@ impl Actor {
             }
             Command::ShowMode => slash_commands::describe_mode(&self.policy),
             Command::Permissions => slash_commands::describe_permissions(&self.policy),
-            Command::Servers => servers::describe(&self.context),
+            Command::Servers => servers::describe(&self.policy.context),
             Command::InvalidArgument(name) => command::usage(name),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => slash_commands::describe_undone(&undone, self.workspace.cwd()),

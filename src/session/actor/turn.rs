@@ -53,7 +53,7 @@ impl Actor {
         }
         if external_agent.is_none() {
             // External agents have servers of their own.
-            self.context.tools.servers().start();
+            self.policy.context.tools.servers().start();
         }
         let (to_actor, messages) = mpsc::channel(FROM_TURN);
         let running = Turn {
@@ -61,12 +61,12 @@ impl Actor {
             compacts,
             external_agent,
             prompt: to_it,
-            model: Arc::clone(&self.context.model),
-            tools: self.context.tools.clone(),
+            model: Arc::clone(&self.policy.context.model),
+            tools: self.policy.context.tools.clone(),
             workspace: self.workspace.clone(),
-            parallel: self.context.parallel,
-            live: self.context.live,
-            server_timeout: self.context.server_timeout.unwrap_or_default(),
+            parallel: self.policy.context.parallel,
+            live: self.policy.context.live,
+            server_timeout: self.policy.context.server_timeout.unwrap_or_default(),
             cancel: cancel.clone(),
             client: self.log.client.clone(),
             client_io: self.client_io.clone(),
@@ -83,7 +83,7 @@ impl Actor {
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
     fn next_request(&mut self, steps: u32) -> Option<Next> {
-        let mode = self.context.modes.resolve(&self.policy.mode.0).ok();
+        let mode = self.policy.context.modes.resolve(&self.policy.mode.0).ok();
         if steps >= mode.map_or(1, |mode| mode.max_steps) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Actor {
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.turns.chat_questions.extend(questions);
                 self.turns.seen.extend(seen);
-                if let Some(note) = job.and_then(|job| self.jobs.add(job, self.context.live)) {
+                if let Some(note) = job.and_then(|job| self.jobs.add(job, self.policy.context.live)) {
                     self.note_for_model(note);
                 }
                 self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
