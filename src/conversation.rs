@@ -22,7 +22,7 @@ pub mod open_calls;
 pub mod reminder;
 pub mod system_prompt;
 
-/// What the events of a session amount to. The events alone determine it, new or stored.
+/// State of a conversation, which its events alone determine, new or stored.
 #[derive(Default)]
 pub struct Conversation {
     pub history: History,

@@ -2,7 +2,7 @@
 //!
 //! [`client`] is an ACP client over the pipes of the agent's process. [`session`] keeps the process in the
 //! sandbox that the session's mode requires, and turns its messages into effects for the session's actor.
-//! [`definition`] is what the user writes, and [`capability`] decides which modes an agent supports. This
+//! [`definition`] is the user's text, and [`capability`] decides which modes an agent supports. This
 //! module never names the session.
 
 pub mod capability;

@@ -21,7 +21,7 @@ pub struct Readers {
     pub address: fn(&str) -> Option<Address>,
 }
 
-/// What an agent has said of one of its calls.
+/// An agent's own description of one of its calls.
 #[derive(Debug, Clone, Default)]
 pub struct RequestedCall {
     kind: Option<ToolKind>,

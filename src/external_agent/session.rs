@@ -80,7 +80,7 @@ pub struct Host {
     pub readers: Readers,
 }
 
-/// What the session currently allows.
+/// Current limits of the session.
 pub struct Limits {
     pub mode: SessionModeId,
     /// Ceilings of a new process.
@@ -258,7 +258,7 @@ impl ExternalAgentSession {
         }
     }
 
-    /// Shuts the agent down for good. The returned token is cancelled at its end; `None` if none runs.
+    /// Shuts the agent down for good. The returned token is cancelled at its end. Returns `None` if no process runs.
     pub fn close(&mut self) -> Option<CancellationToken> {
         // A prompt that still waits must not start the agent again.
         self.waiting.clear();

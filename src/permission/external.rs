@@ -1,4 +1,4 @@
-//! What an external agent needs under a list of ceilings. Pure.
+//! Requirements of an external agent under a list of ceilings. Pure.
 //!
 //! An external agent uses its own tools, so Modegate can only sandbox the whole process.
 

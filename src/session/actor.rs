@@ -81,7 +81,7 @@ enum Event {
     Changes(Change),
     Turn(TurnEvent),
     Server(ServerEvent),
-    /// The client has room for the next update of a replay.
+    /// A send permit for the next update of a replay.
     Replay(OwnedSemaphorePermit),
 }
 

@@ -196,7 +196,7 @@ pub(super) fn record_changes(turn: u64, changes: Changes, ancestry: &Ancestry, l
     log.store.post(Row::Changes { session: log.id.clone(), turn, changes });
 }
 
-/// Records for the current turn what undo does not cover.
+/// Records a change of the current turn that undo does not cover.
 pub(super) fn record_uncovered(text: String, ancestry: &Ancestry, log: &EventLog) {
     record_changes(log.turns, Changes { uncovered: vec![text], ..Changes::default() }, ancestry, log);
 }

@@ -1,4 +1,4 @@
-//! Records what is about to change on disk, so that a killed process leaves no unknown change.
+//! Records each change on disk before it begins, so that a killed process leaves no unknown change.
 
 use std::sync::Arc;
 

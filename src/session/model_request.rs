@@ -206,7 +206,7 @@ impl Requests {
         let messages = log.conversation.history.messages();
         let retained = compaction::retained(&messages, context)?;
         let question = compaction::question(&messages, retained);
-        // The same tools keep the provider's cache valid; none of them is allowed.
+        // The same tools keep the provider's cache valid, but the request allows none of them.
         let request = self.request(models, log, Some(Arc::default()), question);
         Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
     }

@@ -121,7 +121,7 @@ pub(super) fn folders(workspace: &Workspace) -> (PathBuf, Vec<PathBuf>) {
     (workspace.cwd().to_owned(), workspace.roots()[1..].to_vec())
 }
 
-/// Facts in the stored events that are not part of the conversation.
+/// Facts in the stored events beyond the conversation.
 #[derive(Default)]
 struct Past {
     /// Mode of the model's last request, if it has changed since.

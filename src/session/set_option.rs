@@ -22,7 +22,7 @@ pub(super) enum Setting {
 }
 
 /// # Errors
-/// Returns an error that names what is valid.
+/// Returns an error with the valid values if the option or its value is unknown.
 pub(super) fn parse(
     option: &SessionConfigId,
     value: &SessionConfigOptionValue,

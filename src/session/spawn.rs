@@ -39,7 +39,7 @@ pub(super) struct Delegation {
     slot: OwnedSemaphorePermit,
 }
 
-/// What a sub-agent has in common with its parent.
+/// State that a sub-agent gets from its parent.
 pub(super) struct Inherited {
     pub parent: Parent,
     pub workspace: Workspace,

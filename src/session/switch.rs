@@ -109,7 +109,7 @@ impl Switches {
         self.notes.push((format!("The mode_switch block was not applied: {why}."), false));
     }
 
-    /// Reads what the model requested. Returns `None` if nothing is to be done.
+    /// Reads the model's request. Returns `None` if there is nothing to do.
     pub(super) async fn read(
         &mut self,
         found: Found,

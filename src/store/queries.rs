@@ -1,4 +1,4 @@
-//! What the store can be asked. The writer thread runs the queries, after the rows posted before them.
+//! Queries of the store. The writer thread runs the queries, after the rows posted before them.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A call with checked arguments: what people and rules see of it, and what it does.
+//! A call with checked arguments: its title and facts for people and rules, and its action.
 
 use std::future::Future;
 use std::path::PathBuf;

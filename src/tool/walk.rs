@@ -51,7 +51,7 @@ impl<'a> ToolWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the lines, or `none` if there are none, with notes about what is left out.
+    /// Returns the lines, or the text `none`, with notes about omitted files.
     pub(super) fn report(&self, mut lines: Vec<String>, none: &str) -> String {
         if lines.is_empty() {
             lines.push(none.into());

@@ -28,7 +28,7 @@ pub enum Message {
     Options(oneshot::Sender<Vec<SessionConfigOption>>),
 }
 
-/// What the agent sent, in the order in which it was sent.
+/// Messages of the agent, in their order.
 pub enum Relayed {
     Event(SessionEvent),
     Transient(Box<SessionUpdate>),
@@ -46,7 +46,7 @@ pub struct Request {
     pub reply: ReplySender,
 }
 
-/// What the session's actor carries out, in the order of the list, before it handles another event.
+/// Work for the session's actor, done in the order of the list before it handles another event.
 pub enum Effect {
     /// Records an event and shows it.
     Record(SessionEvent, Option<OwnedSemaphorePermit>),
@@ -64,7 +64,7 @@ pub enum Effect {
     },
     /// Records, before the agent gets its prompt, that undo does not cover its changes.
     Uncovered(String),
-    /// Stores what the next start needs: the agent's session, and its own mode before the sandbox.
+    /// Stores the agent's session, and its own mode before the sandbox, for the next start.
     Retain {
         session: Option<String>,
         mode: Option<String>,

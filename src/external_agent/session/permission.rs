@@ -126,7 +126,7 @@ impl ExternalAgentSession {
         requested.facts(&folders, host.readers)
     }
 
-    /// Returns the answer and what precedes it, or `None` if the user must decide.
+    /// Returns the answer and the effects before it, or `None` if the user must decide.
     fn answer(
         request: &RequestPermissionRequest,
         facts: &CallFacts,
@@ -181,7 +181,7 @@ fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
     }
 }
 
-/// Names what was refused: the mode's denial is the same for every call.
+/// Adds the refused call to a denial.
 fn refusal(what: &str, denial: &Denial, limits: &Limits) -> Denial {
     match denial.rule {
         RULE => no_change(what, limits),

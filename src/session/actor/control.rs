@@ -1,4 +1,4 @@
-//! What a user controls in a session: its mode, its options, its agent, slash commands and undo.
+//! Flows that the user controls: the mode, options and agent of a session, slash commands and undo.
 //!
 //! Order of a mode change: commit it; close permission requests that the new mode denies; end running calls that
 //! no longer fit; notify the client; return. If recording fails, the mode stays, but a tighter new mode still
