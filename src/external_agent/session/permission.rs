@@ -38,10 +38,14 @@ pub(super) struct OpenRequest {
 
 impl ExternalAgentSession {
     /// Withdraws permission requests that are now denied. Returns their calls.
-    pub fn close_denied_requests(&mut self, limits: &Limits) -> Vec<ToolCallId> {
+    pub fn close_denied_requests(&mut self, limits: impl FnOnce() -> Limits) -> Vec<ToolCallId> {
+        if self.open_requests.is_empty() {
+            return Vec::new();
+        }
+        let limits = limits();
         let is_denied = |open_request: &OpenRequest| {
             let facts = open_request.call.as_ref().map(|(_, facts)| facts);
-            facts.is_some_and(|facts| matches!(decide(facts, limits), Verdict::Deny(_)))
+            facts.is_some_and(|facts| matches!(decide(facts, &limits), Verdict::Deny(_)))
         };
         let mut calls = Vec::new();
         for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {

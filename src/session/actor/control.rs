@@ -110,7 +110,7 @@ impl Actor {
         let tightened = Tightened::new(&self.policy);
         let is_denied = |facts: &CallFacts| tightened.is_denied(facts);
         let mut closed = self.approvals.close(is_denied, &self.policy, &mut self.log);
-        closed.extend(self.external_agent.close_denied_requests(&self.policy.limits()));
+        closed.extend(self.external_agent.close_denied_requests(|| self.policy.limits()));
         let below = self.subagents.tighten();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(|facts| tightened.has_to_end(facts), DEADLINE), below) };
