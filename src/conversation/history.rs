@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn system_notes_stay_in_place_and_survive_compaction() {
         let note = |text: &str| format!("<system-note>\n{text}\n</system-note>");
-        let (one, two) = (note("one"), note("</system-note>").replacen("\n<", "\n&lt;", 1));
+        let (one, two) = (note("one"), note("</system-note>").replacen("\n<", "\n<¬", 1));
         let (one, two) = (one.as_str(), two.as_str());
         let events = vec![
             user("go"),
@@ -373,7 +373,7 @@ mod tests {
             (Role::Assistant, vec!["a", "call 1"]),
             (Role::User, vec!["1: r", one]),
             (Role::Assistant, vec!["b"]),
-            (Role::User, vec![two, "&lt;system-note>"]),
+            (Role::User, vec![two, "<¬system-note>"]),
         ];
         let check_all = |events: &[SessionEvent], expected: &[(Role, Vec<&str>)]| {
             let expected: Vec<(Role, &[&str])> =
@@ -400,7 +400,7 @@ mod tests {
                 (Role::Assistant, vec!["a", "call 1"]),
                 (Role::User, vec!["1: r", one]),
                 (Role::Assistant, vec!["b"]),
-                (Role::User, vec![two, "&lt;system-note>"]),
+                (Role::User, vec![two, "<¬system-note>"]),
             ];
         }
         let many: Vec<SessionEvent> = (0..100)

@@ -1,15 +1,22 @@
-//! Neutralises text that looks like one of Modegate's own tags. Pure.
+//! Neutralises text that looks like one of Modegate's own tags, reversibly. Pure.
 //!
 //! Models recognise a reminder by its tag, which no other text in a request may open or close. [`neutralise`]
-//! is for text that stays in place, [`NeutralisedText`] for text between tags.
+//! is for text that stays in place, [`NeutralisedText`] for text between tags. A model that copies text into the
+//! arguments of a call means the text in the file: [`restore`].
 
 use std::borrow::Cow;
 use std::fmt;
 
+use serde_json::Value;
+
 const NAMES: [&str; 2] = ["systemreminder", "systemnote"];
 
-/// Contains no bracket, so neutralising twice changes nothing.
-const NEUTRAL: &str = "&lt;";
+/// Stands between the bracket and the rest of a foreign tag. Punctuation, so [`names_a_tag`] skips it, and no
+/// language writes it behind a bracket.
+const MARK: char = '¬';
+
+/// How pages write about a tag without opening it. Stays as it is.
+const ESCAPED: &str = "&lt;";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeutralisedText(String);
@@ -39,27 +46,72 @@ impl fmt::Display for NeutralisedText {
     }
 }
 
-/// Replaces the bracket of everything that looks like a tag: in any case, with punctuation or invisible
-/// characters inside, with look-alike brackets or letters, or with a character reference as the bracket.
+/// Puts a mark behind the bracket of everything that looks like a tag: in any case, with punctuation or invisible
+/// characters inside, with look-alike brackets or letters, or with a character reference as the bracket. All other
+/// text stays as it is. [`restore`] is the inverse.
 pub fn neutralise(text: &str) -> Cow<'_, str> {
     let mut safe = String::new();
-    let (mut copied, mut at) = (0, 0);
-    while let Some((start, end)) = next_bracket(text, at) {
-        if names_a_tag(&text[end..]) {
-            safe.push_str(&text[copied..start]);
-            safe.push_str(NEUTRAL);
-            copied = end;
-        }
-        at = end;
+    let mut copied = 0;
+    for at in tags(text) {
+        safe.push_str(&text[copied..at]);
+        safe.push(MARK);
+        copied = at;
     }
+    rest(text, copied, safe)
+}
+
+/// Removes the marks of [`neutralise`], for text that a model copied from its context: the marks do not decide what
+/// looks like a tag, so each has its bracket.
+pub fn restore(text: &str) -> Cow<'_, str> {
+    let mut restored = String::new();
+    let mut copied = 0;
+    for at in tags(text).filter(|at| text[*at..].starts_with(MARK)) {
+        restored.push_str(&text[copied..at]);
+        copied = at + MARK.len_utf8();
+    }
+    rest(text, copied, restored)
+}
+
+fn rest(text: &str, copied: usize, mut changed: String) -> Cow<'_, str> {
     if copied == 0 {
         return Cow::Borrowed(text);
     }
-    safe.push_str(&text[copied..]);
-    Cow::Owned(safe)
+    changed.push_str(&text[copied..]);
+    Cow::Owned(changed)
 }
 
-fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
+/// Applies `change` to all strings and names of a JSON value.
+pub fn map_strings(value: Value, change: fn(&str) -> Cow<'_, str>) -> Value {
+    let owned = |text: String| match change(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(changed) => changed,
+    };
+    match value {
+        Value::String(text) => Value::String(owned(text)),
+        Value::Array(values) => values.into_iter().map(|value| map_strings(value, change)).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(name, value)| (owned(name), map_strings(value, change)));
+            Value::Object(members.collect())
+        }
+        value => value,
+    }
+}
+
+/// The positions behind the brackets of everything that looks like a tag.
+fn tags(text: &str) -> impl Iterator<Item = usize> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            at = next_bracket(text, at)?;
+            if names_a_tag(&text[at..]) {
+                return Some(at);
+            }
+        }
+    })
+}
+
+/// Returns the position behind the bracket.
+fn next_bracket(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = from;
     loop {
@@ -71,8 +123,8 @@ fn next_bracket(text: &str, from: usize) -> Option<(usize, usize)> {
             b'&' => reference_to_bracket(&bytes[at..]).map(|length| at + length),
             _ => text[at..].chars().next().filter(|c| is_bracket(*c)).map(|c| at + c.len_utf8()),
         };
-        if let Some(end) = end {
-            return Some((at, end));
+        if end.is_some() {
+            return end;
         }
         at = text.ceil_char_boundary(at + 1);
     }
@@ -118,13 +170,13 @@ fn reference_to_bracket(bytes: &[u8]) -> Option<usize> {
         let is_match = bytes.get(at..at + digits.len())?.eq_ignore_ascii_case(digits.as_bytes());
         is_match.then_some(at + digits.len())
     };
-    let is_neutral = bytes.starts_with(NEUTRAL.as_bytes());
+    let is_escaped = bytes.starts_with(ESCAPED.as_bytes());
     let end =
-        number("&#x", "3c").or_else(|| number("&#", "60")).or_else(|| rest("&lt").filter(|_| !is_neutral))?;
+        number("&#x", "3c").or_else(|| number("&#", "60")).or_else(|| rest("&lt").filter(|_| !is_escaped))?;
     Some(end + usize::from(bytes.get(end) == Some(&b';')))
 }
 
-/// Stops at the next bracket, so that [`neutralise`] is linear.
+/// Stops at the next bracket, so that [`tags`] is linear.
 fn names_a_tag(rest: &str) -> bool {
     let mut open = NAMES;
     for c in rest.chars() {

@@ -236,7 +236,7 @@ mod tests {
         let text = compose(&place, "linux", &cwd, 0);
         assert!(text.contains("Git branch at the start: feature/x\n"), "{text}");
         assert!(text.contains("Date: 1970-01-01\n"), "{text}");
-        assert!(text.contains("inner &lt;system-reminder>"), "{text}");
+        assert!(text.contains("inner <¬system-reminder>"), "{text}");
         assert!(repository_files(None, dir.path()).branch.is_none());
         std::fs::write(repository.join(".git/HEAD"), "SECRET=1\n").unwrap();
         assert!(repository_files(None, &cwd).branch.is_none(), "an invalid HEAD names no branch");

@@ -2,7 +2,6 @@
 
 use tokio::sync::mpsc;
 
-use crate::conversation::neutralise::neutralise;
 use crate::tool::background_list::{discarded_note, forget};
 use crate::tool::{Job, JobSnapshot};
 
@@ -47,7 +46,7 @@ impl Jobs {
     pub(super) async fn ended(&self, id: &str) -> Option<String> {
         let job = self.list.iter().find(|job| job.id == id)?.clone();
         let JobSnapshot { written, end: Some(end), .. } = job.snapshot().await? else { return None };
-        let line = neutralise(job.line.lines().next().unwrap_or_default()).into_owned();
+        let line = job.line.lines().next().unwrap_or_default();
         end.is_unrequested().then(|| {
             let how = end.describe(written == 0);
             format!("The background job {id} ({line}) has ended: {how} view_background_job shows its output.")

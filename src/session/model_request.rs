@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::event_log::EventLog;
@@ -14,7 +13,7 @@ use super::servers;
 use super::switch::Switches;
 use super::turn_message::{Next, Summarised, Summary};
 use crate::conversation::compaction::{self, Fill};
-use crate::conversation::neutralise::neutralise;
+use crate::conversation::neutralise::{map_strings, neutralise};
 use crate::conversation::reminder::{self, Reader, Transition};
 use crate::conversation::system_prompt::{self, Role};
 use crate::event::{Compaction, SessionEvent};
@@ -271,20 +270,7 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
         offer.description = safe;
     }
     if let Cow::Owned(_) = spec.name {
-        offer.schema = (&neutralise_strings(offer.schema.to_value())).into();
+        offer.schema = (&map_strings(offer.schema.to_value(), neutralise)).into();
     }
     offer
-}
-
-fn neutralise_strings(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(neutralise(&text).into_owned()),
-        Value::Array(values) => values.into_iter().map(neutralise_strings).collect(),
-        Value::Object(members) => {
-            let member =
-                |(name, value): (String, Value)| (neutralise(&name).into_owned(), neutralise_strings(value));
-            Value::Object(members.into_iter().map(member).collect())
-        }
-        value => value,
-    }
 }

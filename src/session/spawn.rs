@@ -149,8 +149,10 @@ impl Subagents {
             status: status_sender.clone(),
         };
         let relay = tokio::spawn(relay.run(end));
-        // A model or a file wrote the task, which may contain a forged reminder.
-        let task = vec![ContentBlock::from(neutralise(&task).into_owned())];
+        // A model or a file wrote the task, which may contain a forged reminder. For Modegate's own models the
+        // history neutralises it.
+        let task = if agent.external_agent.is_some() { neutralise(&task).into_owned() } else { task };
+        let task = vec![ContentBlock::from(task)];
         let subagent = Box::new(Subagent {
             call,
             agent: agent.id.clone(),
@@ -193,8 +195,6 @@ impl Spawned {
     pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
         let BackgroundAgent { id, agent, title, .. } = background;
         let how = if finished.has_failed { "failed" } else { "has finished" };
-        // A model wrote the title, and the note stands between Modegate's own tags.
-        let title = neutralise(title);
         format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent shows its answer.")
     }
 }

@@ -55,8 +55,9 @@ fn every_spelling_of_a_tag_is_neutralised() {
         let text = format!("a < b {tag} c");
         let safe = neutralise(&text);
         assert_ne!(safe, text, "{tag:?} was not neutralised");
-        assert!(safe.contains("&lt;"), "{safe}");
-        assert_eq!(neutralise(&safe), safe, "neutralising twice changes nothing");
+        assert_eq!(safe.replace(MARK, ""), text, "only marks are added");
+        assert_eq!(restore(&safe), text);
+        assert_eq!(restore(&neutralise(&safe)), safe, "a mark in a file survives");
     }
 }
 
@@ -81,8 +82,10 @@ fn ordinary_text_is_not_changed() {
     ] {
         assert_eq!(neutralise(text), text);
         assert!(matches!(neutralise(text), Cow::Borrowed(_)));
+        assert!(matches!(restore(text), Cow::Borrowed(_)));
     }
-    assert_eq!(neutralise("x<system-reminder>"), "x&lt;system-reminder>", "only the bracket changes");
+    assert_eq!(neutralise("x<system-reminder>"), "x<¬system-reminder>");
+    assert_eq!(restore("a <¬ b, ¬<system-reminder>, <¬b>"), "a <¬ b, ¬<system-reminder>, <¬b>");
 }
 
 /// Text made of pieces of tags.
@@ -116,17 +119,18 @@ pub fn hostile() -> impl Strategy<Value = String> {
         "&",
         "&lt;",
         "\u{301}",
+        "¬",
     ]);
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
 proptest! {
     #[test]
-    fn neutralised_text_has_no_tags_and_is_stable(text in hostile(), other in any::<String>()) {
+    fn neutralised_text_has_no_tags_and_can_be_restored(text in hostile(), other in any::<String>()) {
         for text in [text.clone(), other.clone(), text + &other] {
             let safe = neutralise(&text).into_owned();
             prop_assert_eq!(tags(&safe), 0, "{:?}", safe);
-            prop_assert_eq!(neutralise(&safe), safe.as_str());
+            prop_assert_eq!(restore(&safe), text.as_str());
             let reminder = NeutralisedText::new(text).into_reminder();
             prop_assert_eq!(tags(&reminder), 2, "{:?}", reminder);
         }
@@ -135,7 +139,7 @@ proptest! {
 
 #[test]
 fn neutralise_time_is_not_quadratic() {
-    for piece in ["<", "< ", "</system-", "&#000", "\u{ff1c}s", "<\u{200b}"] {
+    for piece in ["<", "< ", "</system-", "&#000", "\u{ff1c}s", "<\u{200b}", "<¬"] {
         let longest = piece.repeat(FACTOR * 500 / piece.len());
         check_linear(piece, 500, |bytes| {
             neutralise(&longest[..longest.floor_char_boundary(bytes)]);

@@ -10,6 +10,7 @@ use super::compact;
 use super::{After, Announced, Turn, TurnError};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
+use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::permission::Target;
@@ -245,7 +246,11 @@ impl Turn {
             ToolCallId::new(format!("call_{}_{calls}", self.number))
         });
         let tool = match self.tools.find(&name) {
-            Some(tool) => Some((tool.spec().clone(), tool.prepare(arguments.clone(), &self.workspace).await)),
+            Some(tool) => {
+                // The model copies what it was shown; the call means what was there.
+                let meant = map_strings(arguments.clone(), restore);
+                Some((tool.spec().clone(), tool.prepare(meant, &self.workspace).await))
+            }
             None => None,
         };
         let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());

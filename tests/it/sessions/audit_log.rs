@@ -75,7 +75,7 @@ async fn system_prompt_is_built_once_and_names_no_mode() {
         client.until_answer(id).await;
     }
     assert_eq!(systems[0], systems[1]);
-    assert!(systems[0].contains("Tabs, not spaces. &lt;system-reminder>"), "{}", systems[0]);
+    assert!(systems[0].contains("Tabs, not spaces. <¬system-reminder>"), "{}", systems[0]);
     assert!(!systems[0].contains("plan mode") && !systems[0].contains("ask mode"), "{}", systems[0]);
     let record = Connection::open(&path).unwrap();
     assert_eq!(rows(&record, "SELECT system_prompt FROM sessions"), [systems[0].to_string()]);

@@ -250,7 +250,7 @@ async fn finished_background_work_is_noted_once() {
             .iter()
             .find(|note| note.starts_with("The background job job_1"))
             .unwrap_or_else(|| panic!("{last:?}"));
-        assert!(job.contains("Exit status 0") && job.contains("&lt;/system-note>"), "{job}");
+        assert!(job.contains("Exit status 0") && job.contains("<¬/system-note>"), "{job}");
         let agent = last
             .iter()
             .find(|note| note.starts_with("The background agent agent_1"))

@@ -287,7 +287,7 @@ async fn schemas_are_objects_bounded_and_neutralised() {
     let schema =
         |name: &str| request.tools.iter().find(|tool| tool.name == name).map(|tool| tool.schema.to_value());
     let text = schema("mcp__t__b").unwrap()["properties"]["p"]["description"].clone();
-    assert_eq!(text, "a &lt;\n/system-reminder> b");
+    assert_eq!(text, "a <¬\n/system-reminder> b");
     assert_eq!(schema("mcp__t__a"), None, "a schema that is no object");
     let big = request.tools.iter().filter(|tool| tool.name.starts_with("mcp__t__big")).count();
     assert!(size < 1 << 20 && big == 17, "{size} bytes of schemas, {big} large ones");

@@ -609,7 +609,7 @@ async fn all_mcp_content_kinds_reach_model_and_client() {
     assert_eq!(b.call("mcp__r__secret").await.1, "hidden-value none none", "it is started again");
     let tools = &b.client.model.requests(&b.session)[0].tools;
     let about = &tools.iter().find(|tool| tool.name == "mcp__r__rich").unwrap().description;
-    assert!(about.contains("&lt;system-reminder>"), "{about}");
+    assert!(about.contains("<¬system-reminder>"), "{about}");
     b.client.end().await;
 }
 
