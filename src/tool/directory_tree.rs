@@ -1,4 +1,5 @@
-//! `directory_tree`: lists a directory tree, indented. Respects `.gitignore`.
+//! `directory_tree`: lists a directory tree, indented. Respects `.gitignore`. In a large tree, upper levels are
+//! shown before lower ones, and the folders of a level that does not fit share the space.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
+use crate::text::grouped;
 use crate::workspace::{EntryKind, Workspace, open_dir};
 
 const MAX_ENTRIES: usize = 1000;
@@ -47,14 +49,108 @@ fn tree(top: &Target, depth: usize, workspace: &Workspace, permit: &Permit) -> R
     open_dir(top)?;
     let globs = globs(&top.path, None).map_err(ToolError::Failed)?;
     let mut walk = ToolWalk::new(top, globs, Some(depth), workspace, permit)?;
-    let mut lines = Vec::new();
+    let mut nodes = Vec::new();
     while let Some(entry) = walk.next("the tree was complete")? {
-        if lines.len() == MAX_ENTRIES {
-            lines.push(format!("[More entries; the first {MAX_ENTRIES} are shown.]"));
-            break;
-        }
         let mark = if entry.kind == EntryKind::Folder { "/" } else { "" };
-        lines.push(format!("{}{}{mark}", "  ".repeat(entry.depth - 1), entry.name().to_string_lossy()));
+        nodes.push(Node { depth: entry.depth, name: format!("{}{mark}", entry.name().to_string_lossy()) });
     }
-    Ok(walk.report(lines, "[The directory is empty.]"))
+    Ok(walk.report(outline(&nodes, MAX_ENTRIES), "[The directory is empty.]"))
+}
+
+struct Node {
+    /// Levels below the top, from 1.
+    depth: usize,
+    name: String,
+}
+
+/// Indents at most `most` nodes, given in depth-first order. A folder counts the nodes left out below it.
+fn outline(nodes: &[Node], most: usize) -> Vec<String> {
+    let parents = parents(nodes);
+    let shown = choose(nodes, &parents, most);
+    let mut left_out = vec![0; nodes.len()];
+    for at in 0..nodes.len() {
+        let visible = std::iter::successors(Some(at), |at| parents[*at]).find(|at| shown[*at]);
+        if let Some(folder) = visible.filter(|folder| *folder != at) {
+            left_out[folder] += 1;
+        }
+    }
+    let mut lines = Vec::new();
+    for at in (0..nodes.len()).filter(|at| shown[*at]) {
+        let Node { depth, name } = &nodes[at];
+        let more =
+            if left_out[at] > 0 { format!(" [{} more]", grouped(left_out[at])) } else { String::new() };
+        lines.push(format!("{}{name}{more}", "  ".repeat(depth - 1)));
+    }
+    if lines.len() < nodes.len() {
+        lines.push(format!("[{} of {} entries are shown.]", grouped(lines.len()), grouped(nodes.len())));
+    }
+    lines
+}
+
+/// Index of the folder around each node; `None` at the top level.
+fn parents(nodes: &[Node]) -> Vec<Option<usize>> {
+    let mut open: Vec<usize> = Vec::new();
+    let parent = |(at, node): (usize, &Node)| {
+        open.truncate(node.depth - 1);
+        let parent = open.last().copied();
+        open.push(at);
+        parent
+    };
+    nodes.iter().enumerate().map(parent).collect()
+}
+
+/// Chooses whole levels while they fit. The folders of the next level get equal shares.
+fn choose(nodes: &[Node], parents: &[Option<usize>], most: usize) -> Vec<bool> {
+    let mut shown = vec![false; nodes.len()];
+    let mut left = most;
+    let deepest = nodes.iter().map(|node| node.depth).max().unwrap_or(0);
+    for depth in 1..=deepest {
+        let mut siblings: Vec<Vec<usize>> = Vec::new();
+        let level = (0..nodes.len()).filter(|at| nodes[*at].depth == depth);
+        for at in level {
+            match siblings.last_mut() {
+                Some(same) if parents[same[0]] == parents[at] => same.push(at),
+                _ => siblings.push(vec![at]),
+            }
+        }
+        let largest = siblings.iter().map(Vec::len).max().unwrap_or(0);
+        for rank in 0..largest {
+            for at in siblings.iter().filter_map(|same| same.get(rank)) {
+                if left == 0 {
+                    return shown;
+                }
+                shown[*at] = true;
+                left -= 1;
+            }
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes from an indented list.
+    fn check(tree: &str, most: usize, expected: &str) {
+        let node = |line: &str| Node {
+            depth: (line.len() - line.trim_start().len()) / 2 + 1,
+            name: line.trim_start().into(),
+        };
+        let nodes: Vec<_> = tree.lines().map(node).collect();
+        assert_eq!(outline(&nodes, most).join("\n"), expected, "{most}");
+    }
+
+    #[test]
+    fn upper_levels_are_shown_first_and_folders_share_the_rest() {
+        let tree = "a/\n  a1/\n    deep\n  a2\n  a3\nb/\n  b1\nc/\n  c1\n  c2\nd";
+        check(tree, 11, tree);
+        check(
+            tree,
+            8,
+            "a/ [1 more]\n  a1/ [1 more]\n  a2\nb/\n  b1\nc/ [1 more]\n  c1\nd\n[8 of 11 entries are shown.]",
+        );
+        check(tree, 4, "a/ [4 more]\nb/ [1 more]\nc/ [2 more]\nd\n[4 of 11 entries are shown.]");
+        check(tree, 2, "a/ [4 more]\nb/ [1 more]\n[2 of 11 entries are shown.]");
+    }
 }
