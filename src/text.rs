@@ -25,6 +25,19 @@ pub fn counted(number: impl TryInto<u64>, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// A number with commas between its thousands: "99,800".
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// The first line that is not blank, trimmed. Empty if all lines are.
 pub fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
@@ -44,6 +57,10 @@ mod tests {
         assert_eq!(
             [0, 1, 2].map(|number| counted(number, "reply", "replies")),
             ["0 replies", "1 reply", "2 replies"]
+        );
+        assert_eq!(
+            [0, 999, 1000, 99_800, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "99,800", "1,234,567"]
         );
         assert_eq!(first_line("\n  \n b \nc"), "b");
     }

@@ -178,7 +178,7 @@ impl<'a> OfflineTurn<'a> {
 
     /// Words whose search failed or was cut, so that the findings are incomplete.
     fn unfinished(&self, words: &[Word]) -> Vec<String> {
-        let cut = self.successes().filter(|result| result.text.contains("\n[More lines match;"));
+        let cut = self.successes().filter(|result| is_cut(result.text));
         let failed = self.results.iter().filter(|result| result.failed);
         let mut names: Vec<String> = Vec::new();
         for result in failed.chain(cut) {
@@ -200,6 +200,11 @@ impl<'a> OfflineTurn<'a> {
         };
         self.successes().filter_map(excerpt).collect()
     }
+}
+
+/// True if a search ended with "[200 of 99,800 matching lines in 12 files are shown.]".
+fn is_cut(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with('[') && line.contains(" matching lines in "))
 }
 
 fn text_of(message: &Message) -> String {

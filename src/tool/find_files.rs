@@ -19,7 +19,7 @@ const MAX_PATHS: usize = 500;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `**/test_*`.
+    /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github/**`.
     glob: String,
     /// Directory to look in, absolute or relative to the working directory. Default: the working directory.
     #[serde(default)]
@@ -27,7 +27,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Find files by a glob over their paths. Files that git ignores and version control's own are left out.";
+    let what = "Find files by a glob over their paths, hidden ones too. Files that git ignores and .git are left out.";
     ToolSpec::new("find_files", ToolKind::Search, Effect::Read, what).tool(prepare)
 }
 
@@ -41,17 +41,21 @@ fn prepare(Arguments { glob, path }: Arguments, workspace: &Workspace) -> Result
 
 fn find(top: &Target, globs: Override, workspace: &Workspace, permit: &Permit) -> Result<String, ToolError> {
     let mut walk = ToolWalk::new(top, globs, None, workspace, permit)?;
-    let mut lines = Vec::new();
+    let (mut lines, mut total) = (Vec::new(), 0);
     while let Some(entry) = walk.next("the search finished")? {
         if entry.kind == EntryKind::Folder {
             continue;
         }
+        total += 1;
         if lines.len() == MAX_PATHS {
-            lines.push(format!("[More files match; the first {MAX_PATHS} are shown.]"));
-            break;
+            walk.only_count();
+            continue;
         }
         let path = entry.path.strip_prefix(workspace.cwd()).unwrap_or(&entry.path);
         lines.push(path.display().to_string());
+    }
+    if total > MAX_PATHS {
+        lines.push(format!("[{MAX_PATHS} of {} files are shown.]", walk.total(total)));
     }
     Ok(walk.report(lines, "[No file matches.]"))
 }

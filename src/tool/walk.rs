@@ -1,12 +1,18 @@
 //! Lists folders for tools, without files that git ignores, files of version control, and files that rules
 //! deny.
 
+use std::time::{Duration, Instant};
+
 use ignore::overrides::{Override, OverrideBuilder};
 
 use super::ToolError;
 use crate::gate::Permit;
 use crate::permission::Target;
+use crate::text::grouped;
 use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
+
+/// Time for counting what is not shown any more.
+const COUNTING: Duration = Duration::from_secs(5);
 
 /// Compiles a glob as in `.gitignore`. `None` matches everything.
 pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
@@ -22,6 +28,9 @@ pub(super) struct ToolWalk<'a> {
     workspace: &'a Workspace,
     permit: &'a Permit,
     left_out: usize,
+    /// Set once entries are only counted.
+    deadline: Option<Instant>,
+    is_partial: bool,
 }
 
 impl<'a> ToolWalk<'a> {
@@ -33,8 +42,9 @@ impl<'a> ToolWalk<'a> {
         workspace: &'a Workspace,
         permit: &'a Permit,
     ) -> Result<Self, ToolError> {
-        let options = WalkOptions { globs, depth, hidden: false, gitignore_only: false, without: None };
-        Ok(Self { walk: Walk::new(target, options)?, workspace, permit, left_out: 0 })
+        let options = WalkOptions { globs, depth, gitignore_only: false, without: None };
+        let walk = Walk::new(target, options)?;
+        Ok(Self { walk, workspace, permit, left_out: 0, deadline: None, is_partial: false })
     }
 
     /// Returns an error if the call is cancelled before `what`.
@@ -43,12 +53,26 @@ impl<'a> ToolWalk<'a> {
             if self.permit.cancel.is_cancelled() {
                 return Err(ToolError::Failed(format!("cancelled before {what}")));
             }
+            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                self.is_partial = true;
+                break;
+            }
             if self.permit.admits(&self.workspace.place(entry.path.clone())) {
                 return Ok(Some(entry));
             }
             self.left_out += usize::from(entry.kind != EntryKind::Folder);
         }
         Ok(None)
+    }
+
+    /// Limits the rest of the walk, whose entries are not shown, to [`COUNTING`].
+    pub(super) fn only_count(&mut self) {
+        self.deadline.get_or_insert_with(|| Instant::now() + COUNTING);
+    }
+
+    /// A total for the model; "more than" if the walk was not finished.
+    pub(super) fn total(&self, number: usize) -> String {
+        format!("{}{}", if self.is_partial { "more than " } else { "" }, grouped(number))
     }
 
     /// Returns the lines, or the text `none`, with notes about omitted files.

@@ -36,8 +36,6 @@ pub struct WalkOptions {
     pub globs: Override,
     /// Levels below the folder; unlimited if `None`.
     pub depth: Option<usize>,
-    /// Shows hidden entries even if no glob matches them.
-    pub hidden: bool,
     /// Ignores the rules of `.ignore` and `info/exclude`.
     pub gitignore_only: bool,
     pub without: Option<PathBuf>,
@@ -223,31 +221,15 @@ impl Walk {
         None
     }
 
-    /// Returns two flags: entry visible, folder entered.
-    fn admits(&self, path: &Path, name: &OsStr, kind: EntryKind) -> (bool, bool) {
-        if is_version_control(Path::new(name)) || self.options.without.as_deref() == Some(path) {
-            return (false, false);
-        }
+    fn admits(&self, path: &Path, name: &OsStr, kind: EntryKind) -> bool {
         let is_folder = kind == EntryKind::Folder;
-        let rule = self.rule(path, is_folder);
-        if rule == Some(true) {
-            return (false, false);
-        }
-        let globs = &self.options.globs;
-        let by_glob = globs.matched(path, is_folder);
-        if by_glob.is_ignore() {
-            return (false, false);
-        }
-        let is_named = rule == Some(false) || by_glob.is_whitelist();
-        let is_hidden = name.as_encoded_bytes().starts_with(b".");
-        let is_shown = !is_hidden || is_named || self.options.hidden;
-        // A glob can match entries inside a hidden folder.
-        let is_walked = is_shown || globs.num_whitelists() > 0;
-        (is_shown, is_folder && is_walked)
+        !is_version_control(Path::new(name))
+            && self.options.without.as_deref() != Some(path)
+            && !self.is_ignored(path, is_folder)
+            && !self.options.globs.matched(path, is_folder).is_ignore()
     }
 
-    /// True if the path is ignored, false if a negated rule matches, `None` without a match.
-    fn rule(&self, path: &Path, is_folder: bool) -> Option<bool> {
+    fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
         let says = |rules: Option<&Gitignore>| match rules?.matched(path, is_folder) {
             Match::Ignore(_) => Some(true),
             Match::Whitelist(_) => Some(false),
@@ -264,7 +246,7 @@ impl Walk {
                 break;
             }
         }
-        ignore.or(gitignore).or(exclude)
+        ignore.or(gitignore).or(exclude).unwrap_or(false)
     }
 
     fn descend(&mut self, entry: &Entry) {
@@ -306,14 +288,14 @@ impl Iterator for Walk {
             };
             let path = frame.path.join(&name);
             let dir = Arc::clone(&frame.dir);
-            let (is_shown, is_walked) = self.admits(&path, &name, kind);
+            if !self.admits(&path, &name, kind) {
+                continue;
+            }
             let entry = Entry { dir, name, path, kind, depth };
-            if is_walked {
+            if kind == EntryKind::Folder {
                 self.pending = Some(entry.clone());
             }
-            if is_shown {
-                return Some(entry);
-            }
+            return Some(entry);
         }
     }
 }

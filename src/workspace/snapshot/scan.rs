@@ -95,7 +95,6 @@ pub(super) fn scan(
         let options = WalkOptions {
             globs: Override::empty(),
             depth: None,
-            hidden: true,
             // Changes of other rule files would go unnoticed; see `ignore_rules`.
             gitignore_only: true,
             without: Some(without.to_owned()),

@@ -300,8 +300,35 @@ fn globs_match_hidden_but_not_ignored_or_git_files() {
         let search = ("search_files", json!({ "pattern": "TOKEN", "glob": glob }));
         check(dir.path(), search, &[".github/ci.yml:1: TOKEN in ci"], &[]);
     }
-    check(dir.path(), ("search_files", json!({ "pattern": "TOKEN" })), &["in source"], &["in ci"]);
-    check(dir.path(), ("directory_tree", json!({})), &["a.rs"], &["ci.yml", "build.log"]);
+    check(dir.path(), ("search_files", json!({ "pattern": "TOKEN" })), &["in source", "in ci"], &never);
+    check(dir.path(), ("directory_tree", json!({})), &["a.rs", "ci.yml"], &[".git/", "build.log"]);
+}
+
+#[test]
+fn search_returns_context_files_or_counts() {
+    let dir = home_and_repository();
+    std::fs::write(dir.path().join("work/a.rs"), "one\nfn a() {\n}\nfour\nfive\nfn b() {\n").unwrap();
+    std::fs::write(dir.path().join("work/b.rs"), "fn c() {\n").unwrap();
+    for (arguments, expected) in [
+        (json!({ "pattern": "^fn" }), "a.rs:2: fn a() {\na.rs:6: fn b() {\nb.rs:1: fn c() {"),
+        (
+            json!({ "pattern": "^fn", "context": 1 }),
+            "a.rs-1- one\na.rs:2: fn a() {\na.rs-3- }\n--\na.rs-5- five\na.rs:6: fn b() {\n--\nb.rs:1: fn c() {",
+        ),
+        (json!({ "pattern": "^fn", "output": "files" }), "a.rs\nb.rs"),
+        (json!({ "pattern": "^fn", "output": "count" }), "a.rs: 2\nb.rs: 1\n[3 matching lines in 2 files.]"),
+        (
+            json!({ "pattern": "^fn", "limit": 1 }),
+            "a.rs:2: fn a() {\n[1 of 3 matching lines in 2 files are shown.]",
+        ),
+        (json!({ "pattern": "^fn", "output": "files", "limit": 1 }), "a.rs\n[1 of 2 files are shown.]"),
+        (json!({ "pattern": "a\\(.*?\\}", "multiline": true }), "a.rs:2: fn a() {\na.rs:3: }"),
+        (json!({ "pattern": "a\\(.*?\\}" }), "[No line matches.]"),
+        (json!({ "pattern": "^fn", "per_file": 1, "glob": "a*" }), "a.rs:2: fn a() {"),
+    ] {
+        let output = prompt(dir.path(), "plan", &[("search_files", arguments.clone())]).unwrap();
+        assert!(output.contains(&Value::from(expected).to_string()), "{arguments}: {output}");
+    }
 }
 
 #[test]

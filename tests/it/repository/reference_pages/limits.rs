@@ -170,7 +170,7 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 18] = [
+const FILE_TOOLS: [Row; 21] = [
     ("text file", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of one `read_file` call",
@@ -212,22 +212,43 @@ const FILE_TOOLS: [Row; 18] = [
         "tool/directory_tree.rs",
         "MAX_ENTRIES",
         Of(""),
-        "the answer says that more exist",
+        "upper levels first; folders count the rest",
     ),
-    ("paths of `find_files`", "tool/find_files.rs", "MAX_PATHS", Of(""), "the answer says that more match"),
+    ("paths of `find_files`", "tool/find_files.rs", "MAX_PATHS", Of(""), "the answer says how many match"),
     (
         "lines of `search_files`, by default",
         "tool/search_files.rs",
         "MATCHES",
         Of(""),
-        "the answer says that more match",
+        "the answer says how many match",
     ),
     (
         "lines of `search_files`",
         "tool/search_files.rs",
         "MAX_MATCHES",
         Of(""),
-        "the answer says that more match",
+        "the answer says how many match",
+    ),
+    (
+        "lines around a match of `search_files`",
+        "tool/search_files.rs",
+        "MAX_CONTEXT",
+        Of(""),
+        "fewer lines are shown",
+    ),
+    (
+        "text of one `search_files` call",
+        "tool/search_files.rs",
+        "MAX_BYTES",
+        Bytes,
+        "the answer says how many match",
+    ),
+    (
+        "counting matches that are not shown",
+        "tool/walk.rs",
+        "COUNTING",
+        Time,
+        "the answer says more than how many match",
     ),
     (
         "characters shown of a matching line",
