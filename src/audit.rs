@@ -11,7 +11,7 @@ use crate::chain::{self, Head};
 use crate::ids::hash;
 use crate::mode::definition::ModeDefinition;
 use crate::permission::rules::RuleTexts;
-use crate::permission::{self, Ceilings, Effect, Grants, Verdict};
+use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, external};
 use crate::store::entry::{Consent, Entry};
 use crate::store::evidence::{Evidence, ShownCall};
 
@@ -146,35 +146,33 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer with an unknown scope")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::Undo { .. }
-            | Entry::Hint { .. }
-            | Entry::Delegate { .. }
-            | Entry::Agent { .. }
-            | Entry::ExternalAgent { .. } => {}
+            Entry::Undo { .. } | Entry::Hint { .. } | Entry::Delegate { .. } | Entry::Agent { .. } => {}
+            Entry::ExternalAgent { agent, sandboxed, under: Some(under), .. } => {
+                self.process(number, agent, *sandboxed, under);
+            }
+            Entry::ExternalAgent { under: None, .. } => {}
         }
     }
 
     fn call(&mut self, number: u64, entry: &Entry) {
         let Entry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
         self.report.calls += 1;
-        self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
+        if !facts.is_external() {
+            self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
+        }
         let what = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
             let on = self.mode.clone().unwrap_or_default();
             self.found(format!("{what}: ran in {mode} mode, but the session was in {on} mode"));
         }
-        if !self.parsed.contains_key(under) {
-            let parsed = self.text(under).and_then(|text| parse(&text));
-            self.parsed.insert(under.clone(), parsed);
-        }
-        let verdict = match &self.parsed[under] {
-            Err(reason) => Err(reason.clone()),
+        let verdict = match self.ceilings(under) {
+            Err(reason) => Err(reason),
             Ok(ceilings) => {
                 let facts = facts.to_call(&self.evidence.session.cwd);
                 let none = Grants::default();
                 let remembered = if *consent == Consent::Remembered { &self.grants } else { &none };
                 Ok((
-                    permission::decide(ceilings, remembered, &facts),
+                    permission::decide(&ceilings, remembered, &facts),
                     ceilings.modes.first().map(|mode| mode.id.clone()),
                 ))
             }
@@ -187,6 +185,7 @@ impl Audit<'_> {
             Ok((Verdict::Deny(denial), _)) => {
                 self.found(format!("{what}: is denied by {}: {}", denial.rule, denial.message));
             }
+            Ok((Verdict::Ask(_), _)) if *consent == Consent::ExternalAgent && facts.is_external() => {}
             Ok((Verdict::Ask(_), _)) if *consent != Consent::User => {
                 self.found(format!(
                     "{what}: required the user's permission, and the chain has no answer of the user"
@@ -194,6 +193,29 @@ impl Audit<'_> {
             }
             Ok((Verdict::Ask(_) | Verdict::Allow, _)) => {}
         }
+    }
+
+    fn process(&mut self, number: u64, agent: &str, sandboxed: bool, under: &str) {
+        let what = format!("entry {number}: the process of {agent}");
+        match self.ceilings(under) {
+            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Ok(ceilings) => {
+                if external::denied(&ceilings, &CallFacts::of_external_process(sandboxed)).is_some() {
+                    let how = if sandboxed { "in" } else { "without" };
+                    self.found(format!("{what}: started {how} the sandbox, which the mode does not allow"));
+                }
+            }
+        }
+    }
+
+    /// Returns the recorded modes and rules with this hash.
+    fn ceilings(&mut self, hash: &str) -> Result<Ceilings, String> {
+        if let Some(parsed) = self.parsed.get(hash) {
+            return parsed.clone();
+        }
+        let parsed = self.text(hash).and_then(|text| parse(&text));
+        self.parsed.insert(hash.to_owned(), parsed.clone());
+        parsed
     }
 
     fn text(&self, name: &str) -> Result<String, String> {

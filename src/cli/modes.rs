@@ -15,9 +15,11 @@ use crate::bounded_file;
 use crate::config::environment::Environment;
 use crate::config::policies::{self, Loaded, Policies};
 use crate::config::{self, Flags};
+use crate::external_agent::requested_call;
 use crate::headless::printable;
 use crate::ids::time_text;
 use crate::mode::Modes;
+use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
 use crate::permission::rules;
 use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
@@ -56,6 +58,9 @@ pub(super) enum Action {
         tool: String,
         /// The tool's arguments: a JSON object, or the text of the first argument
         arguments: Option<String>,
+        /// Explain the same request by an external agent
+        #[arg(long)]
+        external_agent: bool,
     },
     /// Convert the modes in another program's SQLite database to a modes file
     Import {
@@ -116,7 +121,7 @@ pub(super) async fn run(
             write!(output, "{}", mode.to_yaml())?;
             Ok(code)
         }
-        Action::Explain { mode, tool, arguments } => {
+        Action::Explain { mode, tool, arguments, external_agent } => {
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             let code = report(&loaded, errors)?;
@@ -126,7 +131,19 @@ pub(super) async fn run(
                 explain_server_tool(&ceilings, &facts, &beliefs, &mut output)?;
             } else {
                 let agents = &loaded.layers.agents;
-                let facts = facts(environment, &cwd, agents, &tool, arguments.as_deref()).await?;
+                let mut facts = facts(environment, &cwd, agents, &tool, arguments.as_deref()).await?;
+                if external_agent {
+                    facts = requested_call::same_request(facts).ok_or_else(|| {
+                        let kinds = requested_call::TOOLS.map(|(_, tool, _)| tool).join(", ");
+                        UsageError(format!("external agents request no {tool}; they request {kinds}"))
+                    })?;
+                    let how = match requirement(&ceilings) {
+                        Requirement::Unrestricted => "runs without the sandbox",
+                        Requirement::Sandboxed => "runs in the sandbox, and changes nothing",
+                        Requirement::Unsupported => "cannot run, because it needs the network",
+                    };
+                    writeln!(output, "An external agent {how}.")?;
+                }
                 writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
             }
             Ok(code)

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::error::AgentError;
 use crate::mode::{Access, Consent, Mode, Modes, canonical};
+use crate::permission::Ceilings;
 use crate::permission::external::{Requirement, requirement, requirement_of};
-use crate::permission::{CallFacts, CallSource, Ceilings, Effect};
 
 const UNSANDBOXED_DESCRIPTION: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
@@ -27,11 +27,6 @@ pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
 pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
     let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
     is_sandboxed(ceilings, can_sandbox).is_some_and(|sandboxed| !(sandboxed && is_some_edit))
-}
-
-pub fn facts(is_sandboxed: bool) -> CallFacts {
-    let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
-    CallFacts { source: CallSource::ExternalAgent, is_background: true, ..CallFacts::of_tool("", effect) }
 }
 
 /// Returns the supported modes and the ids of the others.
@@ -73,7 +68,7 @@ mod tests {
 
     use super::*;
     use crate::mode::definition::ModeDefinition;
-    use crate::permission::external;
+    use crate::permission::{CallFacts, external};
 
     fn ceilings(modes: &[&str]) -> Ceilings {
         let built_in = Modes::built_in();
@@ -108,7 +103,9 @@ mod tests {
             let found =
                 (requirement(&ceilings), is_supported(&ceilings, true), is_supported(&ceilings, false));
             assert_eq!(found, (expected, with_sandbox, without_sandbox), "{modes:?}");
-            let is_denied = |is_sandboxed| external::denied(&ceilings, &facts(is_sandboxed)).is_some();
+            let is_denied = |is_sandboxed| {
+                external::denied(&ceilings, &CallFacts::of_external_process(is_sandboxed)).is_some()
+            };
             assert_eq!(is_denied(false), expected != Requirement::Unrestricted, "{modes:?}");
             assert_eq!(is_denied(true), expected == Requirement::Unsupported, "{modes:?}");
         }

@@ -13,6 +13,18 @@ use crate::permission::{Address, CallFacts, CallSource, Commands, Effect};
 /// Tool whose rules apply to edits.
 pub const EDIT: &str = "edit_file";
 
+/// Tools whose rules apply to requests of each kind, and the effects of these requests.
+pub const TOOLS: [(ToolKind, &str, Effect); 8] = [
+    (ToolKind::Read, "read_file", Effect::Read),
+    (ToolKind::Search, "search_files", Effect::Read),
+    (ToolKind::Think, "think", Effect::Session),
+    (ToolKind::Fetch, "fetch", Effect::Network),
+    (ToolKind::Edit, EDIT, Effect::Edit),
+    (ToolKind::Delete, "delete_file", Effect::Edit),
+    (ToolKind::Move, "move_file", Effect::Edit),
+    (ToolKind::Execute, "shell", Effect::Execute),
+];
+
 /// Readers of the texts in an agent's arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Readers {
@@ -74,17 +86,8 @@ impl RequestedCall {
 
     /// `folders` are the session's folders.
     pub fn facts(&self, folders: &[&Path], readers: Readers) -> CallFacts {
-        let (tool, effect) = match self.kind {
-            Some(ToolKind::Read) => ("read_file", Effect::Read),
-            Some(ToolKind::Search) => ("search_files", Effect::Read),
-            Some(ToolKind::Think) => ("think", Effect::Session),
-            Some(ToolKind::Fetch) => ("fetch", Effect::Network),
-            Some(ToolKind::Edit) => (EDIT, Effect::Edit),
-            Some(ToolKind::Delete) => ("delete_file", Effect::Edit),
-            Some(ToolKind::Move) => ("move_file", Effect::Edit),
-            Some(ToolKind::Execute) => ("shell", Effect::Execute),
-            _ => ("", Effect::Unknown),
-        };
+        let known = TOOLS.iter().find(|(kind, ..)| self.kind == Some(*kind));
+        let (tool, effect) = known.map_or(("", Effect::Unknown), |(_, tool, effect)| (*tool, *effect));
         // Rules name paths below a folder or absolute ones.
         let below = |path: &PathBuf| {
             folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
@@ -93,17 +96,35 @@ impl RequestedCall {
             let plain = without_dots(path);
             [below(&plain), Some(path.clone()), Some(plain)].into_iter().flatten()
         };
-        let mut mentions: Vec<PathBuf> = self.paths.iter().flat_map(forms).collect();
-        mentions.sort();
-        mentions.dedup();
         CallFacts {
             source: CallSource::ExternalAgent,
-            mentions,
+            mentions: sorted(self.paths.iter().flat_map(forms).collect()),
             commands: self.command.as_deref().map(readers.command).unwrap_or_default(),
             address: self.address.as_deref().and_then(readers.address),
             ..CallFacts::of_tool(tool, effect)
         }
     }
+}
+
+/// Returns the facts of an external agent's request for a call of one of Modegate's tools. Returns `None` if
+/// no kind of request corresponds to the tool.
+pub fn same_request(call: CallFacts) -> Option<CallFacts> {
+    let requested = if call.tool == "write_file" { EDIT } else { &call.tool };
+    let (_, _, effect) = *TOOLS.iter().find(|(_, tool, _)| *tool == requested)?;
+    let paths = call.targets.into_iter().flat_map(|target| [Some(target.path), target.inside]);
+    Some(CallFacts {
+        source: CallSource::ExternalAgent,
+        mentions: sorted(paths.flatten().collect()),
+        commands: call.commands,
+        address: call.address,
+        ..CallFacts::of_tool(call.tool, effect)
+    })
+}
+
+fn sorted(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 /// Resolves `.` and `..` by name, without following links.
@@ -166,6 +187,15 @@ mod tests {
             };
             assert_eq!(verdict, expected, "{:?} {kind:?}", ceilings.modes);
         }
+    }
+
+    #[test]
+    fn explained_call_has_the_facts_of_the_request() {
+        let requested = RequestedCall::write(Path::new("/w/a")).facts(&[Path::new("/w")], READERS);
+        let target = crate::permission::Target { path: "/w/a".into(), inside: Some("a".into()) };
+        let own = CallFacts { targets: vec![target], ..CallFacts::of_tool(EDIT, Effect::Edit) };
+        assert_eq!(format!("{:?}", same_request(own)), format!("{:?}", Some(requested)));
+        assert!(same_request(CallFacts::of_tool("ask_user", Effect::Session)).is_none());
     }
 
     #[test]

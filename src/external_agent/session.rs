@@ -187,6 +187,9 @@ impl ExternalAgentSession {
                 }
                 Relayed::Options => vec![Effect::ShowOptions],
                 Relayed::Request(request) => self.request(request, &limits(), gate),
+                Relayed::Answered { number, answer, reply } => {
+                    self.answered(number, answer, reply, &limits())
+                }
                 Relayed::Closed(number) => {
                     self.close_request(number);
                     Vec::new()

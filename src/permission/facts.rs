@@ -95,6 +95,12 @@ impl CallFacts {
         self.tool.starts_with("mcp__")
     }
 
+    /// The facts of an external agent's process, which runs until the session ends it.
+    pub fn of_external_process(is_sandboxed: bool) -> Self {
+        let effect = if is_sandboxed { Effect::Read } else { Effect::Execute };
+        Self { source: CallSource::ExternalAgent, is_background: true, ..Self::of_tool("", effect) }
+    }
+
     pub fn of_tool(tool: impl Into<String>, effect: Effect) -> Self {
         Self {
             source: CallSource::Tool,

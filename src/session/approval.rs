@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_log::EventLog;
 use super::permission_options::{self, Answer, PermissionAnswer};
-use super::policy::Policy;
+use super::policy::{Policy, text_of_ceilings};
 use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, ToolCallId};
 use crate::conversation::acp_updates;
 use crate::event::ToolCallEvent;
 use crate::ids;
-use crate::permission::{self, AskReason, CallFacts, Denial, Scope, Verdict};
+use crate::permission::{self, AskReason, CallFacts, Ceilings, Denial, Scope, Verdict};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -270,11 +270,7 @@ impl Approvals {
         let consent = if *has_user_consent { Consent::User } else { policy.without_asking(facts) };
         // The event of the call precedes its chain entry.
         log.post_unsaved();
-        let (hash, text) = policy.text_of_call();
-        if self.recorded_under.as_deref() != Some(&hash) {
-            log.store.post(Row::Text { hash: hash.clone(), text });
-            self.recorded_under = Some(hash.clone());
-        }
+        let hash = self.record_ceilings(&policy.call_ceilings(), log);
         // The hash lets an audit compare the chain with the events.
         let arguments = |call: &ToolCallEvent| ids::hash(&call.arguments.to_string());
         let entry = Entry::Call {
@@ -289,6 +285,23 @@ impl Approvals {
         };
         log.chain(&entry);
         log.save().await;
+    }
+
+    pub(super) async fn record_process(&mut self, sandboxed: bool, policy: &Policy, log: &mut EventLog) {
+        let under = Some(self.record_ceilings(&policy.ceilings(), log));
+        let (turn, at, agent) = (log.turns, log.now_ms(), policy.agent.id.clone());
+        log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, under, at });
+        log.save().await;
+    }
+
+    /// Stores the ceilings of a decision. Returns their hash.
+    fn record_ceilings(&mut self, ceilings: &Ceilings, log: &EventLog) -> String {
+        let (hash, text) = text_of_ceilings(ceilings);
+        if self.recorded_under.as_deref() != Some(&hash) {
+            log.store.post(Row::Text { hash: hash.clone(), text });
+            self.recorded_under = Some(hash.clone());
+        }
+        hash
     }
 
     fn denied(

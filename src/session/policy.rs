@@ -18,7 +18,7 @@ use crate::external_agent::session::Limits;
 use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
-use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, compare};
+use crate::permission::{self, CallFacts, CallSource, Ceilings, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
 use crate::tool::{Toolset, skills};
 
@@ -126,22 +126,6 @@ impl Policy {
         (ids::hash(&text), text)
     }
 
-    /// Returns hash and text of all ceilings of a call, so that an audit can repeat the decision
-    /// ([`crate::audit`]).
-    pub(super) fn text_of_call(&self) -> (String, String) {
-        let Ceilings { modes, rules } = self.call_ceilings();
-        let mut documents: Vec<String> = Vec::new();
-        for document in
-            modes.iter().map(|mode| mode.to_yaml()).chain(rules.iter().map(|rules| rules.to_yaml()))
-        {
-            if !documents.contains(&document) {
-                documents.push(document);
-            }
-        }
-        let text = documents.join("---\n");
-        (ids::hash(&text), text)
-    }
-
     pub(super) fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
         let modes = &self.context.modes;
         capability::unsupported(requested, &self.context.unsupported_modes, modes)
@@ -200,6 +184,7 @@ impl Policy {
 
     pub(super) fn without_asking(&self, facts: &CallFacts) -> Consent {
         match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
+            Verdict::Ask(_) if facts.source == CallSource::ExternalAgent => Consent::ExternalAgent,
             Verdict::Ask(_) => Consent::Remembered,
             Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
         }
@@ -261,6 +246,19 @@ impl Policy {
         let own = modes.ceilings(&self.mode.0).ok()?;
         compare::allows_more(&own, max_modes).then(|| max.id.clone())
     }
+}
+
+/// Returns hash and text of all ceilings of a decision, so that an audit can repeat it ([`crate::audit`]).
+pub(super) fn text_of_ceilings(ceilings: &Ceilings) -> (String, String) {
+    let Ceilings { modes, rules } = ceilings;
+    let mut documents: Vec<String> = Vec::new();
+    for document in modes.iter().map(|mode| mode.to_yaml()).chain(rules.iter().map(|rules| rules.to_yaml())) {
+        if !documents.contains(&document) {
+            documents.push(document);
+        }
+    }
+    let text = documents.join("---\n");
+    (ids::hash(&text), text)
 }
 
 /// Updates the facts of a server's tool, which may have changed since. A missing tool gets the worst effect.

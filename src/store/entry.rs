@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::ShellUse;
-use crate::permission::{CallFacts, Claim, CommandScope, Commands, Effect, Scope, Target};
+use crate::permission::{CallFacts, CallSource, Claim, CommandScope, Commands, Effect, Scope, Target};
 
 /// A chain entry. `at` is in milliseconds since 1970, and `turn` is 0 before the first turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,11 +76,15 @@ pub enum Entry {
         at: i64,
     },
     #[serde(rename = "harness")]
+    /// The process of an external agent starts.
     ExternalAgent {
         turn: u64,
         agent: String,
         #[serde(rename = "held")]
         sandboxed: bool,
+        /// Hash of the modes and rules that the decision used. `None` in old entries.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        under: Option<String>,
         at: i64,
     },
     Agent {
@@ -103,6 +107,8 @@ pub enum Consent {
     Mode,
     User,
     Remembered,
+    /// A write of an external agent: it asks before it writes, so Modegate does not ask again.
+    ExternalAgent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +123,12 @@ pub struct Facts {
     command: Option<Line>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimRow>,
+    /// True for a request of an external agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    external: bool,
+    /// Paths that an external agent names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mentions: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,11 +221,12 @@ impl Facts {
             targets,
             commands,
             claim,
-            source: _,
+            source,
+            mentions,
             is_exit: _,
             address: _,
-            mentions: _,
         } = facts;
+        let external = *source == CallSource::ExternalAgent;
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
             let is_left_out = is_portable && inside.is_some();
@@ -241,7 +254,13 @@ impl Facts {
             targets: targets.iter().map(place).collect(),
             command,
             claim: claim.as_ref().map(|claim| ClaimRow { server: claim.server.clone(), flips: claim.flips }),
+            external,
+            mentions: mentions.iter().filter(|_| external).cloned().collect(),
         }
+    }
+
+    pub fn is_external(&self) -> bool {
+        self.external
     }
 
     pub fn tool(&self) -> &str {
@@ -269,6 +288,8 @@ impl Facts {
             before: command.covered.clone(),
         });
         CallFacts {
+            source: if self.external { CallSource::ExternalAgent } else { CallSource::Tool },
+            mentions: self.mentions.clone(),
             shell: meaning(&SHELLS, &self.shell),
             is_background: self.background,
             targets: self.targets.iter().map(target).collect(),
@@ -356,6 +377,17 @@ mod tests {
         assert!(!text(true).contains("/w/"), "{}", text(true));
         let read: Facts = serde_json::from_str(&text(false)).unwrap();
         let back = read.to_call(Path::new("/elsewhere"));
+        assert_eq!(format!("{back:?}"), format!("{facts:?}"));
+    }
+
+    #[test]
+    fn facts_of_external_agents_keep_the_named_paths() {
+        let facts = CallFacts {
+            source: CallSource::ExternalAgent,
+            mentions: vec!["/w/a".into(), "a".into()],
+            ..CallFacts::of_tool("edit_file", Effect::Edit)
+        };
+        let back = Facts::new(&facts, false).to_call(Path::new("/elsewhere"));
         assert_eq!(format!("{back:?}"), format!("{facts:?}"));
     }
 

@@ -3,12 +3,13 @@
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::permission::RequestId;
+use super::permission::{Forwarded, RequestId};
 use super::run::Started;
 use crate::acp::{AvailableCommand, SessionConfigOption, SessionUpdate, ToolCallId};
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
 use crate::external_agent::ExternalAgentError;
+use crate::permission::CallFacts;
 
 pub enum Message {
     Relayed(Relayed, Option<OwnedSemaphorePermit>),
@@ -36,6 +37,12 @@ pub enum Relayed {
     /// The agent's modes or options have changed.
     Options,
     Request(Request),
+    /// The client has answered a permission request.
+    Answered {
+        number: RequestId,
+        answer: Result<Value, ClientError>,
+        reply: ReplySender,
+    },
     /// The request needs no answer any more, or has one.
     Closed(RequestId),
 }
@@ -62,6 +69,14 @@ pub enum Effect {
         tool: &'static str,
         rule: &'static str,
     },
+    /// Records a change that the agent may make.
+    Permitted {
+        call: ToolCallId,
+        facts: Box<CallFacts>,
+        has_user_consent: bool,
+    },
+    /// Calls [`super::ExternalAgentSession::forward`].
+    Forward(Box<Forwarded>),
     /// Records, before the agent gets its prompt, that undo does not cover its changes.
     Uncovered(String),
     /// Stores the agent's session, and its own mode before the sandbox, for the next start.

@@ -33,7 +33,22 @@ pub(super) type RequestId = (u64, u64);
 
 pub(super) struct OpenRequest {
     pub id: u64,
-    call: Option<(ToolCallId, CallFacts)>,
+    asked: Option<Asked>,
+}
+
+/// A permission request that the client has, and the facts of its call.
+struct Asked {
+    request: Box<RequestPermissionRequest>,
+    facts: CallFacts,
+}
+
+/// A request that the client gets.
+pub struct Forwarded {
+    number: RequestId,
+    request: ClientRequest,
+    reply: ReplySender,
+    permit: Option<Permit>,
+    asked: Option<Asked>,
 }
 
 impl ExternalAgentSession {
@@ -44,13 +59,13 @@ impl ExternalAgentSession {
         }
         let limits = limits();
         let is_denied = |open_request: &OpenRequest| {
-            let facts = open_request.call.as_ref().map(|(_, facts)| facts);
-            facts.is_some_and(|facts| matches!(decide(facts, &limits), Verdict::Deny(_)))
+            let asked = open_request.asked.as_ref();
+            asked.is_some_and(|asked| matches!(decide(&asked.facts, &limits), Verdict::Deny(_)))
         };
         let mut calls = Vec::new();
         for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {
             self.host.client.withdraw(open_request.id);
-            calls.extend(open_request.call.map(|(call, _)| call));
+            calls.extend(open_request.asked.map(|asked| asked.request.tool_call.tool_call_id));
         }
         calls.sort_by(|a, b| a.0.cmp(&b.0));
         calls
@@ -58,19 +73,21 @@ impl ExternalAgentSession {
 
     pub(super) fn request(&mut self, request: Request, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
         let Request { number, content: request, reply } = request;
-        let (call, permit) = match &request {
+        let mut effects = Vec::new();
+        let (asked, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
                 if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
                     effects.push(Effect::Answer(reply, answer));
                     return effects;
                 }
-                (Some((request.tool_call.tool_call_id.clone(), facts)), None)
+                (Some(Asked { request: request.clone(), facts }), None)
             }
             ClientRequest::WriteTextFile(write) => {
                 let what = format!("write {}", write.path.display());
                 // A write is not asked for again: agents ask before they write.
-                let denial = match decide(&self.facts(&RequestedCall::write(&write.path)), limits) {
+                let facts = self.facts(&RequestedCall::write(&write.path));
+                let denial = match decide(&facts, limits) {
                     Verdict::Deny(denial) => Some(refusal(&what, &denial, limits)),
                     Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => Some(no_change(&what, limits)),
                     Verdict::Allow | Verdict::Ask(_) => None,
@@ -83,15 +100,52 @@ impl ExternalAgentSession {
                     ];
                 }
                 // A forwarded write lasts until the client answers. Without an answer, its end is unknown.
-                let permit = admit(gate, &format!("agent_write_{}_{}", number.0, number.1), false);
+                let call = format!("agent_write_{}_{}", number.0, number.1);
+                let permit = admit(gate, &call, false);
+                effects.push(permitted(&ToolCallId::new(call), &facts, false));
                 (None, Some(permit))
             }
             _ => (None, None),
         };
-        let reply = self.until_answered(number, permit, reply);
+        effects.push(Effect::Forward(Box::new(Forwarded { number, request, reply, permit, asked })));
+        effects
+    }
+
+    /// Completes [`Effect::Forward`].
+    pub fn forward(&mut self, forwarded: Forwarded) {
+        let Forwarded { number, request, reply, permit, asked } = forwarded;
+        let reply = self.until_answered(number, permit, asked.is_some(), reply);
         let id = self.host.client.forward(request.of_session(&self.host.session), reply);
-        self.open_requests.insert(number, OpenRequest { id, call });
-        Vec::new()
+        self.open_requests.insert(number, OpenRequest { id, asked });
+    }
+
+    /// Decides again, because the mode may have changed since the client was asked.
+    pub(super) fn answered(
+        &mut self,
+        number: RequestId,
+        answer: Result<Value, ClientError>,
+        reply: ReplySender,
+        limits: &Limits,
+    ) -> Vec<Effect> {
+        let Some(Asked { request, facts }) = self.open_requests.remove(&number).and_then(|open| open.asked)
+        else {
+            return Vec::new();
+        };
+        if !is_consent(&request, &answer) {
+            return vec![Effect::Answer(reply, answer)];
+        }
+        if matches!(decide(&facts, limits), Verdict::Deny(_))
+            && let Some((mut effects, refused)) = Self::answer(&request, &facts, limits)
+        {
+            effects.push(Effect::Answer(reply, refused));
+            return effects;
+        }
+        let mut effects = Vec::new();
+        if facts.effect.is_change() {
+            effects.push(permitted(&request.tool_call.tool_call_id, &facts, true));
+        }
+        effects.push(Effect::Answer(reply, answer));
+        effects
     }
 
     pub(super) fn close_request(&mut self, number: RequestId) {
@@ -100,12 +154,27 @@ impl ExternalAgentSession {
         }
     }
 
-    /// Returns a channel that passes the client's answer on and then closes the request.
-    fn until_answered(&self, number: RequestId, permit: Option<Permit>, reply: ReplySender) -> ReplySender {
+    /// Returns a channel for the client's answer. The session handles the answer to a permission request
+    /// (`is_asked`); another answer is passed on, and then the request is closed.
+    fn until_answered(
+        &self,
+        number: RequestId,
+        permit: Option<Permit>,
+        is_asked: bool,
+        reply: ReplySender,
+    ) -> ReplySender {
         let (to, answer) = oneshot::channel();
         let messages = self.messages.0.clone();
         tokio::spawn(async move {
-            let answer = answer.await;
+            let answer = match answer.await {
+                Ok(answer) if is_asked => {
+                    let answered = Relayed::Answered { number, answer, reply };
+                    // The session may be gone.
+                    let _ = messages.send(Message::Relayed(answered, None));
+                    return;
+                }
+                answer => answer,
+            };
             match permit {
                 Some(permit) if answer.is_err() => permit.release_unconfirmed(),
                 done => drop(done),
@@ -148,7 +217,10 @@ impl ExternalAgentSession {
             Verdict::Ask(_) => None,
             // Only the user may choose a lasting option.
             Verdict::Allow => {
-                option(PermissionOptionKind::AllowOnce).map(|it| (Vec::new(), selected(&it.option_id)))
+                let it = option(PermissionOptionKind::AllowOnce)?;
+                let call = &request.tool_call.tool_call_id;
+                let recorded = facts.effect.is_change().then(|| permitted(call, facts, false));
+                Some((recorded.into_iter().collect(), selected(&it.option_id)))
             }
             Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
@@ -185,6 +257,23 @@ fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
     }
 }
 
+fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> Effect {
+    Effect::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
+}
+
+/// True if the client selected an option that allows the call.
+fn is_consent(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> bool {
+    let Ok(Ok(RequestPermissionResponse { outcome: RequestPermissionOutcome::Selected(selected), .. })) =
+        answer.as_ref().map(|answer| serde_json::from_value(answer.clone()))
+    else {
+        return false;
+    };
+    let allows = [PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways];
+    let mut options = request.options.iter();
+    // An option that was not offered may mean anything to the agent.
+    options.find(|it| it.option_id == selected.option_id).is_none_or(|it| allows.contains(&it.kind))
+}
+
 /// Adds the refused call to a denial.
 fn refusal(what: &str, denial: &Denial, limits: &Limits) -> Denial {
     match denial.rule {
@@ -200,4 +289,32 @@ fn no_change(what: &str, limits: &Limits) -> Denial {
         format!("{} mode", limits.mode)
     };
     Denial { rule: RULE, message: format!("Refused by Modegate: {who} allows no changes ({what}).") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_selected_option_but_a_rejection_is_consent() {
+        let option = |id: &str, kind: &str| json!({ "optionId": id, "name": id, "kind": kind });
+        let request: RequestPermissionRequest = serde_json::from_value(json!({
+            "sessionId": "s",
+            "toolCall": { "toolCallId": "c" },
+            "options": [option("yes", "allow_once"), option("ever", "allow_always"), option("no", "reject_once")],
+        }))
+        .unwrap();
+        let selected = |id: &str| Ok(json!({ "outcome": { "outcome": "selected", "optionId": id } }));
+        for (answer, expected) in [
+            (selected("yes"), true),
+            (selected("ever"), true),
+            (selected("no"), false),
+            (selected("unknown"), true),
+            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), false),
+            (Ok(json!({})), false),
+            (Err(ClientError::Refused("no".into())), false),
+        ] {
+            assert_eq!(is_consent(&request, &answer), expected, "{answer:?}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::client;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, capability};
 use crate::gate::{Gate, Permit};
+use crate::permission::CallFacts;
 
 const PROCESS_CALL: &str = "agent";
 
@@ -243,5 +244,10 @@ impl ExternalAgentSession {
 
 /// Such an effect belongs to no turn.
 pub(super) fn admit(gate: &mut Gate, call: &str, is_sandboxed: bool) -> Permit {
-    gate.admit(ToolCallId::new(call), capability::facts(is_sandboxed), 0, &CancellationToken::new())
+    gate.admit(
+        ToolCallId::new(call),
+        CallFacts::of_external_process(is_sandboxed),
+        0,
+        &CancellationToken::new(),
+    )
 }

@@ -21,7 +21,6 @@ use crate::session::turns::{FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, handoff, intents, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
-use crate::store::entry::Entry;
 use crate::tool::SessionAction;
 use std::future::Future;
 use std::sync::Arc;
@@ -326,6 +325,11 @@ impl Actor {
                 AgentEffect::Denied { call, tool, rule } => {
                     record_denial(call, tool.to_owned(), rule, &self.policy, &mut self.log);
                 }
+                AgentEffect::Permitted { call, facts, has_user_consent } => {
+                    let grant = Grant { call, facts: *facts, has_user_consent };
+                    self.approvals.record(&grant, &self.policy, &mut self.log).await;
+                }
+                AgentEffect::Forward(forwarded) => self.external_agent.forward(*forwarded),
                 AgentEffect::Uncovered(text) => {
                     record_uncovered(text, &self.policy.ancestry, &self.log);
                     self.log.save().await;
@@ -343,10 +347,7 @@ impl Actor {
                 AgentEffect::ReplyOptions(reply) => drop(reply.send(self.options())),
                 AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
                 AgentEffect::Start { is_sandboxed: sandboxed } => {
-                    let (turn, at) = (self.log.turns, self.log.now_ms());
-                    let agent = self.policy.agent.id.clone();
-                    self.log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, at });
-                    self.log.save().await;
+                    self.approvals.record_process(sandboxed, &self.policy, &mut self.log).await;
                     self.external_agent.start(sandboxed, &mut self.gate);
                 }
                 AgentEffect::AskToRestart => {

@@ -1,5 +1,6 @@
 //! External agents: the protocol, modes, life cycle and `modegate wrap`.
 
+mod audit;
 mod lifecycle;
 mod modes;
 mod protocol;

@@ -229,12 +229,30 @@ fn explain_rejects_broken_json_instead_of_reading_it_as_text() {
 }
 
 #[test]
+fn explain_decides_requests_of_external_agents() {
+    let fixture = CliFixture::new();
+    let rule = fixture.run(&["permissions", "deny", "shell(git push *)"]);
+    assert_eq!(rule.0, 0, "{rule:?}");
+    for (mode, tool, arguments, expected) in [
+        ("plan", "edit_file", "a.txt", ["in the sandbox", "denied by access"]),
+        ("plan", "read_file", "a.txt", ["in the sandbox", "allowed in plan"]),
+        ("code", "shell", "git push", ["without the sandbox", "denied by deny_rule"]),
+        ("code", "shell", "git status", ["without the sandbox", "allowed in code"]),
+        ("ask", "write_file", "a.txt", ["without the sandbox", "asked for in ask"]),
+    ] {
+        let (code, text, _) = fixture.run(&["modes", "explain", mode, tool, arguments, "--external-agent"]);
+        assert!(code == 0 && expected.iter().all(|part| text.contains(part)), "{mode} {tool}: {text}");
+    }
+}
+
+#[test]
 fn wrong_usage_of_subcommands_exits_with_2() {
     let fixture = CliFixture::new();
     for (arguments, reason) in [
         (&["modes", "explain", "cod", "shell"][..], "the modes are ask, plan, code"),
         (&["modes", "show", "cod"], "the modes are ask, plan, code"),
         (&["modes", "explain", "code", "shel"], "there is no tool"),
+        (&["modes", "explain", "code", "todo", "--external-agent"], "external agents request no todo"),
         (&["permissions", "allow", "shel(x)"], "did you mean shell"),
         (&["permissions", "allow", "shell(x"], "shell(x"),
     ] {

@@ -1,7 +1,7 @@
 //! The user's permission rules reach what external agents ask for and write.
 
 use modegate::permission::rules::{RuleTexts, Rules};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
 
@@ -50,16 +50,7 @@ async fn deny_rules_refuse_writes_of_external_agents() {
     let mut client = ExternalAgentClient::with_rules("code", rules(text)).await;
     for (name, is_denied) in [("docs/page.md", true), ("src/../docs/page.md", true), ("page.md", false)] {
         let path = client.path(name).display().to_string();
-        let running = client.client.prompt(&client.session.clone(), &format!("fs-write {path}")).await;
-        let mut messages = Vec::new();
-        while messages.last().is_none_or(|message: &Value| message["id"] != running) {
-            let message = client.client.next().await;
-            if message["method"] == "fs/write_text_file" {
-                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} });
-                client.client.send_line(&answer.to_string()).await;
-            }
-            messages.push(message);
-        }
+        let messages = client.write_through_client(&path).await;
         let is_written = messages.iter().any(|message| message["method"] == "fs/write_text_file");
         assert_eq!(is_written, !is_denied, "{name}: {messages:?}");
         let is_refused =

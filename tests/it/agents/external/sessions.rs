@@ -65,7 +65,11 @@ impl ExternalAgentClient {
         Self::open(client(mode, agents, home.path()), home, json!({})).await
     }
 
-    async fn open(mut test_client: TestClient, home: TempDir, capabilities: Value) -> Result<Self, Value> {
+    pub(crate) async fn open(
+        mut test_client: TestClient,
+        home: TempDir,
+        capabilities: Value,
+    ) -> Result<Self, Value> {
         let initialize = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
         test_client.call("initialize", initialize).await;
         let meta = json!({ "modegate/agent": "peer" });
@@ -104,6 +108,21 @@ impl ExternalAgentClient {
                 return messages;
             }
         }
+    }
+
+    /// Prompts the agent to write a file through the client, which answers.
+    pub(crate) async fn write_through_client(&mut self, path: &str) -> Vec<Value> {
+        let id = self.client.prompt(&self.session, &format!("fs-write {path}")).await;
+        let mut messages = Vec::new();
+        while messages.last().is_none_or(|message: &Value| message["id"] != id) {
+            let message = self.client.next().await;
+            if message["method"] == "fs/write_text_file" {
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} });
+                self.client.send_line(&answer.to_string()).await;
+            }
+            messages.push(message);
+        }
+        messages
     }
 
     pub(crate) async fn write(&mut self, name: &str) -> String {
