@@ -12,7 +12,7 @@ use crate::model::Effort;
 
 const MAX_ID: usize = 40;
 
-const MAX_STEPS: u32 = 50;
+const MAX_STEPS: u32 = 500;
 
 /// Definition of a mode. Missing keys are inherited from the mode that it extends.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -51,7 +51,7 @@ pub struct ModeDefinition {
     pub model: Option<String>,
     /// Reasoning effort while the mode is active.
     pub thinking: Option<Effort>,
-    /// Maximum model requests per turn. Default: 50.
+    /// Maximum model requests per turn. Default: 500.
     pub max_steps: Option<u32>,
     /// Mode that the exit tool proposes. Without this key there is no exit tool.
     #[schemars(with = "Option<String>")]

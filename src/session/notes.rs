@@ -7,9 +7,13 @@ use super::event_log::EventLog;
 use super::policy::Policy;
 use crate::acp::MessageId;
 use crate::event::SessionEvent;
+use crate::text::counted;
 
 /// Limits facts that recur without end.
 const MAX_PENDING: usize = 20;
+
+/// Requests left in a turn when the model is warned.
+const LAST_REQUESTS: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct Notes {
@@ -20,6 +24,8 @@ pub(super) struct Notes {
     pub(super) interruptions: Vec<SessionEvent>,
     /// Number of recorded notices, for their ids.
     pub(super) recorded: u64,
+    /// Turn and limit of the last warning.
+    warned: Option<(u64, u32)>,
 }
 
 impl Notes {
@@ -40,6 +46,18 @@ impl Notes {
     pub(super) fn add_later(&mut self, text: String) {
         if self.for_model.len() < MAX_PENDING && !self.for_model.contains(&text) {
             self.for_model.push(text);
+        }
+    }
+
+    /// Warns the model once, so that it can report before the turn ends.
+    pub(super) fn warn_of_limit(&mut self, turn: u64, left: u32, limit: u32) {
+        if left <= LAST_REQUESTS && self.warned != Some((turn, limit)) {
+            self.warned = Some((turn, limit));
+            self.add_later(format!(
+                "This turn ends after {} (limit: {limit}). Finish what you can, leave the files in a working state, \
+                 and report in the last reply what is done and what is left.",
+                counted(left, "more reply of yours", "more replies of yours")
+            ));
         }
     }
 

@@ -83,12 +83,14 @@ impl Actor {
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
     fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.policy.context.modes.resolve(&self.policy.mode.0).ok();
-        if steps >= mode.map_or(1, |mode| mode.max_steps) {
+        let limit = mode.map_or(1, |mode| mode.max_steps);
+        if steps >= limit {
             return None;
         }
         if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
             return Some(Next::Summarise(summary));
         }
+        self.notes.warn_of_limit(self.log.turns, limit - steps, limit);
         self.notes.deliver(&self.policy, &mut self.log);
         Some(self.requests.next(&mut self.policy, &self.models, &mut self.switches, &mut self.log))
     }

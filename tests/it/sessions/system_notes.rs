@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use modegate::mode::Modes;
 use modegate::model::{Block, ModelRequest, Role};
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
@@ -321,5 +322,25 @@ async fn oldest_finished_jobs_are_discarded() {
     check(&requests);
     let all = notes(requests.last().unwrap());
     assert_eq!(all.iter().filter(|note| note.contains("no longer available: job_2")).count(), 1, "{all:?}");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn model_is_told_once_that_its_turn_will_end() {
+    let mut modes = Modes::built_in();
+    modes.iter_mut().find(|mode| mode.id == "code").unwrap().max_steps = 7;
+    let mut client = TestClient::with(Setup { mode: "code", modes, ..Setup::default() });
+    let session = client.session().await;
+    let list: &[_] = &[call("t", "list_directory", json!({}))];
+    for expected in [[0, 0, 1, 1, 1, 1, 1], [1, 1, 2, 2, 2, 2, 2]] {
+        let end = turn(&mut client, &session, "go", &[list; 7]).await.pop().unwrap();
+        assert_eq!(end["result"]["stopReason"], "max_turn_requests");
+        let requests = client.model.requests(&session);
+        check(&requests);
+        let requests = &requests[requests.len() - 7..];
+        assert_eq!(requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(), expected);
+        let note = notes(&requests[6]).pop().unwrap();
+        assert!(note.starts_with("This turn ends after 5 more replies of yours (limit: 7)."), "{note}");
+    }
     client.end().await;
 }

@@ -60,13 +60,20 @@ const CONNECTION: [Row; 12] = [
     ("end of all sessions at exit", "agent.rs", "CLOSE", Time, "Modegate exits with a warning in the log"),
 ];
 
-const TURNS: [Row; 10] = [
+const TURNS: [Row; 11] = [
     (
         "model requests in a turn, unless the mode sets `max_steps`",
         "mode/definition.rs",
         "MAX_STEPS",
         Of(""),
         "the turn ends with `max_turn_requests`",
+    ),
+    (
+        "model requests left in a turn",
+        "session/notes.rs",
+        "LAST_REQUESTS",
+        Of(""),
+        "the model is told the limit",
     ),
     ("reading calls that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
     ("same call denied or rejected in a row", "session/approval.rs", "MAX_DENIALS", Of(""), "the turn ends"),
