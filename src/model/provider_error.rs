@@ -15,16 +15,9 @@ const MIN_KEY_LENGTH: usize = 8;
 /// Maximum characters quoted from a provider.
 const QUOTE: usize = 200;
 
-const TRANSIENT_KINDS: [&str; 8] = [
-    "overloaded",
-    "rate_limit",
-    "server_error",
-    "api_error",
-    "timeout",
-    "unavailable",
-    "internal",
-    "exhausted",
-];
+const BUSY_KINDS: [&str; 4] = ["overloaded", "rate_limit", "unavailable", "exhausted"];
+
+const TRANSIENT_KINDS: [&str; 4] = ["server_error", "api_error", "timeout", "internal"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderError {
@@ -35,8 +28,10 @@ pub struct ProviderError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     Never,
+    /// A few times.
     Later,
-    After(Duration),
+    /// Until it works, because the provider has no capacity at the moment or names a wait.
+    Busy(Option<Duration>),
 }
 
 impl ProviderError {
@@ -62,13 +57,20 @@ impl ProviderError {
             return Self::permanent(Failure::ContextTooLong, text);
         }
         let kind = kind.to_ascii_lowercase();
-        let passes = TRANSIENT_KINDS.iter().any(|word| kind.contains(word))
-            || kind.split(' ').any(|word| word.starts_with('5') || word == "429");
-        if passes && !is_quota(&kind, message) {
-            Self::transient(text)
+        let has = |kinds: &[&str], codes: &[&str]| {
+            kinds.iter().any(|word| kind.contains(word))
+                || kind.split(' ').any(|word| codes.iter().any(|code| word.starts_with(code)))
+        };
+        let retry = if is_quota(&kind, message) {
+            Retry::Never
+        } else if has(&BUSY_KINDS, &["429", "503", "529"]) {
+            Retry::Busy(None)
+        } else if has(&TRANSIENT_KINDS, &["5"]) {
+            Retry::Later
         } else {
-            Self::permanent(Failure::Other, text)
-        }
+            Retry::Never
+        };
+        Self { error: ModelError::new(text), retry }
     }
 }
 
@@ -89,7 +91,7 @@ impl Rejection<'_> {
         let (kind, message, delay) = parts(body);
         let reply = quote(&message, &kind);
         let permanent = |failure, text| ProviderError::permanent(failure, text);
-        if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 500) {
+        if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 429 | 500) {
             return permanent(
                 Failure::ContextTooLong,
                 format!("the conversation is too long for {model}: {reply}"),
@@ -152,7 +154,9 @@ impl Rejection<'_> {
                     503 | 529 => "is overloaded",
                     _ => "has a problem",
                 };
-                let retry = wait.or(delay).map_or(Retry::Later, Retry::After);
+                let wait = wait.or(delay);
+                let is_busy = matches!(status, 429 | 503 | 529) || wait.is_some();
+                let retry = if is_busy { Retry::Busy(wait) } else { Retry::Later };
                 ProviderError {
                     error: ModelError::new(format!("{host} {what} (HTTP {status}): {reply}")),
                     retry,
@@ -269,7 +273,9 @@ fn is_quota(kind: &str, message: &str) -> bool {
 fn is_too_long(kind: &str, message: &str) -> bool {
     const KINDS: [&str; 3] =
         ["context_length_exceeded", "exceed_context_size", "model_context_window_exceeded"];
-    const WORDS: [&str; 8] = [
+    const WORDS: [&str; 9] = [
+        // A rate limit per minute that the request alone exceeds.
+        "request too large for",
         "prompt is too long",
         "maximum context length",
         "context length exceeded",

@@ -19,16 +19,25 @@ use super::wire::{Ask, Decode, Wire};
 use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::http::{Http, HttpError, Post, Response};
 
-/// Maximum attempts per request.
+/// Maximum attempts in a row that fail for another reason than a busy provider.
 const ATTEMPTS: u32 = 6;
 
 const UNREACHABLE: u32 = 3;
 
-/// Retries start only within this time after the first attempt.
+/// Such attempts start only within this time after the first.
 const BUDGET: Duration = Duration::from_mins(1);
 
 /// First wait if the server names none. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// Longest wait if the server names none.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// Number of short waits that a busy provider may name.
+const SHORT_WAITS: u32 = 10;
+
+/// Interval of notices during a long wait.
+const NOTICE_INTERVAL: Duration = Duration::from_mins(5);
 
 pub struct Endpoint {
     /// Without a trailing slash.
@@ -74,6 +83,7 @@ pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &M
         phase: Phase::Ask,
         attempts: 0,
         started: None,
+        busy: 0,
         secret: None,
         buffered: Vec::new(),
         ready: VecDeque::new(),
@@ -95,7 +105,10 @@ struct PendingReply {
     body: bytes::Bytes,
     phase: Phase,
     attempts: u32,
+    /// Start of the first of these attempts.
     started: Option<Instant>,
+    /// Answers that the provider is busy.
+    busy: u32,
     /// The key, to redact it in messages.
     secret: Option<SecretString>,
     /// Provider state that waits for output, because the request may still be retried.
@@ -107,7 +120,7 @@ struct PendingReply {
 
 enum Phase {
     Ask,
-    Wait(Duration),
+    Wait { reason: String, wait: Duration },
     Read(ResponseStream),
     Finished,
 }
@@ -132,10 +145,15 @@ impl PendingReply {
             }
             let outcome = match &mut self.phase {
                 Phase::Finished => return None,
-                Phase::Wait(wait) => {
-                    tokio::time::sleep(*wait).await;
-                    self.phase = Phase::Ask;
-                    continue;
+                Phase::Wait { reason, wait } => {
+                    let part = NOTICE_INTERVAL.min(*wait);
+                    tokio::time::sleep(part).await;
+                    *wait -= part;
+                    if wait.is_zero() {
+                        self.phase = Phase::Ask;
+                        continue;
+                    }
+                    return Some(Ok(ModelEvent::Waiting { reason: reason.clone(), wait: *wait }));
                 }
                 Phase::Ask => self.ask().await,
                 Phase::Read(reading) => {
@@ -256,30 +274,28 @@ impl PendingReply {
         let error = ModelError { text: self.redact(&error.text), ..error };
         self.buffered.clear();
         let wait = match retry {
+            _ if self.has_output => None,
             Retry::Never => None,
-            Retry::Later => Some(FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1))),
-            Retry::After(wait) => Some(wait),
+            Retry::Later => {
+                let wait = FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1));
+                let passed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+                Some(wait).filter(|wait| self.attempts < ATTEMPTS && passed + *wait <= BUDGET)
+            }
+            Retry::Busy(named) => {
+                self.busy += 1;
+                (self.attempts, self.started) = (0, None);
+                Some(busy_wait(named, self.busy))
+            }
         };
-        let passed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
-        match wait {
-            Some(wait) if !self.has_output && self.attempts < ATTEMPTS && passed + wait <= BUDGET => {
-                self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text, wait }));
-                self.phase = Phase::Wait(wait);
-            }
-            _ => {
-                let more = match retry {
-                    _ if self.has_output => String::new(),
-                    Retry::After(wait) => {
-                        format!("; the server requests a wait of {} s", wait.as_secs_f64().ceil())
-                    }
-                    Retry::Later if self.attempts > 1 => format!(" ({} attempts)", self.attempts),
-                    Retry::Later | Retry::Never => String::new(),
-                };
-                let error = ModelError { text: error.text + &more, ..error };
-                self.ready.push_back(Err(error));
-                self.phase = Phase::Finished;
-            }
+        if let Some(wait) = wait {
+            self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text.clone(), wait }));
+            self.phase = Phase::Wait { reason: error.text, wait };
+            return;
         }
+        let is_repeated = retry == Retry::Later && self.attempts > 1 && !self.has_output;
+        let more = if is_repeated { format!(" ({} attempts)", self.attempts) } else { String::new() };
+        self.ready.push_back(Err(ModelError { text: error.text + &more, ..error }));
+        self.phase = Phase::Finished;
     }
 }
 
@@ -303,6 +319,16 @@ impl ResponseStream {
     }
 }
 
+/// Wait after the given number of answers that the provider is busy. A provider that names only short waits is
+/// asked less often after some of them.
+fn busy_wait(named: Option<Duration>, number: u32) -> Duration {
+    let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(number - 1)).min(LONGEST_WAIT);
+    match named {
+        Some(named) if number <= SHORT_WAITS => named,
+        named => named.unwrap_or_default().max(backoff),
+    }
+}
+
 /// Parses the server's wait: milliseconds, seconds or a date.
 fn wait(response: &Response) -> Option<Duration> {
     let milliseconds = response.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
@@ -316,4 +342,25 @@ fn wait(response: &Response) -> Option<Duration> {
     let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
     let seconds = until.as_second() - jiff::Timestamp::now().as_second();
     u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_provider_is_asked_at_most_once_a_minute() {
+        let check = |named: Option<u64>, number, expected: f64| {
+            let wait = busy_wait(named.map(Duration::from_secs), number);
+            assert_eq!(wait, Duration::from_secs_f64(expected), "{named:?} {number}");
+        };
+        check(None, 1, 0.5);
+        check(None, 7, 32.0);
+        check(None, 8, 60.0);
+        check(None, u32::MAX, 60.0);
+        check(Some(0), 10, 0.0);
+        check(Some(0), 11, 60.0);
+        check(Some(7_200), 1, 7_200.0);
+        check(Some(7_200), 11, 7_200.0);
+    }
 }

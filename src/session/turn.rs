@@ -109,3 +109,33 @@ impl Announced {
         self.tool.as_ref().is_some_and(|(spec, _)| spec.effect.is_read_side())
     }
 }
+
+/// Notice of a wait before the model is asked again.
+fn waiting(reason: &str, wait: Duration) -> String {
+    let seconds = wait.as_secs();
+    let time = match seconds {
+        0..60 => format!("{:.1} s", wait.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    };
+    let hint = if seconds < 60 { "" } else { " Cancel the turn to stop waiting." };
+    format!("{}. Retrying in {time}.{hint}\n", reason.trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_waits_are_shown_in_minutes_and_hours() {
+        let check = |seconds: f64, expected: &str| {
+            assert_eq!(
+                waiting("Busy.", Duration::from_secs_f64(seconds)),
+                format!("Busy. Retrying in {expected}\n")
+            );
+        };
+        check(0.5, "0.5 s.");
+        check(120.0, "2 min 0 s. Cancel the turn to stop waiting.");
+        check(7_260.0, "2 h 1 min. Cancel the turn to stop waiting.");
+    }
+}

@@ -24,13 +24,19 @@ fn transient_errors_are_distinguished_from_permanent_errors() {
     let quota = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#;
     let limited =
         r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#;
-    check(429, limited, Failure::Other, Retry::Later, "limiting the rate (HTTP 429): Rate limit reached");
+    check(
+        429,
+        limited,
+        Failure::Other,
+        Retry::Busy(None),
+        "limiting the rate (HTTP 429): Rate limit reached",
+    );
     check(429, quota, Failure::Other, Retry::Never, "is used up");
     check(
         529,
         r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
         Failure::Other,
-        Retry::Later,
+        Retry::Busy(None),
         "overloaded",
     );
     check(
@@ -54,7 +60,7 @@ fn transient_errors_are_distinguished_from_permanent_errors() {
 #[test]
 fn retry_delay_is_read_from_the_error_body() {
     let gemini = r#"[{"error":{"code":429,"message":"Slow down","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x"},{"retryDelay":"7.5s"}]}}]"#;
-    check(429, gemini, Failure::Other, Retry::After(Duration::from_millis(7500)), "Slow down");
+    check(429, gemini, Failure::Other, Retry::Busy(Some(Duration::from_millis(7500))), "Slow down");
 }
 
 #[test]

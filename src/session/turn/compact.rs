@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 
-use super::{Turn, TurnError};
+use super::{Turn, TurnError, waiting};
 use crate::acp::{MessageId, StopReason};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelStop};
@@ -46,6 +46,7 @@ async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnEr
     turn.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }).await?;
     let mut reply = turn.model.reply(request);
     let mut text = String::new();
+    let mut waits = 0;
     let outcome = loop {
         match reply.next().await {
             Some(Ok(ModelEvent::Text(more))) => text.push_str(&more),
@@ -59,9 +60,13 @@ async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnEr
                 | ModelEvent::ProviderState(_)
                 | ModelEvent::ToolCallStarted { .. }
                 | ModelEvent::ToolCall { .. }
-                | ModelEvent::Usage(_)
-                | ModelEvent::Waiting { .. },
+                | ModelEvent::Usage(_),
             )) => {}
+            Some(Ok(ModelEvent::Waiting { reason, wait })) => {
+                waits += 1;
+                let message_id = MessageId::new(format!("{id}_{waits}"));
+                turn.post_event(SessionEvent::Notice { message_id, text: waiting(&reason, wait) }).await?;
+            }
             Some(Err(error)) => break Err(error),
             None => break Err(ModelError::new("the summary ended early")),
         }

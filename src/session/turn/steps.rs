@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use serde_json::Value;
 
 use super::compact;
-use super::{After, Announced, Turn, TurnError};
+use super::{After, Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, StopReason, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::conversation::neutralise::{map_strings, restore};
@@ -189,8 +189,7 @@ impl Turn {
                 },
                 ModelEvent::Usage(usage) => SessionEvent::Usage(usage),
                 ModelEvent::Waiting { reason, wait } => {
-                    let text = format!("{reason}. Retrying in {:.1} s.\n", wait.as_secs_f64());
-                    SessionEvent::Notice { message_id: messages.next(), text }
+                    SessionEvent::Notice { message_id: messages.next(), text: waiting(&reason, wait) }
                 }
                 ModelEvent::ToolCallStarted { id, name } => {
                     *calls += 1;

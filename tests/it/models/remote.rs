@@ -339,13 +339,6 @@ async fn permanent_errors_keep_partial_output() {
         ),
         (
             "openai",
-            Reply::error(429, "{}").header("retry-after", "3600"),
-            -32603,
-            "the server requests a wait of 3600 s",
-            "",
-        ),
-        (
-            "openai",
             Reply::error(200, r#"{"choices":[{"message":{"content":"whole"}}]}"#),
             -32603,
             "without a stream",
@@ -457,17 +450,57 @@ async fn cancel_closes_the_provider_connection() {
 
 #[tokio::test]
 async fn cancel_ends_the_retry_wait() {
-    let busy = Reply::error(503, "{}").header("retry-after", "50");
-    let (mut agent, server) = asking("openai", Setup::default(), [busy]).await;
+    for (seconds, shown_wait) in [("50", "Retrying in 50.0 s."), ("7200", "Retrying in 2 h 0 min. Cancel")] {
+        let busy = Reply::error(503, "{}").header("retry-after", seconds);
+        let (mut agent, server) = asking("openai", Setup::default(), [busy]).await;
+        let session = agent.session().await;
+        let prompt = agent.prompt(&session, "hello").await;
+        server.wait_for(1).await;
+        let mut messages = vec![agent.next().await];
+        while !shown(&messages).contains(shown_wait) {
+            messages.push(agent.next().await);
+        }
+        agent.notify("session/cancel", json!({ "sessionId": session })).await;
+        let end = tokio::time::timeout(Duration::from_secs(10), agent.until_answer(prompt)).await.unwrap();
+        assert_eq!(end.last().unwrap()["result"]["stopReason"], "cancelled");
+        agent.end().await;
+    }
+}
+
+#[tokio::test]
+async fn busy_provider_is_asked_until_it_answers() {
+    let replies = |status: u16| {
+        let busy = Reply::error(status, "{}").header("retry-after-ms", "1");
+        let here = Reply::stream(provider_streams::text("openai", "Here."));
+        std::iter::repeat_n(busy, 8).chain([here]).collect::<Vec<_>>()
+    };
+    for status in [429, 503, 529] {
+        let (answer, text, server) = turn("openai", replies(status)).await;
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        assert!(text.ends_with("Here.") && text.matches("Retrying in 0.0 s.").count() == 8, "{text}");
+        assert_eq!(server.requests().len(), 10);
+    }
+}
+
+#[tokio::test]
+async fn long_waits_are_shown_every_five_minutes() {
+    let busy = Reply::error(429, r#"{"error":{"message":"Slow down"}}"#).header("retry-after", "720");
+    let replies = [busy, Reply::stream(provider_streams::text("openai", "Here."))];
+    let (mut agent, server) = asking("openai", Setup::default(), replies).await;
     let session = agent.session().await;
     let prompt = agent.prompt(&session, "hello").await;
-    server.wait_for(1).await;
-    let mut messages = vec![agent.next().await];
-    while !shown(&messages).contains("Retrying in 50.0 s") {
-        messages.push(agent.next().await);
+    let mut text = String::new();
+    for (wait, passes) in [("12 min 0 s", 300), ("7 min 0 s", 300), ("2 min 0 s", 120)] {
+        let expected = format!("Slow down. Retrying in {wait}. Cancel the turn to stop waiting.\n");
+        while !text.ends_with(&expected) {
+            text += &shown(&[agent.next().await]);
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(passes)).await;
+        tokio::time::resume();
     }
-    agent.notify("session/cancel", json!({ "sessionId": session })).await;
-    let end = tokio::time::timeout(Duration::from_secs(10), agent.until_answer(prompt)).await.unwrap();
-    assert_eq!(end.last().unwrap()["result"]["stopReason"], "cancelled");
+    text += &shown(&agent.until_answer(prompt).await);
+    assert!(text.matches("Retrying").count() == 3 && text.ends_with("Here."), "{text}");
+    assert_eq!(server.requests().len(), 2);
     agent.end().await;
 }

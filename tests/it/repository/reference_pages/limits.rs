@@ -92,11 +92,31 @@ const TURNS: [Row; 11] = [
     ),
 ];
 
-const MODELS: [Row; 9] = [
-    ("attempts of a model request", "model/remote.rs", "ATTEMPTS", Of(""), "the turn fails"),
+const MODELS: [Row; 11] = [
+    (
+        "failed attempts of a model request, unless the provider is busy",
+        "model/remote.rs",
+        "ATTEMPTS",
+        Of(""),
+        "the turn fails",
+    ),
     ("attempts while the server is unreachable", "model/remote.rs", "UNREACHABLE", Of(""), "the turn fails"),
-    ("time in which attempts start", "model/remote.rs", "BUDGET", Time, "the turn fails"),
+    ("time in which these attempts start", "model/remote.rs", "BUDGET", Time, "the turn fails"),
     ("first wait between attempts; it doubles", "model/remote.rs", "FIRST_WAIT", Time, ""),
+    (
+        "longest wait for a busy provider, unless it requests a longer one",
+        "model/remote.rs",
+        "LONGEST_WAIT",
+        Time,
+        "",
+    ),
+    (
+        "requested waits for a busy provider that may be shorter",
+        "model/remote.rs",
+        "SHORT_WAITS",
+        Of(""),
+        "the longest wait applies",
+    ),
     ("connecting to a model's server", "http.rs", "CONNECT_TIMEOUT", Time, "the attempt fails"),
     ("silence of a model's server", "http.rs", "READ_TIMEOUT", Time, "the attempt fails"),
     ("`key_command`", "model/key.rs", "TIMEOUT", Time, "there is no key"),
