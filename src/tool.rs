@@ -76,6 +76,7 @@ pub mod snapshot;
 mod switch_mode;
 mod text_change;
 mod text_file;
+mod text_match;
 mod think;
 mod todo;
 mod toolset;

@@ -1,4 +1,4 @@
-//! `edit_file`: replaces an exact text in a file.
+//! `edit_file`: replaces a text in a file.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::buffers::Buffers;
 use super::text_change::{self, Plan};
-use super::text_file::{MAX_FILE, TextFile, encode};
+use super::text_file::{MAX_FILE, encode};
+use super::text_match::{self, Edited, MAX_NAMED, Refusal, nearest};
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -18,7 +19,7 @@ use crate::workspace::Workspace;
 struct Arguments {
     /// Path of the file, absolute or relative to the working directory.
     path: String,
-    /// The text to replace, exactly as it stands in the file, with enough around it to occur only once.
+    /// The text to replace, as it stands in the file, with enough around it to occur only once.
     old_text: String,
     /// The text to put there.
     new_text: String,
@@ -45,51 +46,61 @@ fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Res
     if file.lossy {
         return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not edited as text.")));
     }
-    let (new, count) =
-        replace(&file, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
-    let times = if count == 1 { "once".into() } else { format!("{count} times") };
-    let mut plan = Plan::new(format!("Edited {name}: replaced {times}."));
-    plan.diffs.push(ToolContent::diff(&target.path, Some(&file.text), &new, 1));
+    let edited =
+        replace(&file.text, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
+    let mut plan = Plan::new(summary(name, &edited));
+    plan.diffs.push(ToolContent::diff(&target.path, Some(&file.text), &edited.text, 1));
     plan.depends_on(0, name, file.content_hash);
-    plan.write(target, None, encode(file.bom, &new), Some(&file));
+    plan.write(target, None, encode(file.bom, &edited.text), Some(&file));
     Ok(plan)
 }
 
-fn replace(file: &TextFile, edit: &Arguments) -> Result<(String, usize), String> {
+fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
     if edit.old_text.is_empty() {
         return Err("old_text is empty. Use write_file for a new file.".into());
     }
     if edit.old_text == edit.new_text {
         return Err("old_text and new_text are the same.".into());
     }
-    // Models write LF; a file that uses CRLF throughout keeps CRLF.
-    let (old, new) = (file.with_endings(&edit.old_text), file.with_endings(&edit.new_text));
-    let count = file.text.matches(&old).count();
-    let length = file.text.len() - count * old.len() + count * new.len();
-    match count {
-        0 => {
-            Err("old_text does not occur. Read the file and copy the text exactly, indentation included."
-                .into())
+    let max_bytes = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
+    let edited = text_match::replace(text, &edit.old_text, &edit.new_text, edit.replace_all, max_bytes);
+    edited.map_err(|refusal| match refusal {
+        Refusal::Missing => match nearest(text, &edit.old_text, 0) {
+            Some(listing) => format!(
+                "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n{listing}"
+            ),
+            None => "old_text does not occur, and no lines are similar. Read the file again.".into(),
+        },
+        Refusal::Ambiguous(lines) => format!(
+            "old_text is not unique: it occurs at lines {}. Give more of the text around it, or set replace_all.",
+            list(&lines)
+        ),
+        Refusal::Unchanged => "the file has new_text already.".into(),
+        Refusal::Large(bytes) => {
+            format!("the result would have {bytes} bytes; at most {MAX_FILE} are written.")
         }
-        _ if count > 1 && !edit.replace_all => Err(format!(
-            "old_text occurs {count} times, at lines {}. Give more of the text around it, or set replace_all.",
-            lines(&file.text, &old)
-        )),
-        _ if length as u64 > MAX_FILE => {
-            Err(format!("the result would have {length} bytes; at most {MAX_FILE} are written."))
-        }
-        count => Ok((file.text.replace(&old, &new), count)),
-    }
+    })
 }
 
-fn lines(text: &str, part: &str) -> String {
-    let (mut line, mut from) = (1, 0);
-    let shown = text.match_indices(part).take(10).map(|(at, _)| {
-        line += text[from..at].matches('\n').count();
-        from = at;
-        line.to_string()
-    });
-    shown.collect::<Vec<_>>().join(", ")
+fn summary(name: &str, edited: &Edited) -> String {
+    let Edited { lines, added, removed, ignored, .. } = edited;
+    let places = match lines.as_slice() {
+        [line] => format!("{name}:{line}"),
+        lines => format!("{name} in {} places, lines {}", lines.len(), list(lines)),
+    };
+    let how = if ignored.is_empty() {
+        String::new()
+    } else {
+        format!("; matched ignoring {}", ignored.join(" and "))
+    };
+    format!("Edited {places} (+{added} -{removed}{how})")
+}
+
+/// The first lines of a list.
+pub(super) fn list(lines: &[usize]) -> String {
+    let shown: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let more = if lines.len() > MAX_NAMED { " and more" } else { "" };
+    shown.join(", ") + more
 }
 
 #[cfg(test)]
@@ -97,35 +108,42 @@ mod tests {
     use super::*;
 
     fn check(file: &str, old: &str, new: &str, expected: &str) {
-        let file = TextFile::decode(file.into()).unwrap();
-        let edit =
-            Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all: false };
-        let outcome = replace(&file, &edit).map_or_else(|reason| reason, |(text, _)| text);
+        let replace_all = new == "all";
+        let edit = Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all };
+        let outcome = replace(file, &edit).map_or_else(|reason| reason, |edited| summary("f", &edited));
         assert_eq!(outcome, expected);
     }
 
     #[test]
-    fn line_endings_and_final_newline_are_preserved() {
-        check("a\nb\nc", "b", "x\ny", "a\nx\ny\nc");
-        check("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n");
-        check("a\r\nb\n", "b\n", "x\n", "a\r\nx\n");
+    fn results_name_lines_and_what_was_ignored() {
+        check("a\nb\nc", "b", "x\ny", "Edited f:2 (+2 -1)");
+        check("a\nb\na", "a", "all", "Edited f in 2 places, lines 1, 3 (+2 -2)");
+        check(
+            "a\n\tb\n",
+            "1\ta\n2\t  b\n",
+            "a\n",
+            "Edited f:2 (+0 -1; matched ignoring line numbers and indentation)",
+        );
     }
 
     #[test]
     fn failed_edits_explain_the_next_step() {
+        check("a\nb", "x", "y", "old_text does not occur, and no lines are similar. Read the file again.");
         check(
-            "a\nb",
-            "x",
+            "one two\nthree\n",
+            "one too\nthree",
             "y",
-            "old_text does not occur. Read the file and copy the text exactly, indentation included.",
+            "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n     \
+             1\tone two\n     >\tone too\n     2\tthree\n",
         );
         check(
             "a\nb\na",
             "a",
             "y",
-            "old_text occurs 2 times, at lines 1, 3. Give more of the text around it, or set replace_all.",
+            "old_text is not unique: it occurs at lines 1, 3. Give more of the text around it, or set replace_all.",
         );
         check("a", "", "y", "old_text is empty. Use write_file for a new file.");
         check("a", "a", "a", "old_text and new_text are the same.");
+        check("\"a\"", "“a”", "\"a\"", "the file has new_text already.");
     }
 }

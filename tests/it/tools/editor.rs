@@ -25,8 +25,8 @@ async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\ntwo\n", Some("one\nTWO\n"));
     assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\nTWO\n");
-    assert_eq!(client.call("edit_file", edit("TWO", "2")).await, "Edited a.txt: replaced once.");
-    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!(client.call("edit_file", edit("TWO", "2")).await, "Edited a.txt:2 (+1 -1)");
+    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\n2\n"));
     let text = client.call("read_multiple_files", json!({ "paths": ["a.txt"] })).await;
     assert_eq!(text, "=== a.txt ===\n1\n2\n");
@@ -43,7 +43,7 @@ async fn without_fs_capabilities_only_the_disk_is_used() {
     let mut client = EditorClient::new("code", json!({})).await;
     client.file("a.txt", "one\n", Some("unsaved\n"));
     assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\n");
-    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!((client.saved("a.txt").as_deref(), client.methods().len()), (Some("1\n"), 0));
     client.end().await;
 }
@@ -126,11 +126,7 @@ async fn refused_editor_write_leaves_the_disk_unchanged() {
     let text = client.call("edit_file", edit("one", "1")).await;
     assert_eq!(text, "a.txt: the editor refused to write it: the buffer is locked.");
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
-    assert_eq!(
-        client.call("edit_file", edit("one", "1")).await,
-        "Edited a.txt: replaced once.",
-        "the control"
-    );
+    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)", "the control");
     client.end().await;
 }
 
@@ -272,7 +268,7 @@ async fn undo_names_files_the_editor_did_not_save() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\n", None);
     client.saves = false;
-    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt: replaced once.");
+    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
     assert_eq!(
         client.call("read_file", json!({ "path": "a.txt" })).await,
@@ -329,11 +325,7 @@ async fn failed_client_read_is_not_file_not_found() {
     let shown = client.buffers[&client.path("a.txt")].clone();
     assert!(shown.contains("an hour of work"), "{shown}");
     client.buffers.clear();
-    assert_eq!(
-        client.call("edit_file", edit("one", "1")).await,
-        "Edited a.txt: replaced once.",
-        "the control"
-    );
+    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)", "the control");
     std::fs::write(client.path("old"), b"caf\xe9").unwrap();
     let request_count = client.count("fs/read_text_file");
     client.call("read_file", json!({ "path": "old" })).await;

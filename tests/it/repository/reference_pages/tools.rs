@@ -39,7 +39,14 @@ const GROUPS: [Group; 8] = [
          permission request.",
         &[
             ("write_file", ""),
-            ("edit_file", ""),
+            (
+                "edit_file",
+                "If the exact text does not occur, `edit_file` ignores more, step by step: line numbers as `read_file` shows \
+                 them; the form of quotes, dashes and spaces, and blanks at the ends of lines; at last indentation in other \
+                 units or with a common shift. A step applies only if it finds one place, and the result names it. Line \
+                 endings, and what the model did not mean to change, stay as they are in the file. An error lists the \
+                 nearest lines, or the lines of all places.",
+            ),
             (
                 "apply_patch",
                 "Modegate applies what `git diff` writes, by the rules of `git apply`, and is more lenient in three points: \

@@ -1,0 +1,112 @@
+use super::*;
+
+fn replaced(text: &str, old: &str, new: &str) -> Result<(String, Vec<&'static str>), Refusal> {
+    replace(text, old, new, false, 1 << 20).map(|edited| (edited.text, edited.ignored))
+}
+
+fn check(text: &str, old: &str, new: &str, expected: &str, ignored: &[&'static str]) {
+    assert_eq!(replaced(text, old, new), Ok((expected.to_owned(), ignored.to_vec())), "{text:?} {old:?}");
+}
+
+const CHARACTERS: &str = "the form of quotes, dashes and blanks";
+
+#[test]
+fn line_endings_adapt_to_the_replaced_lines() {
+    check("a\nb\nc", "b", "x\ny", "a\nx\ny\nc", &[]);
+    check("a\r\nb\r\nc\r\n", "a\nb", "x\ny", "x\r\ny\r\nc\r\n", &[]);
+    check("a\r\nb\n", "b\n", "x\n", "a\r\nx\n", &[]);
+    check("a\r\nb\nc\r\n", "a\nb\nc\n", "x\ny\nz\nw\n", "x\r\ny\nz\r\nw\r\n", &[]);
+    check("a\r\nb\nc\n", "a\nb\n", "a\nnew\nb\n", "a\r\nnew\r\nb\nc\n", &[]);
+    check("a\r\nb\r\n", "\nb", "X\nb", "aX\r\nb\r\n", &[]);
+    check("a\r\nb\n", "a\r\n", "a\n", "a\nb\n", &[]);
+    check("\u{feff}a\nb\n", "a\nb", "c\nb", "\u{feff}c\nb\n", &[]);
+}
+
+#[test]
+fn line_numbers_are_stripped_if_every_line_has_one() {
+    let numbers = ["line numbers"];
+    check("a\n\tb\nc\n", "     1\ta\n     2\t\tb\n", "     1\ta\n     2\t\tB\n", "a\n\tB\nc\n", &numbers);
+    check("a\nb\n", "1\ta\n2\tb", "1\ta\nnew\n2\tb", "a\nnew\nb\n", &numbers);
+    check("a\n  b\n", "     1\ta\n     2\tb", "a\nB", "a\n  B\n", &["line numbers", "indentation"]);
+    check("1\ta\n", "1\ta", "1\tb", "1\tb\n", &[]);
+    assert_eq!(replaced("a\nb\n", "1\ta\nb", "x"), Err(Refusal::Missing));
+    assert_eq!(replaced("a\nb\n", "1\ta\n3\tb", "x"), Err(Refusal::Missing));
+}
+
+#[test]
+fn typographic_characters_stay_as_the_file_has_them() {
+    check("x = \"a\"\ny\n", "x = “a”", "x = “b”", "x = \"b\"\ny\n", &[CHARACTERS]);
+    check("say “a” – now\n", "say \"a\" - now", "say \"b\" - now", "say “b” – now\n", &[CHARACTERS]);
+    check("say “a”\n", "say \"a\"", "say \"a\", \"b\"", "say “a”, “b”\n", &[CHARACTERS]);
+    check("don't\n", "don’t", "don’t, won’t", "don't, won't\n", &[CHARACTERS]);
+    check("a\u{a0}b\n", "a b", "a c", "a\u{a0}c\n", &[CHARACTERS]);
+    check("a b\n", "a\u{a0}b", "a\u{a0}c\u{a0}d", "a c d\n", &[CHARACTERS]);
+}
+
+#[test]
+fn blanks_at_line_ends_are_ignored() {
+    check("a\nb\n", "a  \nb", "a  \nc \n", "a\nc\n\n", &[CHARACTERS]);
+    check("a  \nb\n", "a\nb", "a\nc", "a  \nc\n", &[CHARACTERS]);
+    check("a\nb", "a\nb\n", "a\nc\n", "a\nc", &[CHARACTERS]);
+    check(
+        "if a:  \n\tb\n",
+        "if a:\n\tb",
+        "if a:\n\tif c:\n\t\tb",
+        "if a:  \n\tif c:\n\t\tb\n",
+        &[CHARACTERS],
+    );
+    assert_eq!(replaced("foobar\n", "foo ", "x"), Err(Refusal::Missing));
+}
+
+#[test]
+fn new_text_takes_the_indentation_of_the_file() {
+    let indentation = ["indentation"];
+    check("\tif a:\n\t\tb\n", "if a:\n    b", "if a:\n    b\n    c", "\tif a:\n\t\tb\n\t\tc\n", &indentation);
+    check(
+        "    a\n    b\n",
+        "  a\n  b\n",
+        "  a\n  if c:\n    b\n",
+        "    a\n    if c:\n        b\n",
+        &indentation,
+    );
+    check(
+        "\ta(\n\t\tb)\n",
+        "    a(\n        b)",
+        "    a(\n        b,\n        c)",
+        "\ta(\n\t\tb,\n\t\tc)\n",
+        &indentation,
+    );
+    check(
+        "  f {\n    x\n  }\n",
+        "f {\n      x\n    }",
+        "f {\n      y\n    }",
+        "  f {\n    y\n  }\n",
+        &indentation,
+    );
+    assert_eq!(replaced("if a:\n    b\nc\n", "if a:\n    b\n    c", "x"), Err(Refusal::Missing));
+}
+
+#[test]
+fn ambiguous_text_is_refused_at_every_step() {
+    assert_eq!(replaced("a\nb\na", "a", "y"), Err(Refusal::Ambiguous(vec![1, 3])));
+    assert_eq!(replaced("aXaXa", "aXa", "y"), Err(Refusal::Ambiguous(vec![1, 1])));
+    assert_eq!(replaced("“a”\n\"a\" \n", "\"a\" \n".trim_end(), "y"), Ok(("“a”\ny \n".into(), vec![])));
+    assert_eq!(replaced("\ta b\n  a b\n", "    a b\n", "    y\n"), Err(Refusal::Ambiguous(vec![1, 2])));
+    assert_eq!(replaced("a “b”\na „b“\n", "a \"b\"", "y"), Err(Refusal::Ambiguous(vec![1, 2])));
+    let all = replace("a “b”\na „b“\na “b”", "a \"b\"", "a \"c\"", true, 1000).unwrap();
+    assert_eq!((all.text.as_str(), all.lines), ("a “c”\na „c“\na “c”", vec![1, 2, 3]));
+    assert_eq!(replace("aaaa", "aa", "b", true, 1000).unwrap().text, "bb");
+}
+
+#[test]
+fn results_name_the_first_changed_line() {
+    let edit = |old, new| {
+        let edited = replace("a\nb\nc\nd\n", old, new, false, 1000).unwrap();
+        (edited.lines[0], edited.added, edited.removed)
+    };
+    assert_eq!(edit("a\nb\nc\n", "a\nb\nx\nc\n"), (3, 1, 0));
+    assert_eq!(edit("b", "x"), (2, 1, 1));
+    assert_eq!(edit("b\nc\n", ""), (2, 0, 2));
+    assert_eq!(replace("a", "a", "bb", false, 1), Err(Refusal::Large(2)));
+    assert_eq!(replaced("\"a\"\n", "“a”", "\"a\""), Err(Refusal::Unchanged));
+}
