@@ -6,7 +6,7 @@ pub use agent_client_protocol_schema::v1::{
     AuthenticateResponse, AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate,
     CancelNotification, CancelRequestNotification, ClientCapabilities, ClientSessionCapabilities,
     CloseSessionRequest, CloseSessionResponse, CompactionStatus, CompactionUpdate, ConfigOptionUpdate,
-    Content, ContentBlock, ContentChunk, CreateElicitationRequest, CreateElicitationResponse,
+    Content, ContentBlock, ContentChunk, Cost, CreateElicitationRequest, CreateElicitationResponse,
     DeleteSessionRequest, DeleteSessionResponse, Diff, ElicitationAction, ElicitationCapabilities,
     ElicitationContentValue, ElicitationFormCapabilities, ElicitationFormMode, ElicitationMode,
     ElicitationSchema, ElicitationScope, ElicitationSessionScope, ElicitationUrlCapabilities,

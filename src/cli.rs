@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue};
@@ -23,6 +24,7 @@ use piped::Piped;
 mod agents;
 mod audit;
 mod doctor;
+mod from_plan;
 mod memories;
 mod mode_import;
 mod modes;
@@ -85,6 +87,11 @@ pub struct Cli {
     /// Output format of a headless prompt [default: text]
     #[arg(long, value_enum)]
     output: Option<Output>,
+    /// Carry out this plan: a text, or the JSON result of a run in plan mode [like -p]
+    #[arg(long, value_name = "FILE")]
+    from_plan: Option<PathBuf>,
+    #[command(flatten)]
+    limits: LimitFlags,
     /// Session store: a file, or memory [default: a file in your data directory]
     #[arg(long, value_name = "PATH", global = true)]
     store: Option<String>,
@@ -100,6 +107,32 @@ pub struct Cli {
     /// Seconds that turns may continue after the end of the input [default: 1]
     #[arg(long, value_name = "SECONDS")]
     eof_grace: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct LimitFlags {
+    /// End the turn after this number of model requests [with -p]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_steps: Option<u32>,
+    /// End the turn once its model requests have used more tokens, input and output together [with -p]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+    /// End the turn after this number of seconds [with -p]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+impl LimitFlags {
+    fn is_empty(self) -> bool {
+        let Self { max_steps, max_tokens, timeout } = self;
+        max_steps.is_none() && max_tokens.is_none() && timeout.is_none()
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let time = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("the time must be longer than 0".into()) } else { Ok(time) }
 }
 
 #[derive(Debug, Subcommand)]
@@ -174,8 +207,7 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const EXIT_CODES: &str =
-    "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 
@@ -274,6 +306,17 @@ where
         Ok(config) => config,
         Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
     };
+    if let Some(file) = &cli.from_plan {
+        if cli.prompt.as_deref() == Some("-") {
+            return usage_error(&mut errors, "with --from-plan, piped text is appended without `-p -`");
+        }
+        match from_plan::prompt(file, cli.prompt.as_deref()) {
+            Ok(prompt) => cli.prompt = Some(prompt),
+            Err(error) => {
+                return usage_error(&mut errors, &format!("--from-plan {}: {error:#}", file.display()));
+            }
+        }
+    }
     let mut input = BufReader::new(input);
     let is_read = read_prompt(&mut cli, mode_given, &mut input, input_kind)?;
     if cli.prompt.is_some() && (cli.record.is_some() || cli.lockstep) {
@@ -293,8 +336,11 @@ where
                 (None, true) => Which::Newest,
                 (None, false) => Which::New,
             };
-            run_headless((prompt, which), cli.output.unwrap_or(Output::Text), config, output, errors, stop)
-                .await
+            let output_format = cli.output.unwrap_or(Output::Text);
+            run_headless((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
+        }
+        None if !cli.limits.is_empty() => {
+            usage_error(&mut errors, "--max-steps, --max-tokens and --timeout are for -p")
         }
         None if cli.resume_latest || cli.resume.is_some() => usage_error(
             &mut errors,
@@ -413,7 +459,7 @@ enum Which {
 
 async fn run_headless<O: Write, E: Write>(
     (prompt, which): (String, Which),
-    output_format: Output,
+    (output_format, limits): (Output, LimitFlags),
     config: Config,
     mut output: O,
     mut errors: E,
@@ -423,6 +469,7 @@ async fn run_headless<O: Write, E: Write>(
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
+    context.max_steps = limits.max_steps;
     let stored = match which {
         Which::New => None,
         Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
@@ -435,13 +482,17 @@ async fn run_headless<O: Write, E: Write>(
         Output::Json => Format::Json,
         Output::StreamJson => Format::StreamJson,
     };
-    let job =
-        Job { cwd: &cwd, prompt, format, session: stored.map(|id| StoredTarget { id, mode: wanted_mode }) };
+    let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
+    let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
+    let job = Job { cwd: &cwd, prompt, format, limits, session };
     let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,
         Outcome::Denied => 3,
+        Outcome::StepLimit => 4,
+        Outcome::TokenLimit => 5,
+        Outcome::TimedOut => 6,
         Outcome::Interrupted => 130,
     }))
 }

@@ -254,6 +254,7 @@ impl Config {
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: self.max_modes,
+            max_steps: None,
             fallback_ceiling: None,
             exits: self.exits,
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -10,27 +11,44 @@ use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
-use crate::session::SessionHandle;
+use crate::session::{LastTurn, SessionHandle};
+use crate::text;
+use report::TokenCount;
 use view::View;
 
 pub use view::{Format, printable};
 
+mod report;
 mod view;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The turn failed or reached a limit.
+    /// The turn failed or reached a limit of the model.
     Failed,
     /// A call was denied, or the answer in plan mode is empty.
     Denied,
+    /// The turn reached `--max-steps`, or the limit of the mode.
+    StepLimit,
+    /// The turn reached `--max-tokens`.
+    TokenLimit,
+    /// The turn reached `--timeout`.
+    TimedOut,
     Interrupted,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// Input and output tokens of all model requests together. The reply that exceeds it is the last one.
+    pub max_tokens: Option<u64>,
+    pub timeout: Option<Duration>,
 }
 
 pub struct Job<'a> {
     pub cwd: &'a Path,
     pub prompt: String,
     pub format: Format,
+    pub limits: Limits,
     /// Session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
 }
@@ -73,6 +91,12 @@ pub async fn run(
         last_call: String::new(),
         model: open.model.map(|model| model.to_string()),
         warning: None,
+        message: None,
+        message_start: 0,
+        plan: None,
+        tokens: TokenCount::default(),
+        cost: None,
+        start: Instant::now(),
     };
     if open.is_fallback && !open.is_read_only {
         let error = format!(
@@ -80,7 +104,7 @@ pub async fn run(
              the offline model with `--model offline`",
             view.mode
         );
-        view.finish(None, Some(&error))?;
+        view.finish(None, Some(&error), &LastTurn::default())?;
         agent.close().await;
         writeln!(view.progress, "modegate: {error}")?;
         return Ok(Outcome::Failed);
@@ -92,13 +116,28 @@ pub async fn run(
         writeln!(view.progress, "modegate: {warning}")?;
         view.warning = Some(warning);
     }
-    let turn = handle.prompt(vec![job.prompt.into()], stop.child_token());
-    tokio::pin!(turn);
+    let Limits { max_tokens, timeout } = job.limits;
+    let (cancel, mut exceeded) = (stop.child_token(), None);
+    let turn = handle.prompt(vec![job.prompt.into()], cancel.clone());
+    let timer = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(turn, timer);
     let stopped = loop {
         tokio::select! {
             biased;
             Some(message) = end.recv() => take(&mut view, message, &handle).await?,
             stopped = &mut turn => break stopped.map(|end| (end.reason.stop_reason(), end.head, end.command)),
+            () = &mut timer, if exceeded.is_none() => exceeded = Some(Outcome::TimedOut),
+        }
+        if exceeded.is_none() && max_tokens.is_some_and(|max| view.tokens.total() > max) {
+            exceeded = Some(Outcome::TokenLimit);
+        }
+        if exceeded.is_some() {
+            cancel.cancel();
         }
     };
     let (stopped, head, command) = match stopped {
@@ -112,13 +151,45 @@ pub async fn run(
         view.answer_command(&command.answer)?;
     }
     let stopped = stopped.map_err(|error| error.to_string());
-    view.finish(stopped.as_ref().ok().copied(), stopped.as_ref().err().map(String::as_str))?;
+    let last_turn = handle.last_turn().await.unwrap_or_default();
+    let limit = match (exceeded, &stopped) {
+        // The turn may have ended before it was cancelled.
+        (Some(limit), Ok(StopReason::Cancelled)) => Some(limit),
+        (_, Ok(StopReason::MaxTurnRequests)) => Some(Outcome::StepLimit),
+        _ => None,
+    };
+    let error = match (limit, &stopped) {
+        (Some(limit), _) => Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps)),
+        (None, stopped) => stopped.as_ref().err().cloned(),
+    };
+    view.finish(stopped.as_ref().ok().copied(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
         writeln!(view.progress, "modegate: head of the audit log {}", head.hash)?;
     }
+    if let Some(limit) = limit {
+        writeln!(view.progress, "modegate: stopped: {}", error.unwrap_or_default())?;
+        return Ok(limit);
+    }
     outcome(stopped, command.map(|command| command.has_failed), &mut view)
+}
+
+fn limit_text(limit: Outcome, limits: &Limits, tokens: &TokenCount, steps: u32) -> String {
+    match limit {
+        Outcome::TokenLimit => format!(
+            "the run used {} tokens, more than --max-tokens {}",
+            tokens.total(),
+            limits.max_tokens.unwrap_or_default()
+        ),
+        Outcome::TimedOut => {
+            format!("the run took longer than --timeout {}", limits.timeout.unwrap_or_default().as_secs_f64())
+        }
+        _ => format!(
+            "the turn reached its limit of {}",
+            text::counted(steps, "model request", "model requests")
+        ),
+    }
 }
 
 /// `has_failed` is about a slash command; `None` if the model got the prompt.

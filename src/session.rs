@@ -20,7 +20,9 @@ use crate::store::sessions::StoredSession;
 use crate::tool::Toolset;
 use crate::workspace::Workspace;
 pub use actor::start;
-pub use handle::{Closed, CommandEnd, EndReason, PromptEnd, SessionHandle, SessionSnapshot, Undone};
+pub use handle::{
+    Closed, CommandEnd, EndReason, LastTurn, PromptEnd, SessionHandle, SessionSnapshot, Undone,
+};
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 
 use ancestry::Ancestry;
@@ -89,6 +91,8 @@ pub struct SessionContext {
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
     pub max_modes: Vec<Arc<Mode>>,
+    /// Limits each turn further than its mode does.
+    pub max_steps: Option<u32>,
     /// Ceiling that applies because a policy file cannot be used.
     pub fallback_ceiling: Option<Arc<Mode>>,
     pub tools: Toolset,

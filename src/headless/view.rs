@@ -2,15 +2,18 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::report::{Report, TokenCount};
 use crate::acp::{
-    ContentBlock, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
+    ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
     ToolCallId, ToolCallStatus, ToolKind, Update,
 };
 use crate::conversation::acp_updates::{DENIED_META, NOTICE_META};
 use crate::permission::{Address, AskReason, NO_USER};
+use crate::session::LastTurn;
 use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +95,15 @@ pub(super) struct View<'a, O, P> {
     /// `None` if an external agent answers.
     pub(super) model: Option<String>,
     pub(super) warning: Option<String>,
+    /// The message in progress.
+    pub(super) message: Option<MessageId>,
+    /// Start of the last message in `text`.
+    pub(super) message_start: usize,
+    pub(super) plan: Option<String>,
+    pub(super) tokens: TokenCount,
+    /// Of the session so far, if an external agent reports it.
+    pub(super) cost: Option<Cost>,
+    pub(super) start: Instant,
 }
 
 impl<O: Write, P: Write> View<'_, O, P> {
@@ -116,11 +128,16 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     return if self.is_command { Ok(()) } else { self.print_notices() };
                 }
                 self.answered |= !text.text.trim().is_empty();
-                self.text.push_str(&text.text);
-                if self.format == Format::Text {
-                    self.output.write_all(printable(&text.text).as_bytes())?;
-                    self.output.flush()?;
+                if self.message != chunk.message_id {
+                    self.message.clone_from(&chunk.message_id);
+                    self.separate()?;
                 }
+                self.print(&text.text)?;
+                self.output.flush()
+            }
+            SessionUpdate::UsageUpdate(usage) => {
+                self.tokens.add(usage);
+                self.cost = usage.cost.clone().or(self.cost.take());
                 Ok(())
             }
             SessionUpdate::ToolCall(call) => {
@@ -190,12 +207,30 @@ impl<O: Write, P: Write> View<'_, O, P> {
         self.notices.extend(others);
         self.print_notices()?;
         for (_, text) in answer {
-            let text = format!("{text}\n");
-            self.text.push_str(&text);
-            if self.format == Format::Text {
-                self.output.write_all(printable(&text).as_bytes())?;
-            }
+            self.separate()?;
+            self.print(&format!("{text}\n"))?;
         }
+        Ok(())
+    }
+
+    /// Adds to the answer.
+    fn print(&mut self, text: &str) -> io::Result<()> {
+        self.text.push_str(text);
+        if self.format == Format::Text {
+            self.output.write_all(printable(text).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Begins a message of the answer, after a blank line.
+    fn separate(&mut self) -> io::Result<()> {
+        let gap = match self.text.as_str() {
+            text if text.is_empty() || text.ends_with("\n\n") => "",
+            text if text.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
+        self.print(gap)?;
+        self.message_start = self.text.len();
         Ok(())
     }
 
@@ -225,37 +260,54 @@ impl<O: Write, P: Write> View<'_, O, P> {
         for block in content {
             let ToolCallContent::Content(content) = block else { continue };
             let ContentBlock::Text(text) = &content.content else { continue };
-            let gap = if self.text.is_empty() || self.text.ends_with('\n') { "" } else { "\n" };
-            let plan = format!("{gap}{}\n", text.text.trim_end());
-            self.text.push_str(&plan);
-            if self.format == Format::Text {
-                self.output.write_all(plan.as_bytes())?;
-            }
+            self.separate()?;
+            self.print(&format!("{}\n", text.text.trim_end()))?;
+            self.plan = Some(text.text.clone());
+            // The next text belongs to a message of its own.
+            self.message = None;
         }
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, stop: Option<StopReason>, error: Option<&str>) -> io::Result<()> {
+    pub(super) fn finish(
+        &mut self,
+        stop: Option<StopReason>,
+        error: Option<&str>,
+        last_turn: &LastTurn,
+    ) -> io::Result<()> {
         self.print_notices()?;
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
+        let LastTurn { turn, steps, changed_files, uncovered } = last_turn;
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             Format::Text => {
                 self.output.write_all(b"\n")?;
                 self.output.flush()
             }
-            Format::Json | Format::StreamJson => self.line(&json!({
-                "type": "result",
-                "sessionId": self.session,
-                "mode": self.mode,
-                "model": self.model,
-                "warning": self.warning,
-                "stopReason": stop,
-                "error": error,
-                "denied": self.denied,
-                "notices": notices,
-                "text": self.text,
-            })),
+            Format::Json | Format::StreamJson => {
+                let report = serde_json::to_value(Report {
+                    r#type: "result",
+                    session_id: &self.session,
+                    mode: &self.mode,
+                    model: self.model.as_deref(),
+                    warning: self.warning.as_deref(),
+                    stop_reason: stop,
+                    error,
+                    denied: &self.denied,
+                    notices,
+                    text: &self.text,
+                    last_message: &self.text[self.message_start..],
+                    plan: self.plan.as_deref(),
+                    turns: *turn,
+                    steps: *steps,
+                    duration_ms: self.start.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
+                    usage: self.tokens,
+                    cost: self.cost.as_ref(),
+                    changed_files,
+                    uncovered_changes: uncovered,
+                })?;
+                self.line(&report)
+            }
         }
     }
 

@@ -85,6 +85,12 @@ struct Call {
 struct Usage {
     used: u64,
     size: u64,
+    #[serde(default)]
+    cache_read: u64,
+    #[serde(default)]
+    cache_write: u64,
+    #[serde(default)]
+    output: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -159,7 +165,9 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::Thought(text) => ModelEvent::Thought(text),
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
-        Word::Usage(Usage { used, size }) => ModelEvent::Usage(Tokens { used, size, ..Tokens::default() }),
+        Word::Usage(Usage { used, size, cache_read, cache_write, output }) => {
+            ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output })
+        }
         Word::Stop(stop) => ModelEvent::Stop(stop),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),
     }))

@@ -12,7 +12,7 @@ use super::ancestry::Change;
 use super::approval::Approvals;
 use super::checkpoint::{self, Checkpoints, Undoer};
 use super::event_log::EventLog;
-use super::handle::{Closed, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
+use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
 use super::jobs::Jobs;
 use super::model_request::Requests;
 use super::model_selection::Models;
@@ -304,6 +304,12 @@ impl Actor {
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
+            }
+            SessionCommand::LastTurn(reply) => {
+                let (changed_files, uncovered) =
+                    self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &self.log).await;
+                let (turn, steps) = (self.log.turns, self.turns.steps);
+                let _ = reply.send(LastTurn { turn, steps, changed_files, uncovered });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;

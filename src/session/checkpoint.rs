@@ -3,7 +3,7 @@
 //! Only the user undoes. Within a session the current mode must allow the change.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
@@ -124,6 +124,30 @@ impl Checkpoints {
         }
     }
 
+    /// Returns the files that the last turn changed, and sentences about changes that are not covered.
+    pub(super) async fn changed(
+        &mut self,
+        ancestry: &Ancestry,
+        workspace: &Workspace,
+        log: &EventLog,
+    ) -> (Vec<String>, Vec<String>) {
+        self.record_reported(ancestry, log);
+        match log.store.checkpoint(&log.id, Some(log.turns)).await {
+            Ok(Found::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
+                let files = changed_files(changed);
+                (files.iter().map(|file| relative(file, workspace)).collect(), uncovered)
+            }
+            Ok(Found::Nothing { uncovered, .. }) => (Vec::new(), uncovered),
+            Err(error) => (Vec::new(), vec![format!("The changes could not be read: {error}.")]),
+        }
+    }
+
+    fn record_reported(&mut self, ancestry: &Ancestry, log: &EventLog) {
+        while let Ok((turn, changes)) = self.reported.try_recv() {
+            record_changes(turn, changes, ancestry, log);
+        }
+    }
+
     /// Undoes the given turn, or the last one that changed something. No turn may be running.
     ///
     /// # Errors
@@ -137,9 +161,7 @@ impl Checkpoints {
         workspace: &Workspace,
         log: &mut EventLog,
     ) -> Result<Undone, AgentError> {
-        while let Ok((turn, changes)) = self.reported.try_recv() {
-            record_changes(turn, changes, &policy.ancestry, log);
-        }
+        self.record_reported(&policy.ancestry, log);
         let found = log.store.checkpoint(&log.id, turn).await;
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
             Found::Checkpoint(checkpoint) => checkpoint,
@@ -252,9 +274,7 @@ pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &
     if let Err(error) = log.store.mark_undone(&log.id, turn, at).await {
         tracing::error!(%error, "cannot record the undo");
     }
-    let cwd = workspace.cwd();
-    let name = |file: &PathBuf| file.strip_prefix(cwd).unwrap_or(file).display().to_string();
-    let files: Vec<String> = undone.files.iter().map(name).collect();
+    let files: Vec<String> = undone.files.iter().map(|file| relative(file, workspace)).collect();
     let note = undone_note(&files);
     log.record(SessionEvent::Undone { turn, files }, None).await;
     note
@@ -280,11 +300,16 @@ fn restore_checkpoint(
     let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
     let contents: HashMap<String, Vec<u8>> = contents;
     let remaining_folders = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
+    Ok(Undone { turn, files: changed_files(changed), remaining_folders, uncovered })
+}
+
+fn changed_files(changed: Vec<Changed>) -> Vec<PathBuf> {
     let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
-    let files = compose(changed.into_iter())
-        .into_iter()
-        .filter(|changed| is_file(&changed.before) || is_file(&changed.after))
-        .map(|changed| changed.path)
-        .collect();
-    Ok(Undone { turn, files, remaining_folders, uncovered })
+    let mut changed = compose(changed.into_iter());
+    changed.retain(|changed| is_file(&changed.before) || is_file(&changed.after));
+    changed.into_iter().map(|changed| changed.path).collect()
+}
+
+fn relative(file: &Path, workspace: &Workspace) -> String {
+    file.strip_prefix(workspace.cwd()).unwrap_or(file).display().to_string()
 }

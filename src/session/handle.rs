@@ -61,6 +61,7 @@ pub(super) enum SessionCommand {
         turn: Option<u64>,
         reply: oneshot::Sender<Result<Undone, AgentError>>,
     },
+    LastTurn(oneshot::Sender<LastTurn>),
     Close(oneshot::Sender<Closed>),
 }
 
@@ -78,6 +79,19 @@ pub struct Undone {
     pub files: Vec<PathBuf>,
     /// Folders that are not empty, so undo leaves them.
     pub remaining_folders: Vec<PathBuf>,
+    pub uncovered: Vec<String>,
+}
+
+/// Summary of the session's last turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LastTurn {
+    /// Number of the turn, from 1.
+    pub turn: u64,
+    /// Number of model requests.
+    pub steps: u32,
+    /// Paths below the working directory are relative to it.
+    pub changed_files: Vec<String>,
+    /// Sentences about changes that Modegate does not know.
     pub uncovered: Vec<String>,
 }
 
@@ -178,6 +192,7 @@ impl std::fmt::Debug for SessionCommand {
             Self::AskReason { .. } => "AskReason",
             Self::Replay(_) => "Replay",
             Self::Undo { .. } => "Undo",
+            Self::LastTurn(_) => "LastTurn",
             Self::Close(_) => "Close",
             Self::Tighten(_) => "Tighten",
             Self::SetOption { .. } => "SetOption",
@@ -260,6 +275,12 @@ impl SessionHandle {
         answer.await.unwrap_or(Err(AgentError::SessionDied))
     }
 
+    pub async fn last_turn(&self) -> Result<LastTurn, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(SessionCommand::LastTurn(reply))?;
+        answer.await.map_err(|_| AgentError::SessionDied)
+    }
+
     pub fn workspace(&self) -> &Workspace {
         &self.workspace
     }
@@ -336,6 +357,7 @@ impl SessionHandle {
             | SessionCommand::Snapshot(_)
             | SessionCommand::AskReason { .. }
             | SessionCommand::Replay(_)
+            | SessionCommand::LastTurn(_)
             | SessionCommand::Undo { .. }
             | SessionCommand::SetOption { .. } => {
                 Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {

@@ -30,6 +30,8 @@ pub(super) struct Turns {
     waiting: VecDeque<Prompt>,
     /// Completes once the last answer is on its way; the next prompt waits for it.
     awaiting_ack: Option<oneshot::Receiver<()>>,
+    /// Number of model requests in the running turn, or else in the last one.
+    pub(super) steps: u32,
     /// Content of files that the model last saw.
     pub(super) seen: HashMap<PathBuf, ContentHash>,
     /// Questions that the user may answer by number.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod headless;
+mod headless_ci;
 mod modes;
 mod modes_import;
 mod sessions;

@@ -144,6 +144,7 @@ impl TestClient {
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: max_modes.collect(),
+            max_steps: None,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,

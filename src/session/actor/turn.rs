@@ -83,10 +83,12 @@ impl Actor {
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
     fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.policy.context.modes.resolve(&self.policy.mode.0).ok();
-        let limit = mode.map_or(1, |mode| mode.max_steps);
+        let limit =
+            mode.map_or(1, |mode| mode.max_steps).min(self.policy.context.max_steps.unwrap_or(u32::MAX));
         if steps >= limit {
             return None;
         }
+        self.turns.steps = steps + 1;
         if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
             return Some(Next::Summarise(summary));
         }

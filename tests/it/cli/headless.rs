@@ -19,7 +19,7 @@ fn modegate(dir: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(super) fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = modegate(dir, arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap_or(-1), text(stdout), text(stderr))

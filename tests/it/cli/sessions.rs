@@ -74,7 +74,10 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
     let (code, _, errors) = fixture.run(&["sessions", "list"]);
     assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
     let (code, answer, errors) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
-    assert_eq!((code, answer.as_str(), fixture.file().as_deref()), (0, "I write.Done.\n", Some("written\n")));
+    assert_eq!(
+        (code, answer.as_str(), fixture.file().as_deref()),
+        (0, "I write.\n\nDone.\n", Some("written\n"))
+    );
     let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the audit log ")).unwrap();
     let session = fixture.only_session();
     assert_eq!(

@@ -1,0 +1,68 @@
+//! Makes a prompt of an approved plan.
+
+use std::path::Path;
+
+use anyhow::bail;
+use serde_json::Value;
+
+use crate::bounded_file;
+
+/// Maximum bytes of the file.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+const TASK: &str = "The user approved the plan below. Carry it out, and mark its steps with todo as you go. Where the \
+                    code differs from the plan's assumptions, adapt the plan and say so.";
+
+pub(super) fn prompt(file: &Path, more: Option<&str>) -> anyhow::Result<String> {
+    let text = match bounded_file::read_own_text(file, MAX_FILE) {
+        Ok(text) => text,
+        Err(error) => bail!("{error}"),
+    };
+    let plan = plan(&text)?;
+    let mut prompt = format!("{TASK}\n\n<plan>\n{}\n</plan>", plan.trim());
+    if let Some(more) = more {
+        prompt.extend(["\n\n", more]);
+    }
+    Ok(prompt)
+}
+
+/// Returns the text itself, or the plan in the result of a headless run.
+fn plan(text: &str) -> anyhow::Result<String> {
+    // With `--output stream-json`, the result is the last line.
+    let last = text.trim_end().lines().next_back().unwrap_or_default();
+    let result = serde_json::from_str::<Value>(last).ok().filter(|value| value["type"] == "result");
+    let plan = match &result {
+        None => text,
+        Some(result) => match (&result["error"], &result["plan"], &result["lastMessage"]) {
+            (Value::String(error), ..) => bail!("the run failed: {error}"),
+            (_, Value::String(plan), _) | (_, _, Value::String(plan)) => plan,
+            _ => "",
+        },
+    };
+    if plan.trim().is_empty() {
+        bail!("it has no plan");
+    }
+    Ok(plan.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_is_the_text_or_a_member_of_the_result() {
+        let result = |rest: &str| format!("{{\"type\":\"result\",\"error\":null,{rest}}}\n");
+        for (text, expected) in [
+            ("1. Do it\n".to_owned(), Some("1. Do it\n")),
+            ("{\"steps\": []}".to_owned(), Some("{\"steps\": []}")),
+            (result("\"plan\":\"P\",\"lastMessage\":\"L\""), Some("P")),
+            (result("\"plan\":null,\"lastMessage\":\"L\""), Some("L")),
+            (format!("{{\"type\":\"update\"}}\n{}", result("\"plan\":\"P\"")), Some("P")),
+            (result("\"plan\":null,\"lastMessage\":\" \""), None),
+            ("{\"type\":\"result\",\"error\":\"no key\",\"plan\":\"P\"}".to_owned(), None),
+            ("\n".to_owned(), None),
+        ] {
+            assert_eq!(plan(&text).ok().as_deref(), expected, "{text}");
+        }
+    }
+}

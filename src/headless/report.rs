@@ -1,0 +1,58 @@
+//! The JSON object at the end of a headless run.
+
+use serde::Serialize;
+
+use crate::acp::{Cost, StopReason, UsageUpdate};
+use crate::conversation::acp_updates::TOKENS_META;
+
+/// Tokens of all model requests of the run, apart from those of sub-agents. `input_tokens` includes the
+/// cached ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TokenCount {
+    pub input_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub output_tokens: u64,
+}
+
+impl TokenCount {
+    pub(super) fn add(&mut self, update: &UsageUpdate) {
+        // An external agent reports none.
+        let tokens = update.meta.as_ref().and_then(|meta| meta.get(TOKENS_META));
+        let count = |name: &str| tokens.and_then(|tokens| tokens[name].as_u64()).unwrap_or_default();
+        self.input_tokens += count("input");
+        self.cache_read_tokens += count("cacheRead");
+        self.cache_write_tokens += count("cacheWrite");
+        self.output_tokens += count("output");
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.input_tokens + self.output_tokens
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report<'a> {
+    pub r#type: &'static str,
+    pub session_id: &'a str,
+    pub mode: &'a str,
+    pub model: Option<&'a str>,
+    pub warning: Option<&'a str>,
+    pub stop_reason: Option<StopReason>,
+    pub error: Option<&'a str>,
+    pub denied: &'a [String],
+    pub notices: Vec<&'a str>,
+    pub text: &'a str,
+    pub last_message: &'a str,
+    pub plan: Option<&'a str>,
+    /// Number of the session's turns.
+    pub turns: u64,
+    pub steps: u32,
+    pub duration_ms: u64,
+    pub usage: TokenCount,
+    pub cost: Option<&'a Cost>,
+    pub changed_files: &'a [String],
+    pub uncovered_changes: &'a [String],
+}

@@ -1,0 +1,181 @@
+//! Headless runs for CI: limits, the JSON result, approved plans, and the example workflow.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::headless::run;
+
+/// Writes a script of replies, each a list of lines. Returns the name of its model.
+fn script(folder: &Path, replies: &[&[Value]]) -> String {
+    let path = folder.join("script.jsonl");
+    let stop = json!({ "stop": "done" });
+    let lines = replies.iter().flat_map(|reply| reply.iter().chain([&stop])).map(Value::to_string);
+    fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    format!("scripted:{}", path.display())
+}
+
+fn call(id: &str, name: &str, arguments: &Value) -> Value {
+    json!({ "tool_call": { "id": id, "name": name, "arguments": arguments } })
+}
+
+fn used(tokens: u64) -> Value {
+    json!({ "usage": { "used": tokens, "size": 1000, "output": 10, "cache_read": 20 } })
+}
+
+/// The result at the end of the output.
+fn result(output: &str) -> Value {
+    serde_json::from_str(output.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn each_limit_ends_the_run_with_its_own_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let step = [used(60), call("1", "list_directory", &json!({}))];
+    let model = script(dir.path(), &[&step, &step, &[json!({ "delay_ms": 1 }), json!({ "text": "done" })]]);
+    let with = |limit: &[&str]| {
+        let arguments = ["--store", "memory", "--model", &model, "--output", "json", "-p", "go"];
+        let (code, output, errors) = run(dir.path(), &[&arguments[..], limit].concat());
+        (code, result(&output), errors)
+    };
+    for (limit, expected, stop, error) in [
+        (&["--max-steps", "2"][..], 4, "max_turn_requests", "the turn reached its limit of 2 model requests"),
+        (&["--max-tokens", "100"], 5, "cancelled", "the run used 120 tokens, more than --max-tokens 100"),
+    ] {
+        let (code, result, errors) = with(limit);
+        assert_eq!((code, &result["stopReason"]), (expected, &json!(stop)), "{errors}");
+        assert_eq!(&result["error"], error, "{limit:?}");
+        // The cancel may arrive during the request after the one that used too much.
+        assert!(matches!(result["steps"].as_u64(), Some(2 | 3)), "{result}");
+        assert!(errors.contains(error), "{errors}");
+    }
+    let (code, whole, _) = with(&["--max-steps", "3", "--max-tokens", "120", "--timeout", "600"]);
+    assert_eq!((code, &whole["error"], &whole["steps"]), (0, &Value::Null, &json!(3)), "the control");
+
+    let model = script(dir.path(), &[&[json!({ "text": "on" }), json!({ "delay_ms": 600_000 })]]);
+    let arguments = ["--store", "memory", "--model", &model, "--timeout", "0.2", "-p", "go"];
+    let (code, _, errors) = run(dir.path(), &arguments);
+    assert!(code == 6 && errors.contains("longer than --timeout 0.2"), "{code}: {errors}");
+    for usage in [
+        &["--max-steps", "0", "-p", "x"][..],
+        &["--timeout", "0", "-p", "x"],
+        &["--timeout", "soon", "-p", "x"],
+        &["--max-tokens", "9"],
+    ] {
+        assert_eq!(run(dir.path(), usage).0, 2, "{usage:?}");
+    }
+}
+
+#[test]
+fn result_reports_messages_tokens_and_changed_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = call("1", "write_file", &json!({ "path": "new.txt", "content": "x\n" }));
+    let replies: [&[Value]; 2] =
+        [&[json!({ "text": "First I look." }), used(60), write], &[json!({ "text": "It is 42." }), used(90)]];
+    let model = script(dir.path(), &replies);
+    let with = |more: &[&str]| {
+        let _ = fs::remove_file(dir.path().join("new.txt"));
+        let arguments = ["--store", "memory", "--model", &model, "--mode", "code", "-p", "go"];
+        let (code, output, errors) = run(dir.path(), &[&arguments[..], more].concat());
+        assert_eq!(code, 0, "{errors}");
+        output
+    };
+    assert_eq!(with(&[]), "First I look.\n\nIt is 42.\n");
+    let result = result(&with(&["--output", "json"]));
+    assert_eq!(
+        (&result["text"], &result["lastMessage"]),
+        (&json!("First I look.\n\nIt is 42."), &json!("It is 42."))
+    );
+    let usage =
+        json!({ "inputTokens": 130, "cacheReadTokens": 40, "cacheWriteTokens": 0, "outputTokens": 20 });
+    assert_eq!(result["usage"], usage);
+    assert_eq!((&result["turns"], &result["steps"], &result["cost"]), (&json!(1), &json!(2), &Value::Null));
+    assert_eq!((&result["changedFiles"], &result["plan"]), (&json!(["new.txt"]), &Value::Null));
+    assert!(result["durationMs"].is_u64(), "{result}");
+}
+
+#[test]
+fn plan_of_one_run_is_carried_out_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let exit = call("1", "switch_mode", &json!({ "mode": "code", "plan": "Write new.txt." }));
+    let model = script(dir.path(), &[&[exit], &[json!({ "text": "The plan is above." })]]);
+    let store = dir.path().join("store.db").display().to_string();
+    let run_with = |model: &str, more: &[&str]| {
+        run(dir.path(), &[&["--store", &store, "--model", model, "--output", "json"], more].concat())
+    };
+    let (code, output, errors) = run_with(&model, &["--mode", "plan", "-p", "plan"]);
+    assert_eq!((code, &result(&output)["plan"]), (0, &json!("Write new.txt.")), "{errors}");
+    let plan = dir.path().join("plan.json");
+    fs::write(&plan, output).unwrap();
+    let plan = plan.to_str().unwrap();
+
+    let write = call("1", "write_file", &json!({ "path": "new.txt", "content": "x\n" }));
+    let model = script(dir.path(), &[&[write], &[json!({ "text": "Done." })]]);
+    let (code, output, errors) =
+        run_with(&model, &["--mode", "code", "--from-plan", plan, "-p", "Use tabs."]);
+    assert_eq!((code, &result(&output)["changedFiles"]), (0, &json!(["new.txt"])), "{errors}");
+    let session = result(&output)["sessionId"].as_str().unwrap().to_owned();
+    let (_, shown, _) = run(dir.path(), &["--store", &store, "sessions", "export", &session]);
+    for expected in ["The user approved the plan below.", "Write new.txt.", "Use tabs."] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+    let (code, _, errors) = run_with(&model, &["--from-plan", "missing.md"]);
+    assert!(code == 2 && errors.contains("--from-plan missing.md"), "{errors}");
+}
+
+#[derive(serde::Deserialize)]
+struct Workflow {
+    jobs: std::collections::BTreeMap<String, Job>,
+}
+
+#[derive(serde::Deserialize)]
+struct Job {
+    steps: Vec<Step>,
+}
+
+#[derive(serde::Deserialize)]
+struct Step {
+    name: Option<String>,
+    run: Option<String>,
+}
+
+#[test]
+fn commands_of_the_example_workflow_run() {
+    let text = include_str!("../../../docs/github-actions.yml");
+    let workflow: Workflow = serde_saphyr::from_str(text).unwrap();
+    let steps = workflow.jobs.into_values().flat_map(|job| job.steps);
+    let commands: Vec<(String, String)> = steps
+        .filter_map(|step| Some((step.name?, step.run?)))
+        .filter(|(name, _)| name != "Install")
+        .collect();
+    assert_eq!(commands.len(), 2, "each job has one command");
+    for (name, command) in commands {
+        let dir = tempfile::tempdir().unwrap();
+        let (repository, runner) = (dir.path().join("repository"), dir.path().join("runner"));
+        fs::create_dir(&repository).unwrap();
+        fs::create_dir(&runner).unwrap();
+        let git = "git init -q && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m one";
+        let write = call("1", "write_file", &json!({ "path": "new.txt", "content": "x\n" }));
+        let model = script(&runner, &[&[write], &[json!({ "text": "This is the answer." })]]);
+        let binary = Path::new(env!("CARGO_BIN_EXE_modegate")).parent().unwrap().display().to_string();
+        let status = Command::new("bash")
+            .args(["-e", "-o", "pipefail", "-c", &format!("{git}\n{command}")])
+            .current_dir(&repository)
+            .env_clear()
+            .env("PATH", format!("{binary}:{}", std::env::var("PATH").unwrap()))
+            .env("HOME", dir.path())
+            .envs([("BASE", "HEAD"), ("PLAN", "Write new.txt."), ("MODEGATE_MODEL", &model)])
+            .env("RUNNER_TEMP", &runner)
+            .env("GITHUB_STEP_SUMMARY", runner.join("summary.md"))
+            .status()
+            .unwrap();
+        assert!(status.success(), "{name}: {status}");
+        let is_review = name == "Review";
+        let answer = if is_review { "summary.md" } else { "result.json" };
+        let answer = fs::read_to_string(runner.join(answer)).unwrap();
+        assert!(answer.contains("This is the answer."), "{name}: {answer}");
+        assert_eq!(repository.join("new.txt").exists(), !is_review, "{name}");
+    }
+}
