@@ -145,9 +145,8 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             format!("{} is not available in {} mode: only the user leaves this mode.", call.tool, own.id);
         return Verdict::Deny(Denial { rule: "exit", message });
     }
-    let outside = call.targets.iter().filter(|target| target.inside.is_none());
     let mut scopes: Vec<Scope> =
-        outside.map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
+        call.outside().map(|target| Scope::Below(call.tool.clone(), target.path.clone())).collect();
     let outside = !scopes.is_empty();
     // Any one of these scopes covers the command line. None exist if the line cannot be displayed in full.
     let mut covering: Vec<Scope> = Vec::new();
@@ -250,7 +249,7 @@ pub fn ask_reason(ceilings: &Ceilings, call: &CallFacts) -> AskReason {
         AskReason::Rule(rule.text.clone())
     } else if let Some(rule) = ceilings.may_deny(call) {
         AskReason::NotUnderstood(rule.text.clone())
-    } else if let Some(target) = call.targets.iter().find(|target| target.inside.is_none()) {
+    } else if let Some(target) = call.outside().next() {
         AskReason::Outside(target.path.clone())
     } else if call.effect == Effect::Network {
         AskReason::Network(call.address.clone())

@@ -134,6 +134,11 @@ impl Processes {
         confinement.has_own_folder().then(|| self.scratch.join(name()))
     }
 
+    /// Folder for temporary files.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
     fn binary(&self) -> &Path {
         &self.binary
     }

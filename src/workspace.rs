@@ -22,6 +22,7 @@ mod inspect;
 mod interrupted;
 mod journal;
 mod operation;
+mod outputs;
 mod pending_write;
 mod restore;
 mod snapshot;
@@ -33,6 +34,7 @@ pub use file_state::{Changed, Changes, FileState, Gap, compose};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal};
 pub use operation::Operation;
+pub use outputs::{OutputFile, Outputs};
 pub use pending_write::PendingWrite;
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
@@ -42,6 +44,7 @@ pub use walk::{Entry, EntryKind, Walk, WalkOptions};
 pub struct Workspace {
     /// Canonical and existing; the first is the working directory.
     roots: Arc<[PathBuf]>,
+    outputs: Outputs,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -92,11 +95,15 @@ impl Workspace {
                 roots.push(root);
             }
         }
-        Ok(Self { roots: roots.into() })
+        Ok(Self { roots: roots.into(), outputs: Outputs::default() })
     }
 
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
+    }
+
+    pub fn outputs(&self) -> &Outputs {
+        &self.outputs
     }
 
     pub fn cwd(&self) -> &Path {

@@ -88,9 +88,18 @@ pub struct CallFacts {
     /// Paths in the arguments of an MCP tool or in an external agent's call, and a skill's source. Only `deny`
     /// and `ask` rules use them.
     pub mentions: Vec<PathBuf>,
+    /// Folder with the whole output of the session's commands. Reading there needs no consent.
+    pub outputs: Option<PathBuf>,
 }
 
 impl CallFacts {
+    /// The targets outside of the session's folders.
+    pub fn outside(&self) -> impl Iterator<Item = &Target> {
+        let outputs = self.outputs.as_deref().filter(|_| self.effect == Effect::Read);
+        let is_output = move |target: &Target| outputs.is_some_and(|folder| target.path.starts_with(folder));
+        self.targets.iter().filter(move |target| target.inside.is_none() && !is_output(target))
+    }
+
     pub fn is_servers(&self) -> bool {
         self.tool.starts_with("mcp__")
     }
@@ -114,6 +123,7 @@ impl CallFacts {
             address: None,
             claim: None,
             mentions: Vec::new(),
+            outputs: None,
         }
     }
 }

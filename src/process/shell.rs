@@ -159,6 +159,18 @@ impl CommandSandbox {
         Self(Arc::new(Confinement::Off))
     }
 
+    /// A read-only sandbox in which `folder` is readable too. Other sandboxes read everything.
+    #[must_use]
+    pub fn with_readable(&self, folder: Option<&Path>) -> Self {
+        match (folder, &*self.0) {
+            (Some(folder), Confinement::ReadOnly { read }) => {
+                let read = read.iter().cloned().chain([folder.to_owned()]).collect();
+                Self(Arc::new(Confinement::ReadOnly { read }))
+            }
+            _ => self.clone(),
+        }
+    }
+
     pub fn is_read_only(&self) -> bool {
         matches!(*self.0, Confinement::ReadOnly { .. })
     }

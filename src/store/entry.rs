@@ -225,6 +225,7 @@ impl Facts {
             mentions,
             is_exit: _,
             address: _,
+            outputs: _,
         } = facts;
         let external = *source == CallSource::ExternalAgent;
         let place = |target: &Target| {

@@ -4,6 +4,7 @@
 //! The task returns the permit when the supervisor confirms that no process of the command is left, and
 //! otherwise as unconfirmed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -11,10 +12,11 @@ use tokio::time::Instant;
 
 use crate::gate::Permit;
 use crate::process::{Event, Exit, Process};
+use crate::workspace::Outputs;
+use output::Output;
 
-/// Bytes of output kept from the start and from the end.
-const HEAD: usize = 12 * 1024;
-const TAIL: usize = 24 * 1024;
+mod clean;
+mod output;
 
 /// Grace period between asking a command to end and killing it.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,6 +64,17 @@ pub struct JobSnapshot {
     pub end: Option<End>,
 }
 
+#[derive(Debug)]
+pub struct JobSpec {
+    pub id: String,
+    pub line: String,
+    pub notes: Notes,
+    /// Long output is kept here.
+    pub outputs: Outputs,
+    /// Folder for temporary files.
+    pub scratch: PathBuf,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
     pub sandboxed: bool,
@@ -90,15 +103,19 @@ pub enum StopCause {
 }
 
 impl Job {
-    pub fn begin(
-        (id, line, notes): (String, String, Notes),
-        process: Process,
-        permit: Permit,
-        limit: Option<Duration>,
-    ) -> Self {
+    pub fn begin(spec: JobSpec, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
+        let JobSpec { id, line, notes, outputs, scratch } = spec;
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (count, changes) = watch::channel(Happened::default());
-        let task = Task { process, messages, changed: count, output: Output::default(), end: None };
+        let task = Task {
+            process,
+            messages,
+            changed: count,
+            output: Output::default(),
+            outputs,
+            scratch,
+            end: None,
+        };
         tokio::spawn(task.run(notes, permit, limit));
         Self { id, line, mailbox, changes }
     }
@@ -153,6 +170,8 @@ struct Task {
     messages: mpsc::Receiver<Message>,
     changed: watch::Sender<Happened>,
     output: Output,
+    outputs: Outputs,
+    scratch: PathBuf,
     end: Option<End>,
 }
 
@@ -182,7 +201,10 @@ impl Task {
                     }
                 }
                 event = self.process.next() => match event {
-                    Some(Event::Output(bytes) | Event::Error(bytes)) => self.output.push(&bytes),
+                    Some(Event::Output(bytes) | Event::Error(bytes)) => {
+                        self.output.push(&bytes);
+                        self.save().await;
+                    }
                     Some(Event::Exited(exit)) => end.exit = Some(exit),
                     Some(Event::Failed(reason)) => end.failure = Some(reason),
                     Some(Event::Gone { left_behind, confirmed }) => {
@@ -216,6 +238,8 @@ impl Task {
             }
             self.changed.send_modify(|happened| happened.count += 1);
         }
+        self.output.finish();
+        self.save().await;
         if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
             end.why = Some(StopCause::Elsewhere);
         }
@@ -237,16 +261,29 @@ impl Task {
         }
     }
 
+    async fn save(&mut self) {
+        if !self.output.is_unsaved() {
+            return;
+        }
+        let (output, outputs) = (std::mem::take(&mut self.output), self.outputs.clone());
+        let scratch = self.scratch.clone();
+        let saving = tokio::task::spawn_blocking(move || output.saved(&outputs, &scratch));
+        self.output = saving.await.unwrap_or_default();
+    }
+
     fn answer_since(&self, from: usize, reply: oneshot::Sender<News>) {
         let is_over = self.end.is_some();
-        let (text, next) = self.output.since(from, is_over);
+        let (text, next) = self.output.raw.since(from, is_over);
         let exit = self.end.as_ref().and_then(|end| end.exit);
         let _ = reply.send(News { text, next, is_over, exit });
     }
 
     fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
-        let snapshot =
-            JobSnapshot { output: self.output.text(), written: self.output.written, end: self.end.clone() };
+        let snapshot = JobSnapshot {
+            output: self.output.text(),
+            written: self.output.raw.written,
+            end: self.end.clone(),
+        };
         let _ = reply.send(snapshot);
     }
 }
@@ -255,70 +292,6 @@ async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// First [`HEAD`] and last [`TAIL`] bytes of the output.
-#[derive(Debug, Default)]
-struct Output {
-    head: Vec<u8>,
-    tail: std::collections::VecDeque<u8>,
-    written: usize,
-}
-
-impl Output {
-    fn push(&mut self, bytes: &[u8]) {
-        self.written += bytes.len();
-        let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
-        self.head.extend_from_slice(head);
-        let rest = &rest[rest.len().saturating_sub(TAIL)..];
-        let surplus = (self.tail.len() + rest.len()).saturating_sub(TAIL);
-        self.tail.drain(..surplus);
-        self.tail.extend(rest);
-    }
-
-    /// Returns the output from byte `from` on, and the offset of its end. An incomplete final character is
-    /// left for the next call unless `is_over`.
-    fn since(&self, from: usize, is_over: bool) -> (String, usize) {
-        let head = self.head.get(from..).unwrap_or_default();
-        let first_of_tail = self.written - self.tail.len();
-        let tail: Vec<u8> = self.tail.iter().skip(from.saturating_sub(first_of_tail)).copied().collect();
-        let missing = first_of_tail.saturating_sub(from.max(self.head.len()));
-        let mut bytes = head.to_vec();
-        if missing > 0 {
-            bytes.extend(format!("\n[{missing} bytes are not shown]\n").bytes());
-        }
-        bytes.extend(tail);
-        let cut = if is_over { 0 } else { unfinished(&bytes) };
-        bytes.truncate(bytes.len() - cut);
-        (String::from_utf8_lossy(&bytes).into_owned(), self.written - cut)
-    }
-
-    fn text(&self) -> String {
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
-        if self.head.contains(&0) || tail.contains(&0) {
-            return format!("[Binary output, {} bytes.]", self.written);
-        }
-        let missing = self.written - self.head.len() - tail.len();
-        if missing == 0 {
-            return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
-        }
-        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
-        format!("{head}\n[{missing} bytes in between are not shown]\n{tail}")
-    }
-}
-
-fn unfinished(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
-        Ok(_) => 0,
-        Err(error) if error.error_len().is_none() => bytes.len().min(4) - error.valid_up_to(),
-        Err(_) => (1..=bytes.len().min(3))
-            .find(|back| {
-                let end = &bytes[bytes.len() - back..];
-                std::str::from_utf8(end)
-                    .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0)
-            })
-            .unwrap_or(0),
     }
 }
 
@@ -390,54 +363,5 @@ impl End {
             parts.push("Some of its processes may still be running.".into());
         }
         format!("[{}]", parts.join(" "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_output_retains_its_start_and_end() {
-        let mut output = Output::default();
-        for number in 0..20_000 {
-            output.push(format!("{number}\n").as_bytes());
-        }
-        let text = output.text();
-        assert!(text.starts_with("0\n1\n") && text.ends_with("19998\n19999\n"), "{text}");
-        assert!(
-            text.contains(&format!("[{} bytes in between are not shown]", 108_890 - HEAD - TAIL)),
-            "{text}"
-        );
-        let mut output = Output::default();
-        output.push(&vec![b'x'; HEAD + TAIL]);
-        assert_eq!(output.text().len(), HEAD + TAIL);
-        output.push(&vec![b'y'; 3 * TAIL]);
-        assert!(output.text().ends_with('y') && output.tail.len() == TAIL);
-    }
-
-    #[test]
-    fn incremental_reads_add_up_to_the_whole_output() {
-        let text = "aé€😀\n".repeat(2000);
-        for (step, every) in [(1, 1), (1, 7), (3, 2), (4096, 1), (5, 3)] {
-            let (mut output, mut read, mut from) = (Output::default(), String::new(), 0);
-            for (at, bytes) in text.as_bytes().chunks(step).enumerate() {
-                output.push(bytes);
-                if at % every == 0 {
-                    let (more, next) = output.since(from, false);
-                    (read, from) = (read + &more, next);
-                }
-            }
-            let (more, next) = output.since(from, true);
-            assert_eq!((read + &more, next), (text.clone(), text.len()), "{step} {every}");
-        }
-        let mut output = Output::default();
-        output.push(&vec![b'x'; HEAD + TAIL + 10]);
-        let (text, next) = output.since(0, false);
-        assert!(text.contains("\n[10 bytes are not shown]\n"), "{text}");
-        assert_eq!(output.since(next, true), (String::new(), next));
-        output.push(&[0xc3]);
-        assert_eq!(output.since(next, false), (String::new(), next));
-        assert_eq!(output.since(next, true), ("\u{fffd}".to_owned(), next + 1));
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::command_line::CommandLine;
 use super::content::{fitting, visible};
-use super::job::Notes;
+use super::job::{JobSpec, Notes};
 use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
 use super::{
@@ -24,7 +24,7 @@ use crate::mode::ShellUse;
 use crate::permission::{Commands, Effect};
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::text::start;
-use crate::workspace::Workspace;
+use crate::workspace::{Outputs, Workspace};
 
 /// Default and maximum timeout of a call, in seconds.
 const SECONDS: u64 = 120;
@@ -95,6 +95,7 @@ pub(super) struct Start {
     /// `None` for the session's working directory.
     elsewhere: Option<String>,
     stays_inside: bool,
+    outputs: Outputs,
 }
 
 impl Start {
@@ -117,7 +118,8 @@ impl Start {
             return Err(bad(&format!("cwd {} is not a directory", target.path.display())));
         }
         let elsewhere = (target.path != workspace.cwd()).then(|| workspace.display(&target));
-        Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside })
+        let outputs = workspace.outputs().clone();
+        Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside, outputs })
     }
 
     pub(super) fn title(&self) -> String {
@@ -162,8 +164,13 @@ impl Start {
         permit: Permit,
         limit: Option<Duration>,
     ) -> Result<Job, ToolError> {
-        match shell.start(&self.line, &self.cwd, sandbox).await {
-            Ok(process) => Ok(Job::begin((id, self.line, notes), process, permit, limit)),
+        let sandbox = sandbox.with_readable(self.outputs.folder());
+        match shell.start(&self.line, &self.cwd, &sandbox).await {
+            Ok(process) => {
+                let scratch = shell.processes().scratch().to_owned();
+                let spec = JobSpec { id, line: self.line, notes, outputs: self.outputs, scratch };
+                Ok(Job::begin(spec, process, permit, limit))
+            }
             Err(error) => Err(ToolError::Failed(format!("The command cannot be started: {error}."))),
         }
     }

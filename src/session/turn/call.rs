@@ -1,6 +1,7 @@
 //! One tool call of a turn: authorization by the actor, execution under a permit, and report.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{After, Announced, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
+use crate::permission::CallFacts;
 use crate::session::ancestry::Change;
 use crate::session::session_action;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
@@ -26,7 +28,10 @@ impl Turn {
     pub(in crate::session) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
-            Ok(call) => call.facts(spec),
+            Ok(call) => {
+                let outputs = self.workspace.outputs().folder().map(Path::to_owned);
+                CallFacts { outputs, ..call.facts(spec) }
+            }
             Err(_) => spec.facts(),
         });
         let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());

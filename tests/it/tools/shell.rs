@@ -318,7 +318,9 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
         ),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
-        ("head -c 9 /dev/zero", "[Binary output, 9 bytes.]\n[Exit status 0.]"),
+        ("printf 'a\\0b\\0'; head -c 9 /dev/zero", "a\u{2400}b\u{2400}\n[Exit status 0.]"),
+        ("printf ' 1%%\\r50%%\\r\\033[32mdone\\033[0m\\n\\351\\n'", "done\n\u{fffd}\n[Exit status 0.]"),
+        ("head -c 9000 /dev/zero | tr '\\0' '\\377'", "[Binary output, 9,000 bytes.]\n[Exit status 0.]"),
     ] {
         let (update, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
         assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), expected), "{line}");
@@ -334,6 +336,37 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
     }
     let (_, text) = call(&mut client, &session, "shell", json!({ "command": "pwd", "cwd": "d" })).await;
     assert!(text.contains("work/d\n"), "{text}");
+    client.end().await;
+}
+
+/// In a mode that reads: without a question, by tools and by commands, until the session is closed.
+#[tokio::test]
+async fn whole_output_of_a_command_can_be_read_in_plan() {
+    let (mut client, session, _home) = begin("plan").await;
+    let (_, text) = call(&mut client, &session, "shell_read_only", json!({ "command": "seq 20000" })).await;
+    let (head, tail) = text.split_once("\n[… ").expect(&text);
+    let (note, tail) = tail.split_once("]\n").unwrap();
+    let path = note.strip_prefix("13,226 lines left out; all of it: ").expect(note);
+    assert!(head.starts_with("1\n2\n") && tail.ends_with("\n20000\n[Exit status 0.]"), "{text}");
+    let read = json!({ "path": path, "line": 15_000, "limit": 1 });
+    let (_, text) = call(&mut client, &session, "read_file", read).await;
+    assert!(text.contains("15000") && !text.contains("15001\n"), "{text}");
+    let search = json!({ "path": path, "pattern": "^1500.$", "output": "count" });
+    let (_, text) = call(&mut client, &session, "search_files", search).await;
+    assert_eq!(text, format!("{path}: 10"));
+    let line = json!({ "command": format!("grep -c 7 {path}") });
+    let (_, text) = call(&mut client, &session, "shell_read_only", line).await;
+    assert_eq!(text, "6878\n[Exit status 0.]");
+    let set = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "code" })).await;
+    client.until_answer(set).await;
+    let write = json!({ "path": path, "content": "x" });
+    let (update, text) = call(&mut client, &session, "write_file", write).await;
+    assert!(update["status"] == "failed" && text.contains("outside"), "{text}");
+    let folder = std::path::Path::new(path).parent().unwrap().to_owned();
+    assert!(folder.exists());
+    let close = client.request("session/close", json!({ "sessionId": session })).await;
+    client.until_answer(close).await;
+    assert!(!folder.exists(), "the folder is removed");
     client.end().await;
 }
 

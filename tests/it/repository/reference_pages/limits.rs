@@ -350,7 +350,7 @@ const UNDO: [Row; 6] = [
     ),
 ];
 
-const COMMANDS: [Row; 9] = [
+const COMMANDS: [Row; 11] = [
     ("command line", "tool/shell.rs", "MAX_LINE", Bytes, "the call fails"),
     (
         "command line for an \"always\" answer",
@@ -362,8 +362,22 @@ const COMMANDS: [Row; 9] = [
     ("time of a command, by default", "tool/shell.rs", "SECONDS", Seconds, "SIGTERM, then SIGKILL"),
     ("largest `timeout` of a command", "tool/shell.rs", "MAX_SECONDS", Seconds, "the call fails"),
     ("grace period between SIGTERM and SIGKILL", "tool/job.rs", "TIMEOUT", Time, "SIGKILL"),
-    ("start of the output that is kept", "tool/job.rs", "HEAD", Bytes, "the middle is left out"),
-    ("end of the output that is kept", "tool/job.rs", "TAIL", Bytes, "the middle is left out"),
+    (
+        "start of the output that the model gets",
+        "tool/job/output.rs",
+        "HEAD",
+        Bytes,
+        "the middle is in a file",
+    ),
+    ("end of the output that the model gets", "tool/job/output.rs", "TAIL", Bytes, "the middle is in a file"),
+    ("file with the whole output", "workspace/outputs.rs", "MAX_FILE", Bytes, "the rest is dropped"),
+    (
+        "files with whole outputs in a session",
+        "workspace/outputs.rs",
+        "MAX_FILES",
+        Of(""),
+        "the oldest is deleted",
+    ),
     ("running background jobs of a session", "tool/jobs.rs", "MAX_RUNNING", Of(""), "the call fails"),
     (
         "finished jobs, and finished agents, that are kept",
