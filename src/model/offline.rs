@@ -207,6 +207,12 @@ fn is_cut(text: &str) -> bool {
     text.lines().any(|line| line.starts_with('[') && line.contains(" matching lines in "))
 }
 
+/// A line that `read_file` returned, without its number. `None` for a note.
+fn unnumbered(line: &str) -> Option<&str> {
+    let (number, line) = line.split_once('\t')?;
+    number.trim().parse::<u64>().is_ok().then_some(line)
+}
+
 fn text_of(message: &Message) -> String {
     let texts = message.blocks.iter().filter_map(|block| match block {
         Block::Text(text) => Some(text.as_str()),

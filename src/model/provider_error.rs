@@ -170,6 +170,9 @@ impl Rejection<'_> {
 /// Marker in `without`: the server requires `reasoning_content` with every call.
 pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
 
+/// Optional part that covers all images: an image that a server cannot read must not end the conversation.
+pub const IMAGE: &str = "image";
+
 /// Returns the optional part that an error rejects, if the request contained it. Rejected values do not
 /// count, because the user chose them.
 pub fn refused_part(
@@ -186,7 +189,7 @@ pub fn refused_part(
         return None;
     }
     let part = optional.iter().find(|part| error.contains(**part) && !without.contains(part))?;
-    says(&REFUSALS).then_some(part)
+    (*part == IMAGE || says(&REFUSALS)).then_some(part)
 }
 
 const REFUSALS: [&str; 9] = [

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::known::Facts;
-use super::provider_error::ProviderError;
+use super::provider_error::{IMAGE, ProviderError};
 use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
 
@@ -45,6 +45,10 @@ impl Ask<'_> {
         !self.without.contains(&part)
     }
 
+    pub fn may_send_images(&self) -> bool {
+        self.facts.images && self.may_send(IMAGE)
+    }
+
     /// True if the state came from this model and can go back.
     pub fn is_own(&self, origin: &ModelId) -> bool {
         *origin == self.request.model && self.may_send(SIGNATURE)
@@ -62,7 +66,7 @@ pub trait Wire: Send + Sync {
 
     /// Parts that a server may reject. The request is then sent again without them.
     fn optional(&self) -> &'static [&'static str] {
-        &[]
+        &[IMAGE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8>;

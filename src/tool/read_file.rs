@@ -1,21 +1,25 @@
-//! `read_file`: a text file, whole or a range of lines.
+//! `read_file`: lines of a text file of any size, or an image.
 
+use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::content::code_span;
-use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
+use super::excerpt::{Excerpt, Range, excerpt};
+use super::text_file::MAX_FILE;
+use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect, picture};
 use crate::acp::ToolKind;
-use crate::permission::Effect;
-use crate::workspace::Workspace;
+use crate::permission::{Effect, Target};
+use crate::workspace::{self, FileError, Workspace};
 
-/// Default and maximum number of lines.
-pub(super) const MAX_LINES: u32 = 2000;
+/// Bytes at the start of a file that tell an image, or a binary file.
+const HEAD: u64 = 8192;
 
-const MAX_BYTES: usize = 200 * 1024;
+const CHUNK: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,90 +35,62 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Read a text file, whole or from a given line. Read a file before you edit it.";
+    let what = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
+                Read a file before you edit it.";
     ToolSpec::new("read_file", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
 fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
     let Arguments { path, line, limit } = given;
     let target = workspace.resolve(&path)?;
-    let first = line.unwrap_or(1).max(1);
-    let range = match limit {
+    let range = Range::new(line, limit);
+    let first = range.first;
+    let lines = match limit {
         None if first == 1 => String::new(),
         None => format!(" from line {first}"),
-        Some(limit) => format!(" ({first}-{})", first.saturating_add(limit).saturating_sub(1)),
+        Some(_) => format!(" ({first}-{})", first + range.limit as u64 - 1),
     };
-    let title = format!("Read {}{range}", code_span(&workspace.display(&target)));
+    let title = format!("Read {}{lines}", code_span(&workspace.display(&target)));
     let targets = vec![target.clone()];
     let call = PreparedCall::new(title, async move |context| {
         let targets = std::slice::from_ref(&target);
         let buffers = Buffers::of(&context.client_io, targets, &context.permit.cancel).await?;
-        effect(context.permit, move |_| {
-            let file = buffers.read(&target)?;
-            let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
-            let mut text = excerpt(&file.text, first, limit)?;
-            if file.lossy {
-                text.push_str("\n[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]");
-            }
-            if let Some(note) = buffers.note(&target) {
-                text.push('\n');
-                text.push_str(&note);
-            }
-            Ok(ToolOutput { seen: vec![(target.path, file.content_hash)], ..ToolOutput::text(text) })
-        })
-        .await
+        effect(context.permit, move |cancel| read(&target, range, &buffers, cancel)).await
     });
     Ok(PreparedCall { targets, line: line.filter(|line| *line > 0), ..call })
 }
 
-/// Returns the lines and, if more follow, a note with the next line number.
-pub(super) fn excerpt(text: &str, first: u32, limit: u32) -> Result<String, ToolError> {
-    let total = text.lines().count();
-    if text.is_empty() {
-        return Ok("[The file is empty.]".into());
+fn read(
+    target: &Target,
+    range: Range,
+    buffers: &Buffers,
+    cancel: &CancellationToken,
+) -> Result<ToolOutput, ToolError> {
+    let mut open = workspace::open(target)?;
+    let mut head = Vec::new();
+    let io_error = |error| FileError::io(&target.path, &error);
+    open.file.by_ref().take(HEAD).read_to_end(&mut head).map_err(io_error)?;
+    if let Some(mime_type) = picture::mime_type(&head) {
+        return picture::read(&head, open, mime_type);
     }
-    let start = (first - 1) as usize;
-    if start >= total {
-        return Err(ToolError::Failed(format!("The file has {total} lines; there is no line {first}.")));
-    }
-    let mut excerpt = String::new();
-    let mut taken = 0;
-    for line in text.split_inclusive('\n').skip(start).take(limit as usize) {
-        if excerpt.len() + line.len() > MAX_BYTES {
-            break;
+    let mut seen = Vec::new();
+    let Excerpt { mut text, lossy } = if open.metadata.len() > MAX_FILE {
+        if head.contains(&0) {
+            let (path, length) = (target.path.display(), open.metadata.len());
+            return Err(ToolError::Failed(format!("{path} is a binary file ({length} bytes).")));
         }
-        excerpt.push_str(line);
-        taken += 1;
+        excerpt(BufReader::with_capacity(CHUNK, head.chain(open.file)), range, cancel)?
+    } else {
+        let file = buffers.read(target)?;
+        seen.push((target.path.clone(), file.content_hash));
+        Excerpt { lossy: file.lossy, ..excerpt(file.text.as_bytes(), range, cancel)? }
+    };
+    let lossy = lossy.then(|| "[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]".to_owned());
+    for note in lossy.into_iter().chain(buffers.note(target)) {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&note);
     }
-    if taken == 0 {
-        return Err(ToolError::Failed(format!("Line {first} alone has more than {MAX_BYTES} bytes.")));
-    }
-    let last = start + taken;
-    if last < total {
-        use std::fmt::Write;
-        let newline = if excerpt.ends_with('\n') { "" } else { "\n" };
-        write!(excerpt, "{newline}[Lines {first}-{last} of {total}. Continue with line {}.]", last + 1)
-            .expect("writing to a string cannot fail");
-    }
-    Ok(excerpt)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(text: &str, first: u32, limit: u32, expected: &str) {
-        let excerpt = excerpt(text, first, limit).unwrap_or_else(|error| error.to_string());
-        assert_eq!(excerpt, expected);
-    }
-
-    #[test]
-    fn partial_reads_name_the_next_line() {
-        check("a\nb\n", 1, 2000, "a\nb\n");
-        check("a\r\nb", 1, 2000, "a\r\nb");
-        check("a\nb\nc", 1, 2, "a\nb\n[Lines 1-2 of 3. Continue with line 3.]");
-        check("a\nb\nc", 3, 2, "c");
-        check("a\nb\nc", 4, 1, "The file has 3 lines; there is no line 4.");
-        check("", 1, 10, "[The file is empty.]");
-    }
+    Ok(ToolOutput { seen, ..ToolOutput::text(text) })
 }

@@ -9,6 +9,7 @@ mod html;
 pub(crate) mod mcp;
 mod memories;
 mod patches;
+mod read_file;
 mod shell;
 mod shell_output;
 pub(crate) mod skills;

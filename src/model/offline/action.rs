@@ -10,7 +10,7 @@
 
 use serde_json::json;
 
-use super::call;
+use super::{call, unnumbered};
 use crate::model::ModelEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,29 +79,27 @@ impl Action {
             (Self::Append { .. }, Some(Outcome { failed: true, text })) => {
                 ModelEvent::Text(format!("Not done: {text}\n"))
             }
-            (Self::Append { file, .. }, Some(Outcome { text, .. })) if is_no_content(text) => {
-                ModelEvent::Text(format!(
+            (Self::Append { text, file }, Some(Outcome { text: read, .. })) => match content(read) {
+                Some(old) => {
+                    let content = old + &with_newline(text);
+                    call("change", "write_file", json!({ "path": file, "content": content }))
+                }
+                None => ModelEvent::Text(format!(
                     "Not done: {file} is empty, too long, or not UTF-8. Use create or replace.\n"
-                ))
-            }
-            (Self::Append { text, file }, Some(Outcome { text: old, .. })) => {
-                let content = with_newline(old) + &with_newline(text);
-                call("change", "write_file", json!({ "path": file, "content": content }))
-            }
+                )),
+            },
         }
     }
 }
 
-/// True if the text may be a remark instead of the whole content, which must not be written back.
-fn is_no_content(text: &str) -> bool {
-    let last = text.lines().next_back().unwrap_or_default();
-    text == "[The file is empty.]"
-        || last.starts_with("[Lines ")
-        || last.starts_with("[The file is not UTF-8")
+/// The whole content of a file as `read_file` returned it; `None` if a part of it is missing.
+fn content(read: &str) -> Option<String> {
+    let is_whole = |line: &&str| !line.ends_with(" more characters]");
+    read.lines().map(|line| unnumbered(line).filter(is_whole).map(with_newline)).collect()
 }
 
 fn with_newline(text: &str) -> String {
-    if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
+    if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
 }
 
 fn split<'a>(text: &'a str, keyword: &str) -> Option<(&'a str, &'a str)> {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::findings::Findings;
 use super::keywords::Word;
+use super::unnumbered;
 
 use crate::text::shorten;
 
@@ -60,7 +61,7 @@ pub(super) fn write(material: &Material<'_>) -> String {
         }
     }
     for Excerpt { path, first, text } in excerpts.iter().take(EXCERPTS) {
-        let lines = || text.lines().filter(|line| !line.starts_with("[Lines "));
+        let lines = || text.lines().filter_map(unnumbered);
         let last = first + (lines().count() as u64).saturating_sub(1);
         plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n````"));
         lines().for_each(|line| plan.line(format_args!("{line}")));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
 use super::{Ask, Decode, Wire, to_bytes};
-use crate::model::provider_error::NEEDS_THOUGHTS;
+use crate::model::provider_error::{IMAGE, NEEDS_THOUGHTS};
 use crate::model::{Effort, ToolOffer};
 
 mod decode;
@@ -37,6 +37,7 @@ impl Wire for Chat {
             "tool_choice",
             "reasoning_content",
             "reasoning_details",
+            IMAGE,
         ]
     }
 

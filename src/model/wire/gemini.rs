@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
 use crate::model::known::Thinking;
-use crate::model::provider_error::ProviderError;
+use crate::model::provider_error::{IMAGE, ProviderError};
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 /// Replaces the signature of a call by another model.
@@ -32,7 +32,7 @@ impl Wire for Gemini {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &[SIGNATURE]
+        &[SIGNATURE, IMAGE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -180,7 +180,7 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
     for block in blocks(message) {
         match block {
             Block::Text(text) | Block::Note(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
-            Block::Image(image) if ask.facts.images => {
+            Block::Image(image) if ask.may_send_images() => {
                 parts.push(Part::Image {
                     inline_data: Data { mime_type: &image.mime_type, data: &image.data },
                 });

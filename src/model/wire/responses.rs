@@ -16,7 +16,7 @@ use super::{
     Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, call_id, parse, result_text, to_bytes,
 };
 use crate::model::known::Thinking;
-use crate::model::provider_error::ProviderError;
+use crate::model::provider_error::{IMAGE, ProviderError};
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Wire for Responses {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &["prompt_cache_key", "tool_choice", "include", "encrypted_content"]
+        &["prompt_cache_key", "tool_choice", "include", "encrypted_content", IMAGE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -149,7 +149,7 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         let item = match block {
             Block::Text(text) if message.role == Role::Assistant => say(Content::OutputText { text }),
             Block::Text(text) | Block::Note(text) | Block::Reminder(text) => say(Content::InputText { text }),
-            Block::Image(image) if ask.facts.images => {
+            Block::Image(image) if ask.may_send_images() => {
                 let image_url = format!("data:{};base64,{}", image.mime_type, image.data);
                 say(Content::InputImage { image_url, detail: "auto" })
             }

@@ -80,7 +80,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<
                 between = CUT_OFF;
                 append(&mut text, more, "\n\n");
             }
-            Block::Image(image) if ask.facts.images => images.push(image),
+            Block::Image(image) if ask.may_send_images() => images.push(image),
             Block::ToolResult { id, name, text, is_error } => {
                 between = PICTURES;
                 let text = result_text(text, *is_error);

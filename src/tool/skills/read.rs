@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
 use super::super::content::code_span;
-use super::super::read_file::{MAX_LINES, excerpt};
+use super::super::excerpt::{Range, excerpt};
 use super::super::text_file::TextFile;
 use super::super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
@@ -61,9 +62,10 @@ fn prepare(skills: &Skills, given: Arguments, workspace: &Workspace) -> Result<P
             (format!("{title}: {}", code_span(&file)), target.path.clone(), Part::File(target))
         }
     };
-    let (first, limit) = (line.unwrap_or(1).max(1), limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES));
-    let call =
-        PreparedCall::new(title, move |context| effect(context.permit, move |_| read(part, first, limit)));
+    let range = Range::new(line, limit);
+    let call = PreparedCall::new(title, move |context| {
+        effect(context.permit, move |cancel| read(part, range, cancel))
+    });
     Ok(PreparedCall { mentions: vec![PathBuf::from(name), path], ..call })
 }
 
@@ -83,16 +85,16 @@ fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, Too
     if target.path.starts_with(&skill.folder) { Ok(target) } else { Err(out()) }
 }
 
-fn read(part: Part, first: u32, limit: u32) -> Result<ToolOutput, ToolError> {
+fn read(part: Part, range: Range, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
     match part {
         Part::Instructions(skill) => {
-            let text = excerpt(&skill.body, first, limit)?;
+            let text = excerpt(skill.body.as_bytes(), range, cancel)?.text;
             Ok(ToolOutput::text(format!("{}\n\n{text}", opening(&skill))))
         }
         Part::File(target) => {
             let file = TextFile::read(&target)?;
             let seen = vec![(target.path, file.content_hash)];
-            Ok(ToolOutput { seen, ..ToolOutput::text(excerpt(&file.text, first, limit)?) })
+            Ok(ToolOutput { seen, ..ToolOutput::text(excerpt(file.text.as_bytes(), range, cancel)?.text) })
         }
     }
 }

@@ -281,11 +281,12 @@ const PURE: [&str; 73] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 31] = [
+const LIBRARIES: [(&str, &[&str]); 32] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("memchr", &["external_agent/client/lines", "model/wire/framing", "tool/mcp/rate_limit"]),
+    ("base64", &["tool/picture"]),
+    ("memchr", &["external_agent/client/lines", "model/wire/framing", "tool/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),

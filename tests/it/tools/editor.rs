@@ -24,7 +24,7 @@ async fn undo(client: &mut EditorClient) -> String {
 async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\ntwo\n", Some("one\nTWO\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\nTWO\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n     2\tTWO\n");
     assert_eq!(client.call("edit_file", edit("TWO", "2")).await, "Edited a.txt:2 (+1 -1)");
     assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\n2\n"));
@@ -42,7 +42,7 @@ async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
 async fn without_fs_capabilities_only_the_disk_is_used() {
     let mut client = EditorClient::new("code", json!({})).await;
     client.file("a.txt", "one\n", Some("unsaved\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n");
     assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!((client.saved("a.txt").as_deref(), client.methods().len()), (Some("1\n"), 0));
     client.end().await;
@@ -52,7 +52,7 @@ async fn without_fs_capabilities_only_the_disk_is_used() {
 async fn read_and_write_capabilities_are_independent() {
     let mut client = EditorClient::new("code", can(true, false)).await;
     client.file("a.txt", "one\r\ntwo\r\n", Some("one\nTWO\n"));
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\r\nTWO\r\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n     2\tTWO\n");
     client.call("edit_file", edit("one", "1")).await;
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\r\nTWO\r\n"), "what was seen, as the file has it");
     assert_eq!(client.count("fs/write_text_file"), 0);
@@ -219,7 +219,10 @@ async fn malformed_read_answer_is_reported_and_blocks_edits() {
         client.override_answer("fs/read_text_file", json!({ "text": "x" }));
     }
     let text = client.call("read_file", json!({ "path": "a.txt" })).await;
-    assert!(text.starts_with("one\n\n[This is the saved text: the editor could not be asked"), "{text}");
+    assert!(
+        text.starts_with("     1\tone\n[This is the saved text: the editor could not be asked"),
+        "{text}"
+    );
     let text = client.call("edit_file", edit("one", "1")).await;
     assert!(text.contains("could not be asked whether it has unsaved text"), "{text}");
     assert!(text.contains("Nothing is changed."), "{text}");
@@ -234,7 +237,7 @@ async fn binary_and_unopened_files_are_read_from_disk() {
     assert!(client.call("read_file", json!({ "path": "binary" })).await.contains("is a binary file"));
     assert_eq!(client.methods(), [""; 0], "the editor is not asked");
     client.file("a.txt", "one\n", None);
-    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "one\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\tone\n");
     assert_eq!(client.methods(), ["fs/read_text_file"]);
     client.call("delete_file", json!({ "path": "a.txt" })).await;
     client.buffers.insert(client.path("a.txt"), "still shown\n".into());
@@ -272,7 +275,7 @@ async fn undo_names_files_the_editor_did_not_save() {
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
     assert_eq!(
         client.call("read_file", json!({ "path": "a.txt" })).await,
-        "1\n",
+        "     1\t1\n",
         "it is what the editor shows"
     );
     let prompt = client.begin(&[("edit_file", edit("1", "2"))]).await;

@@ -197,22 +197,37 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 21] = [
-    ("text file", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
+const FILE_TOOLS: [Row; 24] = [
+    ("text file that is changed", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of one `read_file` call",
-        "tool/read_file.rs",
+        "tool/excerpt.rs",
         "MAX_LINES",
         Of(""),
         "the answer says how to continue",
     ),
     (
         "text of one `read_file` call",
-        "tool/read_file.rs",
+        "tool/excerpt.rs",
         "MAX_BYTES",
         Bytes,
         "the answer says how to continue",
     ),
+    (
+        "line in the answer of `read_file`",
+        "tool/excerpt.rs",
+        "MAX_LINE",
+        Of("characters"),
+        "the line is cut, with the number of characters left out",
+    ),
+    (
+        "bytes behind the answer of `read_file` that are read to count the lines",
+        "tool/excerpt.rs",
+        "COUNTED",
+        Bytes,
+        "the answer says that there are more lines",
+    ),
+    ("image that `read_file` shows", "tool/picture.rs", "MAX_IMAGE", Bytes, "the call fails"),
     (
         "files of one `read_multiple_files` call",
         "tool/read_multiple_files.rs",
