@@ -45,6 +45,10 @@ pub enum SessionEvent {
     SystemNote {
         text: String,
     },
+    /// The reply broke off. Its text so far stays in the history, marked by the note.
+    ReplyInterrupted {
+        note: String,
+    },
     ToolCallStarted {
         id: ToolCallId,
         name: String,
@@ -182,6 +186,7 @@ impl SessionEvent {
             | Self::Switch { .. }
             | Self::Notice { .. }
             | Self::SystemNote { .. }
+            | Self::ReplyInterrupted { .. }
             | Self::ToolCallStarted { .. }
             | Self::ToolCall(_)
             | Self::ToolCallUpdate(_)

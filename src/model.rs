@@ -242,6 +242,10 @@ pub enum Failure {
     /// The key is missing, or the provider rejects it.
     Key,
     ContextTooLong,
+    /// The reply broke off after its first output, and another request may succeed after the wait.
+    Interrupted {
+        wait: Duration,
+    },
     Other,
 }
 

@@ -121,6 +121,7 @@ pub fn encode(
         SessionEvent::UserMessage { .. }
         | SessionEvent::Undone { .. }
         | SessionEvent::SystemNote { .. }
+        | SessionEvent::ReplyInterrupted { .. }
         | SessionEvent::ProviderState { .. }
         | SessionEvent::Compaction { .. }
         | SessionEvent::Stop { .. } => {}

@@ -67,6 +67,7 @@ impl History {
                 self.close_calls();
                 self.append(Role::User, Block::Note(note(text)));
             }
+            SessionEvent::ReplyInterrupted { note } => self.mark_interrupted(note),
             SessionEvent::Notice { .. }
             | SessionEvent::Plan { .. }
             | SessionEvent::Title { .. }
@@ -159,6 +160,21 @@ impl History {
         // Providers expect all results first.
         for picture in pictures {
             self.append(Role::User, Block::Image(picture));
+        }
+    }
+
+    /// Keeps only the text of the last reply, because providers reject incomplete thoughts and calls.
+    fn mark_interrupted(&mut self, mark: &str) {
+        self.open.clear();
+        self.index.clear();
+        let Some(reply) = self.messages.pop_if(|message| message.role == Role::Assistant) else { return };
+        self.bytes -= reply.blocks.iter().map(Block::bytes).sum::<usize>();
+        let texts: Vec<_> = reply.blocks.iter().filter(|block| matches!(block, Block::Text(_))).collect();
+        for text in &texts {
+            self.append(Role::Assistant, (*text).clone());
+        }
+        if !texts.is_empty() {
+            self.append(Role::User, Block::Note(note(mark)));
         }
     }
 
@@ -347,6 +363,17 @@ mod tests {
                 (Role::User, &["1: The call was not carried out.", "again"]),
             ],
         );
+    }
+
+    #[test]
+    fn reply_that_broke_off_keeps_only_its_text() {
+        let thought = || SessionEvent::AgentThought { message_id: MessageId::new("t"), text: "hm".into() };
+        let mark = note("broken");
+        let broken = SessionEvent::ReplyInterrupted { note: "broken".into() };
+        let events = [user("go"), thought(), text_message("a"), call("1"), result("1", "r"), broken.clone()];
+        check(&events, &[(Role::User, &["go"]), (Role::Assistant, &["a"]), (Role::User, &[&mark])]);
+        check(&[user("go"), thought(), call("1"), broken.clone()], &[(Role::User, &["go"])]);
+        check(&[user("go"), broken], &[(Role::User, &["go"])]);
     }
 
     fn system_note(text: &str) -> SessionEvent {

@@ -1,7 +1,7 @@
 //! A model at a provider: sends requests, retries them, and decodes the response into events.
 //!
-//! Dropping the stream cancels the request. A request is retried only while no output of its reply was passed
-//! on, so that the user never sees output twice.
+//! Dropping the stream cancels the request. A request is retried here only while no output of its reply was
+//! passed on. The turn decides about a reply that breaks off later.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -274,8 +274,8 @@ impl PendingReply {
         let error = ModelError { text: self.redact(&error.text), ..error };
         self.buffered.clear();
         let wait = match retry {
-            _ if self.has_output => None,
             Retry::Never => None,
+            _ if self.has_output => None,
             Retry::Later => {
                 let wait = FIRST_WAIT * 2_u32.pow(self.attempts.saturating_sub(1));
                 let passed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
@@ -292,9 +292,17 @@ impl PendingReply {
             self.phase = Phase::Wait { reason: error.text, wait };
             return;
         }
-        let is_repeated = retry == Retry::Later && self.attempts > 1 && !self.has_output;
-        let more = if is_repeated { format!(" ({} attempts)", self.attempts) } else { String::new() };
-        self.ready.push_back(Err(ModelError { text: error.text + &more, ..error }));
+        let error = match retry {
+            Retry::Later | Retry::Busy(_) if self.has_output => {
+                let named = if let Retry::Busy(named) = retry { named } else { None };
+                ModelError { failure: Failure::Interrupted { wait: named.unwrap_or(FIRST_WAIT) }, ..error }
+            }
+            Retry::Later if self.attempts > 1 => {
+                ModelError { text: format!("{} ({} attempts)", error.text, self.attempts), ..error }
+            }
+            _ => error,
+        };
+        self.ready.push_back(Err(error));
         self.phase = Phase::Finished;
     }
 }
@@ -310,7 +318,8 @@ impl ResponseStream {
         if let Some(chunk) = chunk {
             self.frames.push(chunk.as_ref(), |frame| decoder.frame(frame, events))
         } else {
-            self.frames.end(|frame| decoder.frame(frame, events))?;
+            // An invalid last frame is an incomplete one.
+            self.frames.end(|frame| decoder.frame(frame, events)).map_err(|_| ProviderError::cut())?;
             if events.iter().any(|event| matches!(event, ModelEvent::Stop(_))) {
                 return Ok(());
             }

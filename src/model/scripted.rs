@@ -10,10 +10,11 @@
 //! {"usage": {"used": 1200, "size": 200000}}
 //! {"stop": "done"}
 //! {"fail": "the provider is overloaded"}
+//! {"interrupt": "the connection was reset"}
 //! ```
 //!
 //! The replies after `{"for": "TEXT"}` are for sessions whose first message contains TEXT, such as
-//! sub-agents; those before it are for all others. `stop` (`done`, `max_tokens`, `refusal`) or `fail` ends a
+//! sub-agents; those before it are for all others. `stop` (`done`, `max_tokens`, `refusal`), `fail` or `interrupt` ends a
 //! reply. Request N of a session gets reply N. A request beyond the last reply fails, unless the script ends
 //! with `{"loop": true}` and starts over. `{"repeat": N, "text": "x"}` sends N chunks.
 
@@ -27,7 +28,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Block, Message, Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens};
+use super::{
+    Block, Failure, Message, Model, ModelError, ModelEvent, ModelRequest, ModelStop, Reply, Usage as Tokens,
+};
 use crate::text::counted;
 
 #[derive(Debug, Clone)]
@@ -67,6 +70,7 @@ enum Word {
     Usage(Usage),
     Stop(ModelStop),
     Fail(String),
+    Interrupt(String),
     Loop(bool),
     For(String),
 }
@@ -125,7 +129,7 @@ impl Scripted {
                 part.loops = on;
                 continue;
             }
-            let ends = matches!(line.word, Word::Stop(_) | Word::Fail(_));
+            let ends = matches!(line.word, Word::Stop(_) | Word::Fail(_) | Word::Interrupt(_));
             reply.push(line);
             if ends {
                 part.replies.push(std::mem::take(&mut reply));
@@ -170,6 +174,10 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         }
         Word::Stop(stop) => ModelEvent::Stop(stop),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),
+        Word::Interrupt(text) => {
+            let failure = Failure::Interrupted { wait: Duration::ZERO };
+            return Some(Err(ModelError { failure, text }));
+        }
     }))
 }
 

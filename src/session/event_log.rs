@@ -217,6 +217,7 @@ impl EventLog {
             | SessionEvent::Switch { .. }
             | SessionEvent::Undone { .. }
             | SessionEvent::SystemNote { .. }
+            | SessionEvent::ReplyInterrupted { .. }
             | SessionEvent::ModeChange { .. }
             // Not shown: the response to the prompt waits for the store anyway.
             | SessionEvent::Stop { .. } => false,

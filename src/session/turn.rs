@@ -21,6 +21,7 @@ use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod call;
 pub(super) mod compact;
+mod reply;
 pub(super) mod steps;
 
 pub(super) struct Turn {

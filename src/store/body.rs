@@ -34,6 +34,7 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
             ("notice", json!({ "message_id": message_id, "text": text }))
         }
         SessionEvent::SystemNote { text } => ("system_note", json!({ "text": text })),
+        SessionEvent::ReplyInterrupted { note } => ("reply_interrupted", json!({ "note": note })),
         SessionEvent::ToolCallStarted { id, name, kind } => {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
         }
@@ -136,6 +137,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
         }
         "notice" => SessionEvent::Notice { message_id: body.take("message_id")?, text: body.take("text")? },
         "system_note" => SessionEvent::SystemNote { text: body.take("text")? },
+        "reply_interrupted" => SessionEvent::ReplyInterrupted { note: body.take("note")? },
         "mode_switch" => SessionEvent::Switch {
             switch: SwitchOutcome {
                 from: body.take("from")?,
@@ -329,6 +331,7 @@ mod tests {
             SessionEvent::AgentThought { message_id: message_id.clone(), text: text() },
             SessionEvent::Notice { message_id, text: text() },
             SessionEvent::SystemNote { text: text() },
+            SessionEvent::ReplyInterrupted { note: text() },
             SessionEvent::Switch { switch },
             SessionEvent::ToolCallStarted {
                 id: ToolCallId::new("c"),

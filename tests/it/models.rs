@@ -1,6 +1,7 @@
 //! Providers over HTTP, model selection, keys and prompt caching.
 
 mod http_server;
+mod interruptions;
 mod invariants;
 mod keys;
 mod prefix;

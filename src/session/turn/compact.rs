@@ -2,10 +2,11 @@
 
 use futures_util::StreamExt;
 
+use super::reply::Interruptions;
 use super::{Turn, TurnError, waiting};
 use crate::acp::{MessageId, StopReason};
 use crate::event::{Compaction, SessionEvent};
-use crate::model::{ModelError, ModelEvent, ModelStop};
+use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 use crate::session::turn_message::{Summarised, Summary, TurnMessage};
 
 /// Id of the notice of a `/compact` that summarised nothing.
@@ -44,10 +45,30 @@ pub(super) async fn run(turn: &Turn) -> Result<StopReason, TurnError> {
 async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnError> {
     let Summary { request, id, retained } = summary;
     turn.post_event(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }).await?;
+    let mut interruptions = Interruptions::default();
+    let mut notices = 0;
+    let outcome = loop {
+        let outcome = summary_text(turn, request.clone(), &id, &mut notices).await?;
+        let Err(error) = &outcome else { break outcome };
+        let Some(wait) = interruptions.wait(error) else { break outcome };
+        notice(turn, &id, &mut notices, waiting(&error.text, wait)).await?;
+        tokio::time::sleep(wait).await;
+    };
+    let send_permit = turn.send_permit().await;
+    let reason = outcome.as_ref().err().map(|error| error.text.clone());
+    turn.post(TurnMessage::Summarised(Summarised { id, retained, outcome }, send_permit)).await?;
+    Ok(reason)
+}
+
+async fn summary_text(
+    turn: &Turn,
+    request: ModelRequest,
+    id: &str,
+    notices: &mut u32,
+) -> Result<Result<String, ModelError>, TurnError> {
     let mut reply = turn.model.reply(request);
     let mut text = String::new();
-    let mut waits = 0;
-    let outcome = loop {
+    Ok(loop {
         match reply.next().await {
             Some(Ok(ModelEvent::Text(more))) => text.push_str(&more),
             Some(Ok(ModelEvent::Stop(_))) | None if text.trim().is_empty() => {
@@ -55,6 +76,9 @@ async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnEr
             }
             Some(Ok(ModelEvent::Stop(ModelStop::Done))) => break Ok(text),
             Some(Ok(ModelEvent::Stop(_))) => break Err(ModelError::new("the summary is incomplete")),
+            Some(Ok(ModelEvent::Waiting { reason, wait })) => {
+                notice(turn, id, notices, waiting(&reason, wait)).await?;
+            }
             Some(Ok(
                 ModelEvent::Thought(_)
                 | ModelEvent::ProviderState(_)
@@ -62,17 +86,14 @@ async fn request(turn: &Turn, summary: Summary) -> Result<Option<String>, TurnEr
                 | ModelEvent::ToolCall { .. }
                 | ModelEvent::Usage(_),
             )) => {}
-            Some(Ok(ModelEvent::Waiting { reason, wait })) => {
-                waits += 1;
-                let message_id = MessageId::new(format!("{id}_{waits}"));
-                turn.post_event(SessionEvent::Notice { message_id, text: waiting(&reason, wait) }).await?;
-            }
             Some(Err(error)) => break Err(error),
             None => break Err(ModelError::new("the summary ended early")),
         }
-    };
-    let send_permit = turn.send_permit().await;
-    let reason = outcome.as_ref().err().map(|error| error.text.clone());
-    turn.post(TurnMessage::Summarised(Summarised { id, retained, outcome }, send_permit)).await?;
-    Ok(reason)
+    })
+}
+
+async fn notice(turn: &Turn, id: &str, notices: &mut u32, text: String) -> Result<(), TurnError> {
+    *notices += 1;
+    let message_id = MessageId::new(format!("{id}_{notices}"));
+    turn.post_event(SessionEvent::Notice { message_id, text }).await
 }

@@ -92,7 +92,7 @@ const TURNS: [Row; 11] = [
     ),
 ];
 
-const MODELS: [Row; 11] = [
+const MODELS: [Row; 12] = [
     (
         "failed attempts of a model request, unless the provider is busy",
         "model/remote.rs",
@@ -102,6 +102,13 @@ const MODELS: [Row; 11] = [
     ),
     ("attempts while the server is unreachable", "model/remote.rs", "UNREACHABLE", Of(""), "the turn fails"),
     ("time in which these attempts start", "model/remote.rs", "BUDGET", Time, "the turn fails"),
+    (
+        "replies in a row that break off",
+        "session/turn/reply.rs",
+        "MAX_INTERRUPTIONS",
+        Of(""),
+        "the turn fails",
+    ),
     ("first wait between attempts; it doubles", "model/remote.rs", "FIRST_WAIT", Time, ""),
     (
         "longest wait for a busy provider, unless it requests a longer one",
