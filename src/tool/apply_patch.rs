@@ -1,7 +1,7 @@
-//! `apply_patch`: applies a unified diff over several files, all or nothing, by the rules of `git apply`.
+//! `apply_patch`: applies a patch over several files, all or nothing.
 //!
-//! [`unified`] parses the patch and [`place`] positions each hunk; both are pure. This module reads the files
-//! through the workspace and the client, and plans the changes.
+//! [`unified`] and [`begin_patch`] parse the patch and [`place`] positions each hunk; all are pure. This module
+//! reads the files through the workspace and the client, and plans the changes.
 
 use std::sync::Arc;
 
@@ -9,17 +9,19 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::hunk::Hunk;
-use self::place::Failure;
+use self::place::{Failure, Patched};
 use self::unified::{FilePatch, Operation};
 use super::buffers::Buffers;
+use super::edit_file::list;
 use super::text_change::{self, Plan};
-use super::text_file::{BOM, MAX_FILE, TextFile, encode};
+use super::text_file::{BOM, MAX_FILE, TextFile};
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::text::start;
+use crate::text::shorten;
 use crate::workspace::{self, ContentHash, Workspace};
 
+mod begin_patch;
 mod hunk;
 mod names;
 mod place;
@@ -35,14 +37,14 @@ const MAX_REPORTED: usize = 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// A unified diff over one or more files, as `git diff` writes it: `--- a/old`, `+++ b/new` (`/dev/null` for a file
-    /// that is created or deleted), hunks with `@@` headers, context lines that occur in the file.
+    /// A unified diff as `git diff` writes it, where `@@` headers may lack line numbers; or a patch between `*** Begin
+    /// Patch` and `*** End Patch`.
     patch: String,
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Apply a unified diff over several files at once: create, change, rename, copy and delete. If any part of \
-                it does not apply, nothing is changed.";
+    let what = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
+                bare `@@` headers, and `*** Begin Patch`. If any part does not apply, nothing is changed.";
     ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).tool(prepare)
 }
 
@@ -149,7 +151,7 @@ impl Patch {
                 self.check_free(target, "create it")?;
                 buffers.check_new(target)?;
                 plan.depends_on(file.at, &name, ContentHash::Absent);
-                let new = file.patched(&name, "")?;
+                let new = file.patched(&name, "")?.text;
                 self.show(plan, target, None, &new);
                 plan.write(target, None, new.into_bytes(), None);
             }
@@ -170,12 +172,14 @@ impl Patch {
                 }
             }
             Operation::Modify(_) if file.rounds.iter().all(Vec::is_empty) => {
-                let bytes = other_than_text(target)?;
-                let content_hash = match bytes {
-                    Some(bytes) => ContentHash::of(&bytes),
-                    None => buffers.read_to_change(target)?.content_hash,
-                };
-                plan.depends_on(file.at, &name, content_hash);
+                plan.depends_on(file.at, &name, content_hash(target, buffers)?);
+            }
+            Operation::Remove(_) => {
+                plan.depends_on(file.at, &name, content_hash(target, buffers)?);
+                if let Ok(old) = buffers.read(target) {
+                    self.show(plan, target, Some(&old.text), "");
+                }
+                plan.remove(target);
             }
             Operation::Modify(_) | Operation::Delete(_) => self.plan_text(file, target, buffers, plan)?,
         }
@@ -200,7 +204,11 @@ impl Patch {
         }
         plan.depends_on(file.at, &name, old.content_hash);
         plan.total += old.text.len();
-        let new = file.patched_file(&name, &old)?;
+        let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
+        let Patched { text: new, ignored } = file.patched(&name, &whole)?;
+        for (number, what) in ignored {
+            plan.note(&format!("{name}: hunk {} matched ignoring {what}.", number + 1));
+        }
         let text = new.strip_prefix(BOM).unwrap_or(&new);
         if matches!(file.operation, Operation::Delete(_)) {
             if !text.is_empty() {
@@ -230,121 +238,70 @@ impl Patch {
 }
 
 impl File {
-    fn patched(&self, name: &str, old: &str) -> Result<String, ToolError> {
-        apply(old, &self.rounds).map_err(|failures| self.failed(name, failures))
-    }
-
-    /// Applies the hunks exactly, as git does. If that fails, ignores a byte order mark, and carriage returns
-    /// if the file or the patch uses them throughout: models often get those wrong.
-    fn patched_file(&self, name: &str, old: &TextFile) -> Result<String, ToolError> {
-        let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
-        let exact = match apply(&whole, &self.rounds) {
-            Ok(new) => return Ok(new),
-            Err(failures) => failures,
-        };
-        let (is_crlf, is_lf) = (old.is_crlf(), !old.text.contains('\r'));
-        let Some(rounds) = self.without_returns().filter(|_| is_crlf || is_lf) else {
-            return Err(self.failed(name, exact));
-        };
-        let base = if is_crlf { old.text.replace("\r\n", "\n") } else { old.text.clone() };
-        let new = apply(&base, &rounds).map_err(|failures| self.failed(name, failures))?;
-        let bytes = encode(old.bom, &old.with_endings(&new));
-        String::from_utf8(bytes).map_err(|error| ToolError::Failed(error.to_string()))
-    }
-
-    /// `None` if only some lines end with a carriage return.
-    fn without_returns(&self) -> Option<Vec<Vec<Hunk>>> {
-        let lines = || self.rounds.iter().flatten().flat_map(|hunk| hunk.old.iter().chain(&hunk.new));
-        let all = lines().all(|line| line.ends_with("\r\n"));
-        if !all && lines().any(|line| line.contains('\r')) {
-            return None;
+    /// Applies the hunks of each section in order, up to the first section that fails.
+    fn patched(&self, name: &str, old: &str) -> Result<Patched, ToolError> {
+        let mut patched = Patched { text: old.to_owned(), ignored: Vec::new() };
+        let mut before = 0;
+        for hunks in &self.rounds {
+            let applied = place::apply(&patched.text, hunks);
+            let Patched { text, ignored } =
+                applied.map_err(|failures| failed(name, hunks, before, failures))?;
+            patched.text = text;
+            patched.ignored.extend(ignored.into_iter().map(|(number, what)| (before + number, what)));
+            before += hunks.len();
         }
-        let mut rounds = self.rounds.clone();
-        if all {
-            for line in rounds.iter_mut().flatten().flat_map(|hunk| hunk.old.iter_mut().chain(&mut hunk.new))
-            {
-                line.truncate(line.len() - 2);
-                line.push('\n');
-            }
-        }
-        // Only the first line can begin with a byte order mark.
-        for line in rounds
-            .iter_mut()
-            .flatten()
-            .flat_map(|hunk| hunk.old.first_mut().into_iter().chain(hunk.new.first_mut()))
-        {
-            if let Some(rest) = line.strip_prefix(BOM) {
-                *line = rest.to_owned();
-            }
-        }
-        Some(rounds)
-    }
-
-    fn failed(&self, name: &str, failures: Vec<(usize, Failure)>) -> ToolError {
-        let hunks: Vec<&Hunk> = self.rounds.iter().flatten().collect();
-        let more = failures.len().saturating_sub(MAX_REPORTED);
-        let mut reports: Vec<String> = Vec::new();
-        for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
-            let at = hunks.get(number).map_or(0, |hunk| hunk.old_start);
-            reports.push(format!(
-                "{name}: hunk {} (`@@ -{at}`) does not apply: {}.",
-                number + 1,
-                reason(&failure)
-            ));
-        }
-        if more > 0 {
-            reports.push(format!("{name}: {more} more hunks do not apply."));
-        }
-        ToolError::Failed(reports.join("\n"))
+        Ok(patched)
     }
 }
 
-/// Applies the hunks of each section in order, up to the first section that fails.
-fn apply(old: &str, rounds: &[Vec<Hunk>]) -> Result<String, Vec<(usize, Failure)>> {
-    let mut text = old.to_owned();
-    let mut before = 0;
-    for hunks in rounds {
-        let applied = place::apply(&text, hunks);
-        text = applied.map_err(|failures| {
-            failures.into_iter().map(|(number, failure)| (before + number, failure)).collect::<Vec<_>>()
-        })?;
-        before += hunks.len();
+fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failure)>) -> ToolError {
+    let more = failures.len().saturating_sub(MAX_REPORTED);
+    let mut reports: Vec<String> = Vec::new();
+    for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
+        let hunk = &hunks[number];
+        let (number, reason) = (before + number + 1, reason(&failure, hunk));
+        reports.push(format!(
+            "{name}: hunk {number} (line {} of the patch) does not apply: {reason}",
+            hunk.line
+        ));
     }
-    Ok(text)
+    if more > 0 {
+        reports.push(format!("{name}: {more} more hunks do not apply."));
+    }
+    ToolError::Failed(reports.join("\n"))
 }
 
-fn reason(failure: &Failure) -> String {
-    let shown = |line: &str| {
-        let line = line.trim_end_matches(['\r', '\n']);
-        let cut = start(line, SHOWN);
-        if cut.len() < line.len() { format!("`{cut}`…") } else { format!("`{cut}`") }
-    };
+fn reason(failure: &Failure, hunk: &Hunk) -> String {
     match failure {
-        Failure::Line { number, expected, found: Some(found) } if shown(expected) == shown(found) => {
-            format!("line {number} of the file is {} but has a different line ending", shown(found))
+        Failure::Missing(Some(listing)) => format!(
+            "its lines do not occur. The nearest lines, and after `>` what the hunk has instead:\n{}",
+            listing.trim_end()
+        ),
+        Failure::Missing(None) => {
+            let expected = hunk.old.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            format!("no lines of the file are similar to `{}`.", shorten(expected, SHOWN))
         }
-        Failure::Line { number, expected, found: Some(found) } => {
-            format!(
-                "line {number} of the file is {}, and the patch expects {}",
-                shown(found),
-                shown(expected)
-            )
+        Failure::Ambiguous(lines) => format!(
+            "its lines occur more than once, at lines {}: add context lines or correct its line number.",
+            list(lines)
+        ),
+        Failure::Overlap => {
+            "its lines were changed by an earlier hunk, or its line numbers are wrong.".into()
         }
-        Failure::Line { number, expected, found: None } => {
-            format!("the file ends before line {number}, where the patch expects {}", shown(expected))
-        }
-        Failure::Ambiguous => {
-            "its lines occur more than once: add context lines or correct its line number".into()
-        }
-        Failure::Overlap => "its lines were changed by an earlier hunk, or its line numbers are wrong".into(),
-        Failure::Place => {
-            "it only adds lines, and its line numbers do not say where: add context lines".into()
-        }
+        Failure::Place => "it only adds lines and does not say where: add context lines.".into(),
         Failure::NotAtEnd => {
-            "it says that the file ends there without a line feed, and more lines follow".into()
+            "it says that the file ends there without a line feed, and more lines follow.".into()
         }
-        Failure::Size => "the file has too many lines to be patched: use edit_file".into(),
-        Failure::Work => "too many hunks have wrong line numbers: correct them".into(),
+        Failure::Unchanged => "the file has its new lines already.".into(),
+        Failure::Size => "the file has too many lines to be patched: use edit_file.".into(),
+        Failure::Work => "too many hunks have wrong line numbers: correct them.".into(),
+    }
+}
+
+fn content_hash(target: &Target, buffers: &Buffers) -> Result<ContentHash, ToolError> {
+    match other_than_text(target)? {
+        Some(bytes) => Ok(ContentHash::of(&bytes)),
+        None => Ok(buffers.read_to_change(target)?.content_hash),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::buffers::Buffers;
 use super::text_change::{self, Plan};
 use super::text_file::{MAX_FILE, encode};
-use super::text_match::{self, Edited, MAX_NAMED, Refusal, nearest};
+use super::text_match::{self, Edited, MAX_NAMED, Refusal};
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -65,12 +65,12 @@ fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
     let max_bytes = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
     let edited = text_match::replace(text, &edit.old_text, &edit.new_text, edit.replace_all, max_bytes);
     edited.map_err(|refusal| match refusal {
-        Refusal::Missing => match nearest(text, &edit.old_text, 0) {
-            Some(listing) => format!(
-                "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n{listing}"
-            ),
-            None => "old_text does not occur, and no lines are similar. Read the file again.".into(),
-        },
+        Refusal::Missing(Some(listing)) => format!(
+            "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n{listing}"
+        ),
+        Refusal::Missing(None) => {
+            "old_text does not occur, and no lines are similar. Read the file again.".into()
+        }
         Refusal::Ambiguous(lines) => format!(
             "old_text is not unique: it occurs at lines {}. Give more of the text around it, or set replace_all.",
             list(&lines)

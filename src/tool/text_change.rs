@@ -39,6 +39,12 @@ impl Plan {
         Self { text, ..Self::default() }
     }
 
+    /// Adds a line for the model.
+    pub(super) fn note(&mut self, line: &str) {
+        self.text.push('\n');
+        self.text.push_str(line);
+    }
+
     /// The plan depends on the content of a target.
     pub(super) fn depends_on(&mut self, target: usize, name: &str, content_hash: ContentHash) {
         self.before.push(Before { name: name.to_owned(), target, content_hash });

@@ -19,7 +19,7 @@ mod indentation;
 mod nearest;
 
 /// Bounds the search in one text: maximum bytes compared.
-const MAX_WORK: usize = 400_000_000;
+const MAX_WORK: usize = 200_000_000;
 
 /// Places of an ambiguous text that a message names.
 pub(super) const MAX_NAMED: usize = 10;
@@ -94,8 +94,15 @@ impl<'a> Document<'a> {
         let is_cut = step >= Step::Characters && replacement.old.ends_with(is_blank);
         let is_lines = replacement.is_lines || step == Step::Indentation;
         let folded = self.folded[step as usize].get_or_init(|| Folded::file(self.text, step));
+        // Text that begins with a part of the indentation would shift the lines after it.
+        let has_indent = pattern.starts_with(is_blank) && !pattern.trim().is_empty();
+        let is_inside = |at: usize| {
+            let before = folded.text()[..at].trim_end_matches(is_blank).len();
+            has_indent && before < at && folded.starts_line(before)
+        };
         let fits = |place: &Range<usize>| {
-            (!is_lines || folded.starts_line(place.start))
+            !is_inside(place.start)
+                && (!is_lines || folded.starts_line(place.start))
                 && (!(is_lines || is_cut) || folded.ends_line(place.end))
         };
         let places = folded.find_all(pattern).filter(fits).map(|place| folded.original(&place));
@@ -140,7 +147,8 @@ pub(super) struct Edited {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    Missing,
+    /// With the lines of the file that are most similar.
+    Missing(Option<String>),
     /// Lines of the first places; the text is in more places than [`MAX_NAMED`] if there are more lines.
     Ambiguous(Vec<usize>),
     Unchanged,
@@ -167,7 +175,7 @@ pub(super) fn replace(
                 !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start)
             };
             let found = document.find(replacement, step, is_free, most);
-            let places = found.map_err(|OutOfWork| Refusal::Missing)?;
+            let places = found.map_err(|OutOfWork| Refusal::Missing(None))?;
             let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
                 0 => {}
@@ -186,7 +194,8 @@ pub(super) fn replace(
             }
         }
     }
-    Err(Refusal::Missing)
+    let hint = numbered(old).map_or(0, |(number, _)| number);
+    Err(Refusal::Missing(variants.last().and_then(|(replacement, _)| nearest(text, &replacement.old, hint))))
 }
 
 fn total(places: &[Range<usize>]) -> usize {
@@ -240,7 +249,7 @@ impl Document<'_> {
         let mut edited = Edited { text: String::new(), lines: Vec::new(), added: 0, removed: 0, ignored };
         let mut copied = 0;
         for place in places {
-            let new = self.adapted(place, replacement, step).ok_or(Refusal::Missing)?;
+            let new = self.adapted(place, replacement, step).ok_or(Refusal::Missing(None))?;
             let (first, added, removed) = changed_lines(self.text, place, &new);
             edited.lines.push(first);
             edited.added += added;

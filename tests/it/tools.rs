@@ -8,6 +8,7 @@ mod file_reading;
 mod html;
 pub(crate) mod mcp;
 mod memories;
+mod noise;
 mod patches;
 mod read_file;
 mod shell;

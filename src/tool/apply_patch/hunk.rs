@@ -1,37 +1,51 @@
-//! Parses the hunks of a unified diff. Pure and linear.
+//! Parses the hunks of a patch. Pure and linear.
 //!
 //! The counts in the header delimit a hunk, as for `git apply`. Models often miscount: if the counts do not
-//! fit, the hunk ends at the first line that cannot belong to it.
+//! fit or are missing, the hunk ends at the first line that cannot belong to it.
 
-/// Lines of a file and their replacement. Each line keeps its line feed, if it has one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use std::ops::Range;
+
+const END_OF_FILE: &str = "*** End of File";
+
+/// Lines of a file and their replacement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// The first old line, counted from 1; without old lines, the line before the hunk.
-    pub old_start: usize,
-    pub new_start: usize,
+    /// The hunk's line in the patch.
+    pub line: usize,
+    /// `None` if the header has no line numbers.
+    pub numbers: Option<Numbers>,
+    /// Lines above the hunk, from the headers of a hunk without line numbers.
+    pub anchors: Vec<String>,
+    pub is_at_end: bool,
     pub leading: usize,
     pub trailing: usize,
     /// Context and removed lines.
-    pub old: Vec<String>,
+    pub old: String,
     /// Context and added lines.
-    pub new: Vec<String>,
+    pub new: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HunkHeader {
-    old_start: usize,
+pub(super) struct Numbers {
+    /// The first old line, counted from 1; without old lines, the line before the hunk.
+    pub old_start: usize,
+    pub new_start: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HunkHeader {
+    numbers: Numbers,
     old_count: usize,
-    new_start: usize,
     new_count: usize,
 }
 
 impl HunkHeader {
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    fn parse(line: &str) -> Option<Self> {
         let ranges = line.strip_prefix("@@ -")?.trim_end_matches(['\r', '\n']);
         let (ranges, _section) = ranges.split_once(" @@").unwrap_or((ranges, ""));
         let (old, new) = ranges.split_once(" +")?;
         let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
-        Some(Self { old_start, old_count, new_start, new_count })
+        Some(Self { numbers: Numbers { old_start, new_start }, old_count, new_count })
     }
 }
 
@@ -45,7 +59,7 @@ fn range(text: &str) -> Option<(usize, usize)> {
 
 pub(super) fn is_plain_header(lines: &[&str], at: usize) -> bool {
     let starts = |at: usize, with: &str| lines.get(at).is_some_and(|line| line.starts_with(with));
-    starts(at, "--- ") && starts(at + 1, "+++ ") && starts(at + 2, "@@ -")
+    starts(at, "--- ") && starts(at + 1, "+++ ") && starts(at + 2, "@@")
 }
 
 /// The signature of a mailed patch: `-- `, then the version of git.
@@ -75,19 +89,18 @@ pub(super) fn after_blank(lines: &[&str], at: usize) -> usize {
     at + lines[at..].iter().take_while(|line| is_blank(line)).count()
 }
 
-/// Returns the hunk and the line after its end.
+/// Returns the hunk and the line after its end. A hunk without a header begins at its first line.
 pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
-    let header = HunkHeader::parse(lines[at]).ok_or_else(|| {
-        let line = lines[at].trim_end();
-        format!("line {}: `{line}` is no hunk header; write `@@ -LINE,COUNT +LINE,COUNT @@`", at + 1)
-    })?;
+    let Some(header) = HunkHeader::parse(lines[at]) else { return bare(lines, at) };
     let counted = by_counts(lines, at + 1, header).filter(|end| is_end(lines, *end));
     let end = match counted {
         Some(end) => end,
         None => by_shape(lines, at + 1)?,
     };
-    let hunk = body(&lines[at + 1..end], header).map_err(|why| format!("line {}: {why}", at + 1))?;
-    let is_short = hunk.old.len() < header.old_count && hunk.new.len() < header.new_count;
+    let (hunk, counts) = body(lines, at, at + 1..end)?;
+    let (old_missing, new_missing) =
+        (header.old_count.checked_sub(counts.0), header.new_count.checked_sub(counts.1));
+    let is_short = old_missing.zip(new_missing).is_some_and(|missing| missing != (0, 0));
     if is_short && lines.get(end).is_some_and(|line| !is_blank(line) && !ends_a_hunk(lines, end)) {
         return Err(format!(
             "line {}: by its line counts the hunk goes on here, and every line of a hunk begins with a space, `-` or `+`",
@@ -101,7 +114,30 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
             at + 1
         ));
     }
-    Ok((hunk, end))
+    Ok((Hunk { numbers: Some(header.numbers), ..hunk }, end))
+}
+
+/// Reads a hunk whose headers, if any, name lines above it instead of line numbers.
+fn bare(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
+    let mut start = at;
+    let mut anchors = Vec::new();
+    while let Some(header) = lines.get(start).and_then(|line| line.strip_prefix("@@")) {
+        let is_anchor = header.starts_with(' ') && !header[1..].starts_with(['-', '+']);
+        if !is_anchor && !header.trim_end().is_empty() {
+            return Err(format!(
+                "line {}: `{}` is no hunk header; write `@@ -LINE,COUNT +LINE,COUNT @@` or `@@`",
+                start + 1,
+                lines[start].trim_end()
+            ));
+        }
+        let anchor = header.trim().trim_end_matches("@@").trim_matches('.').trim();
+        anchors.extend(Some(anchor.to_owned()).filter(|anchor| !anchor.is_empty()));
+        start += 1;
+    }
+    let end = by_shape(lines, start)?;
+    let (hunk, _) = body(lines, at, start..end)?;
+    let is_at_end = lines.get(end).is_some_and(|line| line.trim_end() == END_OF_FILE);
+    Ok((Hunk { anchors, is_at_end, ..hunk }, end + usize::from(is_at_end)))
 }
 
 fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> {
@@ -134,7 +170,7 @@ fn is_end(lines: &[&str], end: usize) -> bool {
 }
 
 fn ends_a_hunk(lines: &[&str], at: usize) -> bool {
-    let starts = ["@@ ", "diff ", "--- ", "Index: ", "From ", "```"];
+    let starts = ["@@", "diff ", "--- ", "Index: ", "From ", "```"];
     starts.iter().any(|start| lines[at].starts_with(start)) || is_signature(lines, at)
 }
 
@@ -170,37 +206,31 @@ fn same_file(old: &str, new: &str) -> bool {
     old == "/dev/null" || new == "/dev/null" || bare(&old, "a/") == bare(&new, "b/")
 }
 
-fn body(lines: &[&str], header: HunkHeader) -> Result<Hunk, String> {
-    let HunkHeader { old_start, new_start, .. } = header;
-    let (mut old, mut new): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+/// Returns the hunk and the counts of its old and new lines.
+fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(Hunk, (usize, usize)), String> {
+    let bad = |why: &str| Err(format!("line {}: {why}", at + 1));
+    let (mut old, mut new): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let (mut leading, mut trailing, mut changed) = (0, 0, false);
     let mut previous = None;
-    for line in lines {
+    for line in &lines[range] {
         let kind = line.as_bytes()[0];
         let text = if matches!(kind, b' ' | b'-' | b'+') { &line[1..] } else { line };
         match kind {
             b'\\' => {
-                let last = |side: &mut Vec<String>| {
-                    if let Some(text) = side.last_mut() {
-                        text.truncate(text.trim_end_matches('\n').len());
-                    }
+                let (of_old, of_new) = match previous {
+                    Some(kind) => (kind != b'+', kind != b'-'),
+                    None => return bad("the hunk begins with `\\`"),
                 };
-                match previous {
-                    Some(b'-') => last(&mut old),
-                    Some(b'+') => last(&mut new),
-                    Some(_) => {
-                        last(&mut old);
-                        last(&mut new);
-                    }
-                    None => return Err("the hunk begins with `\\`".into()),
+                for last in [old.last_mut().filter(|_| of_old), new.last_mut().filter(|_| of_new)] {
+                    last.into_iter().for_each(|text| *text = text.trim_end_matches('\n'));
                 }
                 continue;
             }
-            b'-' => old.push(text.to_owned()),
-            b'+' => new.push(text.to_owned()),
+            b'-' => old.push(text),
+            b'+' => new.push(text),
             _ => {
-                old.push(text.to_owned());
-                new.push(text.to_owned());
+                old.push(text);
+                new.push(text);
                 if changed {
                     trailing += 1;
                 } else {
@@ -215,11 +245,13 @@ fn body(lines: &[&str], header: HunkHeader) -> Result<Hunk, String> {
     }
     for side in [&old, &new] {
         if side.iter().rev().skip(1).any(|line| !line.ends_with('\n')) {
-            return Err("`\\ No newline at end of file` stands before other lines of the hunk".into());
+            return bad("`\\ No newline at end of file` stands before other lines of the hunk");
         }
     }
     if !changed {
-        return Err("the hunk changes nothing".into());
+        return bad("the hunk changes nothing");
     }
-    Ok(Hunk { old_start, new_start, leading, trailing, old, new })
+    let counts = (old.len(), new.len());
+    let (old, new) = (old.concat(), new.concat());
+    Ok((Hunk { line: at + 1, leading, trailing, old, new, ..Hunk::default() }, counts))
 }

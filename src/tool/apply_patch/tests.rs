@@ -7,8 +7,7 @@ fn operations(patch: &str) -> Vec<Operation> {
 fn patched(old: &str, patch: &str) -> Result<String, String> {
     let file = unified::parse(patch)?.remove(0);
     let file = File { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
-    let old = TextFile::decode(old.into()).unwrap();
-    file.patched_file("f", &old).map_err(|error| error.to_string())
+    file.patched("f", old).map(|patched| patched.text).map_err(|error| error.to_string())
 }
 
 fn check(old: &str, hunks: &str, expected: &str) {
@@ -48,7 +47,7 @@ fn wrong_hunk_counts_and_positions_are_corrected_if_unambiguous() {
     refused(
         "one\nTWO\nthree\n",
         "@@ -4,9 +4,2 @@\n one\n-two\n+2\n three\n",
-        "line 2 of the file is `TWO`, and the patch expects `two`",
+        "     1\tone\n     2\tTWO\n     >\ttwo\n     3\tthree",
     );
     refused("x\ny\n", "@@ -1,5 +1,6 @@\n+new\n", "only adds lines");
     refused("x\n", "@@ -1,9 +1,9 @@\n-x\n--- one\n+++ two\n@@ -2 +2 @@\n-a\n+b\n", "correct the counts");
@@ -65,7 +64,7 @@ fn hunk_without_context_needs_line_numbers_or_unique_lines() {
     check("x\nx\nx\n", "@@ -2 +1,0 @@\n-x\n", "x\nx\n");
     check("a\nb\nc\n", "@@ -1 +1 @@\n-c\n+d\n", "a\nb\nd\n");
     refused("x\na\nx\n", "@@ -2 +2 @@\n-x\n+y\n", "more than once");
-    refused("a\nb\n", "@@ -1,0 +9 @@\n+x\n", "line numbers do not say where");
+    refused("a\nb\n", "@@ -1,0 +9 @@\n+x\n", "does not say where");
     refused("a\nb\n", "@@ -1 +1 @@\n-a\n+x\n\\ No newline at end of file\n", "more lines follow");
 }
 
@@ -75,8 +74,10 @@ fn every_failing_hunk_is_reported() {
     let error = patched("a\nb\nc\nd\ne\nf\ng\nh\ni\n", &format!("--- a/f\n+++ b/f\n{hunks}")).unwrap_err();
     assert_eq!(
         error,
-        "f: hunk 1 (`@@ -1`) does not apply: line 1 of the file is `a`, and the patch expects `A`.\n\
-         f: hunk 3 (`@@ -7`) does not apply: line 8 of the file is `h`, and the patch expects `H`."
+        "f: hunk 1 (line 3 of the patch) does not apply: its lines do not occur. The nearest lines, and after `>` what \
+         the hunk has instead:\n     1\ta\n     >\tA\n     2\tb\n\
+         f: hunk 3 (line 11 of the patch) does not apply: its lines do not occur. The nearest lines, and after `>` what \
+         the hunk has instead:\n     7\tg\n     8\th\n     >\tH\n     9\ti"
     );
 }
 
@@ -88,8 +89,8 @@ fn file_line_endings_stay_unless_the_patch_changes_them() {
     check("a\nb\n", "@@ -1,2 +1,2 @@\r\n a\r\n-b\r\n+c\r\n", "a\nc\n");
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+c\n b\n", "\u{feff}c\nb\n");
     check("\u{feff}a\nb\n", "@@ -1,2 +1,2 @@\n-\u{feff}a\n+c\n b\n", "c\nb\n");
-    // A patch with other line endings than the file is rejected, not converted.
-    refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "a different line ending");
+    refused("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\n-b\n+a\r\n+b\r\n", "new lines already");
+    check("a\r\nb\nc\r\n", "@@ -1,3 +1,4 @@\n a\n-b\n+x\n+y\n c\n", "a\r\nx\ny\nc\r\n");
 }
 
 #[test]
@@ -117,18 +118,68 @@ fn every_patch_operation_is_parsed() {
 }
 
 #[test]
+fn hunks_without_line_numbers_need_one_place() {
+    check("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n-c\n+C\n", "a\nB\nC\n");
+    check("a\nb\nc\n", "@@ ... @@\n a\n-b\n\n", "a\nc\n");
+    refused("x\na\nx\n", "@@\n-x\n+y\n", "at lines 1, 3: add context lines");
+    refused("x\na\nx\n", "@@ -9,3 +9,3 @@\n-x\n+y\n", "at lines 1, 3: add context lines");
+    refused("a\n", "@@\n+x\n", "does not say where");
+    let file = "class A:\n  def f(self):\n    pass\nclass B:\n  def f(self):\n    pass\nend\n";
+    let expected = "class A:\n  def f(self):\n    pass\nclass B:\n  def f(self):\n    return 1\nend\n";
+    check(file, "@@ class B:\n@@ def f(self):\n-    pass\n+    return 1\n", expected);
+    refused(file, "@@ def f(self):\n-    pass\n+    return 1\n", "at lines 3, 6");
+    let added = "class A:\n  def f(self):\n    pass\nclass B:\n  x = 1\n  def f(self):\n    pass\nend\n";
+    check(file, "@@ class B:\n+  x = 1\n", added);
+}
+
+#[test]
+fn hunks_match_in_the_steps_of_edit_file() {
+    check("\tif a:\n\t\tb\n", "@@\n if a:\n-    b\n+    c\n+    d\n", "\tif a:\n\t\tc\n\t\td\n");
+    check("a “b” \n", "@@ -1 +1 @@\n-a \"b\"\n+a \"c\"\n", "a “c”\n");
+    check("x\nlast", "@@\n x\n-last\n+final\n", "x\nfinal");
+    refused("a\nB\n", "@@ -1,2 +1,2 @@\n a\n-b\n+B\n", "     1\ta\n     2\tB\n     >\tb");
+}
+
+#[test]
+fn begin_patch_is_read() {
+    let patch = "Here it is:\n```\n*** Begin Patch\n*** Add File: new\n+a\n+\n+b\n\n*** Delete File: old\n\
+                 *** Update File: f\n@@ fn x\n a\n-b\n+c\n*** End of File\n\n*** Update File: g\n*** Move to: h\n\
+                 *** Update File: i\n*** Move to: j\n-a\n+b\n*** End Patch\n```\n";
+    let files = unified::parse(patch).unwrap();
+    let rename = |from: &str, to: &str| Operation::Rename { from: from.into(), to: to.into() };
+    let (create, remove) = (Operation::Create("new".into()), Operation::Remove("old".into()));
+    let expected = [create, remove, Operation::Modify("f".into()), rename("g", "h"), rename("i", "j")];
+    assert_eq!(operations(patch), expected);
+    assert_eq!(files[0].hunks[0].new, "a\n\nb\n");
+    assert_eq!(
+        (files[2].hunks[0].anchors.as_slice(), files[2].hunks[0].is_at_end),
+        (&["fn x".into()][..], true)
+    );
+    for (patch, part) in [
+        ("*** Begin Patch\n*** Update File: f\n*** End Patch\n", "changes nothing"),
+        ("*** Begin Patch\n*** Update File: f\n-a\n+b\nwords\n", "line 5: `words` belongs to no hunk"),
+        ("*** Begin Patch\n*** End Patch\n", "there is no file in it"),
+    ] {
+        let error = unified::parse(patch).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn unsupported_and_malformed_patches_are_rejected() {
     let git = |rest: &str| format!("diff --git a/f b/f\n{rest}");
     for (patch, part) in [
         ("hello\n".to_owned(), "there is no file in it"),
         ("@@ -1 +1 @@\n-x\n+y\n".into(), "name the file"),
-        ("--- a/f\n+++ b/f\n@@ fn x\n-x\n+y\n".into(), "line numbers"),
+        ("--- a/f\n+++ b/f\n-x\n+y\n".into(), "a hunk header"),
         (git("index 1..2 100644\nBinary files a/f and b/f differ\n"), "binary"),
         (git("index 1..2 100644\nGIT binary patch\nliteral 0\n"), "binary"),
         (git("new file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"), "symbolic link"),
         (git("index 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "submodule"),
         (git("index 1..2 100644\n"), "changes nothing"),
-        (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ x\n"), "no hunk header"),
+        (git("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ -1 2\n"), "no hunk header"),
+        ("--- a/f\n+++ b/f\n@@@ -1 +1 @@@\n-x\n+y\n".into(), "no hunk header"),
+        ("--- /dev/null\n+++ b/f\n@@ -0,0 +1,2 @@\n+x\n@y\n".into(), "goes on here"),
         (git("rename from f\n"), "both files"),
         (git("new file mode 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"), "/dev/null"),
         (git("--- a/other\n+++ b/other\n@@ -1 +1 @@\n-x\n+y\n"), "different files"),
@@ -149,9 +200,9 @@ fn patch_time_is_bounded() {
     let began = std::time::Instant::now();
     let same = "a\n".repeat(500_000);
     let far = format!("@@ -9,20001 +9,20001 @@\n{}-b\n+c\n a\n", " a\n".repeat(20_000));
-    refused(&same, &far, "expects `b`");
+    refused(&same, &far, "does not apply");
     let hunks: String = (0..2_000).map(|_| "@@ -9,3 +9,3 @@\n a\n-b\n+c\n a\n").collect();
-    refused(&same, &hunks, "too many hunks");
+    refused(&same, &hunks, "1980 more hunks");
     let headers = "--- a/f\n+++ b/f\n@@ -1,99999 +1,99999 @@\n".repeat(20_000);
     assert!(unified::parse(&headers).is_err());
     let blank = "\n".repeat(3_000);

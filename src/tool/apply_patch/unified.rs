@@ -1,8 +1,9 @@
-//! Parses a unified diff by the rules of `git apply`. Pure.
+//! Parses a patch: a unified diff by the rules of `git apply`, or one for [`begin_patch`]. Pure.
 //!
 //! Skips text between sections, but never a line that looks like part of a hunk. Rejects binary patches,
 //! symbolic links, submodules and combined diffs.
 
+use super::begin_patch;
 use super::hunk::{self, Hunk, is_body, is_plain_header, is_signature};
 use super::names::{self, Name, Prefixes};
 
@@ -34,14 +35,22 @@ pub(super) enum Operation {
     Create(String),
     Delete(String),
     Modify(String),
-    Rename { from: String, to: String },
-    Copy { from: String, to: String },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Copy {
+        from: String,
+        to: String,
+    },
+    /// Deletes a file whatever it contains.
+    Remove(String),
 }
 
 impl Operation {
     pub(super) fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Create(path) | Self::Delete(path) | Self::Modify(path) => vec![path],
+            Self::Create(path) | Self::Delete(path) | Self::Modify(path) | Self::Remove(path) => vec![path],
             Self::Rename { from, to } | Self::Copy { from, to } => vec![from, to],
         }
     }
@@ -54,19 +63,25 @@ pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     let ending = if patch.ends_with('\n') { "" } else { "\n" };
     let patch = [patch, ending].concat();
     let lines: Vec<&str> = patch.split_inclusive('\n').collect();
+    if let Some(start) = begin_patch::start(&lines) {
+        return begin_patch::parse(&lines, start).and_then(check_count);
+    }
     let mut reader = Reader { lines: &lines, at: 0, allows_any_text: true };
     let mut sections = Vec::new();
     while let Some(section) = reader.next_section()? {
         sections.push(section);
-        if sections.len() > MAX_FILES {
-            return Err(format!("it has more than {MAX_FILES} files: split it"));
-        }
     }
-    if sections.is_empty() {
-        return Err("there is no file in it: each begins with `--- a/PATH` and `+++ b/PATH`".into());
-    }
+    let sections = check_count(sections)?;
     let prefixes = Prefixes::of(&sections.iter().map(Section::sides));
     sections.into_iter().map(|section| section.resolve(prefixes)).collect()
+}
+
+fn check_count<T>(files: Vec<T>) -> Result<Vec<T>, String> {
+    match files.len() {
+        0 => Err("there is no file in it: each begins with `--- a/PATH` and `+++ b/PATH`".into()),
+        1..=MAX_FILES => Ok(files),
+        _ => Err(format!("it has more than {MAX_FILES} files: split it")),
+    }
 }
 
 #[derive(Debug, Default)]
@@ -113,11 +128,11 @@ impl<'a> Reader<'a> {
                 && self.lines.get(self.at + 1).is_some_and(|next| next.starts_with("+++ "))
             {
                 return Err(format!(
-                    "line {}: a hunk header with line numbers (`@@ -1,3 +1,4 @@`) has to follow `+++`",
+                    "line {}: a hunk header (`@@ -1,3 +1,4 @@` or `@@`) has to follow `+++`",
                     number + 2
                 ));
             }
-            if line.starts_with("@@ -") {
+            if line.starts_with("@@") && !self.allows_any_text || line.starts_with("@@ -") {
                 return Err(format!("line {number}: no `---` and `+++` name the file of this hunk"));
             }
             if !self.allows_any_text && METADATA.iter().any(|start| line.starts_with(start)) {
@@ -153,7 +168,7 @@ impl<'a> Reader<'a> {
             // Models separate hunks by blank lines. `git apply` rejects those, but they are unambiguous.
             let next = hunk::after_blank(self.lines, end);
             self.at =
-                if self.lines.get(next).is_some_and(|line| line.starts_with("@@ -")) { next } else { end };
+                if self.lines.get(next).is_some_and(|line| line.starts_with("@@")) { next } else { end };
         }
         self.allows_any_text = is_signature(self.lines, self.at);
         Ok(section)

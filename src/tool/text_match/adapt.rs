@@ -94,6 +94,8 @@ struct Style {
     step: Step,
     /// The model added blanks to the ends of lines.
     has_extra_blanks: bool,
+    /// The model writes typographic characters for plain ones.
+    has_typography: bool,
     /// For a character of the model, those in the file.
     characters: BTreeMap<char, BTreeSet<char>>,
     indentation: Option<Indentation>,
@@ -122,7 +124,10 @@ impl Style {
             }
         }
         let has_extra_blanks = pairs.iter().any(|(old, found)| tail(old) != "" && tail(found) == "");
-        let style = Self { step, has_extra_blanks, characters, indentation: None, first_indent: None };
+        let is_plain = |found: &BTreeSet<char>| found.iter().all(|c| plain(*c) == *c);
+        let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && is_plain(found));
+        let (indentation, first_indent) = (None, None);
+        let style = Self { step, has_extra_blanks, has_typography, characters, indentation, first_indent };
         if step < Step::Indentation {
             return Some(style);
         }
@@ -184,7 +189,12 @@ impl Style {
 
     /// The file's form of a quote, dash or space, if the file writes it unlike the model.
     fn character(&self, c: char, before: Option<char>) -> char {
-        let Some(found) = self.characters.get(&c).filter(|found| !found.contains(&c)) else { return c };
+        let Some(found) = self.characters.get(&c) else {
+            return if self.has_typography { plain(c) } else { c };
+        };
+        if found.contains(&c) {
+            return c;
+        }
         let opens = before.is_none_or(|before| before.is_whitespace() || "([{".contains(before));
         match (c, opens) {
             ('"', true) => '“',

@@ -65,10 +65,11 @@ impl<'a> Folded<'a> {
 
     /// Every place of the pattern, also where places overlap (Knuth, Morris and Pratt).
     pub(super) fn find_all(&self, pattern: &str) -> impl Iterator<Item = Range<usize>> {
+        let first = self.text.find(pattern).unwrap_or(self.text.len());
         let pattern = pattern.as_bytes();
-        let borders = borders(pattern);
+        let borders = if first < self.text.len() { borders(pattern) } else { Vec::new() };
         let mut matched = 0;
-        let ends = self.text.bytes().enumerate().filter_map(move |(at, byte)| {
+        let ends = (first..).zip(self.text[first..].bytes()).filter_map(move |(at, byte)| {
             while matched > 0 && (matched == pattern.len() || pattern[matched] != byte) {
                 matched = borders[matched];
             }

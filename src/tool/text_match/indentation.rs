@@ -57,8 +57,12 @@ fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usiz
         (true, true) => vec![(8, "\t".into())],
         (true, false) => {
             let widths = pairs.iter().filter_map(|(tabs, found)| ratio(found.len(), columns(tabs, 1)));
-            let widths = widths.chain([file_unit.len()]).chain(WIDTHS);
-            widths.map(|width| (8, " ".repeat(width))).collect()
+            [file_unit.len()]
+                .into_iter()
+                .chain(widths)
+                .chain(WIDTHS)
+                .map(|width| (8, " ".repeat(width)))
+                .collect()
         }
         (false, true) => {
             let known = pairs.iter().filter_map(|(spaces, tabs)| ratio(spaces.len(), columns(tabs, 1)));

@@ -58,7 +58,7 @@ fn most_similar(lines: &[&str], old: &[&str], hint: usize) -> Option<usize> {
     }
     let distance = |at: usize| std::cmp::Reverse((at.saturating_sub(old.len()) + 1).abs_diff(hint));
     let best = (0..votes.len()).max_by_key(|at| (votes[*at], distance(*at)))?;
-    (votes[best] > 0 && votes[best] * 5 >= total * 2).then(|| best.saturating_sub(old.len()))
+    (votes[best] > 0 && votes[best] * 10 >= total * 3).then(|| best.saturating_sub(old.len()))
 }
 
 /// The different words of a line.

@@ -8,6 +8,10 @@ fn check(text: &str, old: &str, new: &str, expected: &str, ignored: &[&'static s
     assert_eq!(replaced(text, old, new), Ok((expected.to_owned(), ignored.to_vec())), "{text:?} {old:?}");
 }
 
+fn is_missing(text: &str, old: &str) -> bool {
+    matches!(replaced(text, old, "x"), Err(Refusal::Missing(_)))
+}
+
 const CHARACTERS: &str = "the form of quotes, dashes and blanks";
 
 #[test]
@@ -29,8 +33,8 @@ fn line_numbers_are_stripped_if_every_line_has_one() {
     check("a\nb\n", "1\ta\n2\tb", "1\ta\nnew\n2\tb", "a\nnew\nb\n", &numbers);
     check("a\n  b\n", "     1\ta\n     2\tb", "a\nB", "a\n  B\n", &["line numbers", "indentation"]);
     check("1\ta\n", "1\ta", "1\tb", "1\tb\n", &[]);
-    assert_eq!(replaced("a\nb\n", "1\ta\nb", "x"), Err(Refusal::Missing));
-    assert_eq!(replaced("a\nb\n", "1\ta\n3\tb", "x"), Err(Refusal::Missing));
+    assert!(is_missing("a\nb\n", "1\ta\nb"));
+    assert!(is_missing("a\nb\n", "1\ta\n3\tb"));
 }
 
 #[test]
@@ -55,7 +59,7 @@ fn blanks_at_line_ends_are_ignored() {
         "if a:  \n\tif c:\n\t\tb\n",
         &[CHARACTERS],
     );
-    assert_eq!(replaced("foobar\n", "foo ", "x"), Err(Refusal::Missing));
+    assert!(is_missing("foobar\n", "foo "));
 }
 
 #[test]
@@ -83,7 +87,7 @@ fn new_text_takes_the_indentation_of_the_file() {
         "  f {\n    y\n  }\n",
         &indentation,
     );
-    assert_eq!(replaced("if a:\n    b\nc\n", "if a:\n    b\n    c", "x"), Err(Refusal::Missing));
+    assert!(is_missing("if a:\n    b\nc\n", "if a:\n    b\n    c"));
 }
 
 #[test]

@@ -49,10 +49,12 @@ const GROUPS: [Group; 8] = [
             ),
             (
                 "apply_patch",
-                "Modegate applies what `git diff` writes, by the rules of `git apply`, and is more lenient in three points: \
-                 it recounts hunk headers, skips blank lines between hunks, and adapts a patch to the file's line endings. \
-                 Binary patches, symbolic links, submodules and combined diffs are refused, and so are mode bits on \
-                 Windows. An error names each hunk that does not apply, with the line found and the line expected.",
+                "Modegate applies what `git diff` writes, by the rules of `git apply`, and what models write: wrong line counts \
+                 and numbers, `@@` without numbers or with a line above the hunk, `*** Add File`, `*** Update File`, `*** Move \
+                 to` and `*** Delete File`, code fences. A hunk whose lines are not exactly there is matched in the steps \
+                 of `edit_file`, and the result says so; a hunk that fits several places is refused. Binary patches, \
+                 symbolic links, submodules and combined diffs are refused, and so are mode bits on Windows. An error \
+                 names each hunk that does not apply, with the nearest lines and those expected.",
             ),
             ("move_file", ""),
             ("delete_file", ""),

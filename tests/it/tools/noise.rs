@@ -1,0 +1,87 @@
+//! `edit_file` and `apply_patch` with text as models write it: blanks at line ends, tabs for spaces, curly quotes, other line endings,
+//! and words that are not in the file. A call makes the intended change or names the lines; no call makes another change.
+//!
+//! `NOISE=2000 SEED=7 cargo test noise -- --nocapture` runs more of them.
+
+use serde_json::{Value, json};
+
+use self::cases::{Case, DIALECTS};
+use super::patches::{Random, number, run_tool};
+use modegate::workspace::Workspace;
+
+mod cases;
+
+#[derive(Debug, Default)]
+struct Outcomes {
+    applied: usize,
+    refused: usize,
+    /// Refusals that do not name a line of the change.
+    unnamed: usize,
+}
+
+impl Outcomes {
+    /// Runs a call on the file of a case.
+    async fn check(&mut self, tool: &'static str, arguments: Value, case: &Case) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, &case.file).unwrap();
+        let result = run_tool(&Workspace::new(dir.path(), &[]).unwrap(), tool, arguments.clone()).await;
+        let file = std::fs::read_to_string(&path).unwrap();
+        match result {
+            Ok(text) => {
+                assert!(case.is_expected(&file), "{:?}: {text}\n{arguments:#}\n{file}", case.noise);
+                self.applied += 1;
+            }
+            Err(error) => {
+                assert_eq!(file, case.file, "a refused call changes nothing");
+                let error = error.to_string();
+                let lines =
+                    case.changes.iter().flat_map(|change| change.first..change.first + change.old.len());
+                let is_named = |line: usize| {
+                    error.contains(&format!("{line:>6}\t")) || error.contains(&format!(" {line}"))
+                };
+                self.refused += 1;
+                self.unnamed += usize::from(!lines.into_iter().any(is_named));
+            }
+        }
+    }
+
+    fn end(&self, count: usize) {
+        println!("{self:?}");
+        assert!(self.applied * 10 >= count * 6, "most changes apply: {self:?}");
+        assert!(self.refused > 0 && self.unnamed * 50 <= count, "{self:?}");
+    }
+}
+
+fn random(of: usize) -> Random {
+    Random::new(number("SEED", 1).wrapping_mul(1_000_003).wrapping_add(of as u64))
+}
+
+fn count() -> usize {
+    usize::try_from(number("NOISE", 60)).unwrap()
+}
+
+#[tokio::test]
+async fn noisy_edits_apply_as_intended_or_are_refused() {
+    let mut outcomes = Outcomes::default();
+    for at in 0..count() {
+        let mut random = random(at);
+        let case = cases::case(&mut random, at, 1);
+        let (old, new) = case.edit(&mut random);
+        outcomes.check("edit_file", json!({ "path": "f", "old_text": old, "new_text": new }), &case).await;
+    }
+    outcomes.end(count());
+}
+
+#[tokio::test]
+async fn noisy_patches_apply_as_intended_or_are_refused() {
+    let mut outcomes = Outcomes::default();
+    for at in 0..count() {
+        let mut random = random(at);
+        let changes = 1 + random.below(2);
+        let case = cases::case(&mut random, at / DIALECTS.len(), changes);
+        let patch = case.patch(&mut random, DIALECTS[at % DIALECTS.len()]);
+        outcomes.check("apply_patch", json!({ "patch": patch }), &case).await;
+    }
+    outcomes.end(count());
+}
