@@ -360,7 +360,7 @@ mod tests {
             ),
             ("{id: m, extends: code, tools: {allow: ['mcp__*']}}", "Changes things without asking"),
             ("{id: m, extends: code, tools: {allow: ['m*']}, shell: off}", "Changes files without asking"),
-            ("{id: m, extends: code, tools: {allow: [add_memory]}}", "Changes things without asking"),
+            ("{id: m, extends: code, tools: {allow: [save_memory]}}", "Changes things without asking"),
             (
                 "{id: m, extends: ask, prompt: Talk.}",
                 "Changes files and runs commands after asking each time",

@@ -14,7 +14,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +22,7 @@ use crate::acp::{PlanEntry, ToolKind};
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
-use crate::model::schema::{self, Schema};
+use crate::model::schema::Schema;
 use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
 use chat_question::ChatQuestion;
@@ -31,6 +30,7 @@ pub use client_io::{ClientIo, Elicited};
 pub use command_line::commands_of;
 pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
+use lean_schema::schema_of;
 pub use prepared_call::{Action, PreparedCall, Preview, Task};
 pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
@@ -48,7 +48,6 @@ pub mod chat_question;
 pub mod client_io;
 mod command_line;
 mod delegate;
-mod delegate_background;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
@@ -58,6 +57,7 @@ mod find_files;
 mod handoff;
 pub mod job;
 mod jobs;
+mod lean_schema;
 mod list_directory;
 mod list_page;
 pub mod mcp;
@@ -67,7 +67,6 @@ pub mod output_terminal;
 mod picture;
 mod prepared_call;
 mod read_file;
-mod read_multiple_files;
 mod save;
 mod saved;
 mod search_files;
@@ -75,13 +74,14 @@ mod session_action;
 mod shell;
 pub mod skills;
 pub mod snapshot;
+mod stop_background;
 mod switch_mode;
 mod text_change;
 mod text_file;
 mod text_match;
-mod think;
 mod todo;
 mod toolset;
+mod view_background;
 mod walk;
 mod write_file;
 
@@ -97,8 +97,6 @@ pub struct ToolSpec {
     /// Set if only the MCP server claims that the tool reads.
     pub claim: Option<Claim>,
     pub shell: ShellUse,
-    /// True if the work continues after the turn.
-    pub is_background: bool,
     pub is_exit: bool,
     pub schema: Schema,
     pub timeout: Duration,
@@ -119,7 +117,6 @@ impl ToolSpec {
             effect,
             claim: None,
             shell: ShellUse::Off,
-            is_background: false,
             is_exit: false,
             schema: Schema::lazy(schema_of::<NoArguments>),
             timeout: TIMEOUT,
@@ -139,13 +136,7 @@ impl ToolSpec {
 
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
-        CallFacts {
-            shell: self.shell,
-            is_background: self.is_background,
-            is_exit: self.is_exit,
-            claim: self.claim.clone(),
-            ..facts
-        }
+        CallFacts { shell: self.shell, is_exit: self.is_exit, claim: self.claim.clone(), ..facts }
     }
 
     pub fn to_offer(&self) -> ToolOffer {
@@ -155,13 +146,6 @@ impl ToolSpec {
             schema: self.schema.clone(),
         }
     }
-}
-
-fn schema_of<Arguments: JsonSchema>() -> Box<RawValue> {
-    let mut schema = schemars::schema_for!(Arguments);
-    schema.remove("$schema");
-    schema.remove("title");
-    schema::written(&schema.to_value())
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -362,14 +346,7 @@ mod tests {
     /// need a shell, so only their table is compared here; the generated page of tools shows the effects of their specs.
     #[test]
     fn every_tool_has_its_listed_effect() {
-        let commands = [
-            ("shell_read_only", Effect::Read),
-            ("shell", Effect::Execute),
-            ("run_background_job", Effect::Execute),
-            ("list_background_jobs", Effect::Session),
-            ("view_background_job", Effect::Session),
-            ("stop_background_job", Effect::Session),
-        ];
+        let commands = [("shell_read_only", Effect::Read), ("shell", Effect::Execute)];
         for (tool, effect) in commands {
             assert_eq!(effect_of(tool), Some(effect), "{tool}");
         }
@@ -379,12 +356,10 @@ mod tests {
             effects,
             [
                 ("read_file", Effect::Read),
-                ("read_multiple_files", Effect::Read),
                 ("list_directory", Effect::Read),
                 ("directory_tree", Effect::Read),
                 ("find_files", Effect::Read),
                 ("search_files", Effect::Read),
-                ("think", Effect::Session),
                 ("todo", Effect::Session),
                 ("ask_user", Effect::Session),
                 ("switch_mode", Effect::Session),
@@ -394,16 +369,11 @@ mod tests {
                 ("move_file", Effect::Edit),
                 ("delete_file", Effect::Edit),
                 ("fetch", Effect::Network),
-                ("get_memories", Effect::Read),
-                ("search_memories", Effect::Read),
-                ("add_memory", Effect::State),
-                ("update_memory", Effect::State),
-                ("delete_memory", Effect::State),
+                ("view_background", Effect::Session),
+                ("stop_background", Effect::Session),
+                ("read_memories", Effect::Read),
+                ("save_memory", Effect::State),
                 ("delegate", Effect::Delegate),
-                ("delegate_background", Effect::Delegate),
-                ("list_background_agents", Effect::Session),
-                ("view_background_agent", Effect::Session),
-                ("stop_background_agent", Effect::Session),
                 ("handoff", Effect::Delegate),
                 ("list_skills", Effect::Read),
                 ("read_skill", Effect::Read),
@@ -416,8 +386,7 @@ mod tests {
     fn every_changing_tool_is_listed_for_descriptions() {
         let tools = Toolset::built_in();
         let own = tools.iter().map(|tool| (tool.spec().name.to_string(), tool.spec().effect));
-        let commands =
-            ["shell", "run_background_job"].map(|name| (name.to_owned(), effect_of(name).unwrap()));
+        let commands = ["shell"].map(|name| (name.to_owned(), effect_of(name).unwrap()));
         let mut changing: Vec<_> = own.chain(commands).filter(|(_, effect)| effect.is_change()).collect();
         let mut known: Vec<_> = crate::permission::compare::CHANGING
             .iter()

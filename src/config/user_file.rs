@@ -98,7 +98,7 @@ impl FetchSettings {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShellSettings {
-    /// Limits where `shell` and `run_background_job` write, where the kernel can; with `off` they write where you
+    /// Limits where `shell` writes, where the kernel can; with `off` it writes where you
     /// can. Default: workspace.
     #[serde(default)]
     pub sandbox: Sandbox,

@@ -101,7 +101,10 @@ fn compose(place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
         writeln!(text, "{line}").expect("writing to a string cannot fail");
     };
     line(format_args!("\n\n<environment>"));
-    line(format_args!("Working directory: {}", neutralise(&cwd.to_string_lossy())));
+    line(format_args!(
+        "Working directory, where relative paths begin: {}",
+        neutralise(&cwd.to_string_lossy())
+    ));
     line(format_args!("Platform: {platform}"));
     if let Ok(now) = jiff::Timestamp::from_millisecond(now) {
         line(format_args!("Date: {}", now.strftime("%Y-%m-%d")));

@@ -14,10 +14,9 @@ use crate::permission::{Address, CallFacts, CallSource, Commands, Effect};
 pub const EDIT: &str = "edit_file";
 
 /// Tools whose rules apply to requests of each kind, and the effects of these requests.
-pub const TOOLS: [(ToolKind, &str, Effect); 8] = [
+pub const TOOLS: [(ToolKind, &str, Effect); 7] = [
     (ToolKind::Read, "read_file", Effect::Read),
     (ToolKind::Search, "search_files", Effect::Read),
-    (ToolKind::Think, "think", Effect::Session),
     (ToolKind::Fetch, "fetch", Effect::Network),
     (ToolKind::Edit, EDIT, Effect::Edit),
     (ToolKind::Delete, "delete_file", Effect::Edit),
@@ -87,7 +86,11 @@ impl RequestedCall {
     /// `folders` are the session's folders.
     pub fn facts(&self, folders: &[&Path], readers: Readers) -> CallFacts {
         let known = TOOLS.iter().find(|(kind, ..)| self.kind == Some(*kind));
-        let (tool, effect) = known.map_or(("", Effect::Unknown), |(_, tool, effect)| (*tool, *effect));
+        let (tool, effect) = match known {
+            Some((_, tool, effect)) => (*tool, *effect),
+            None if self.kind == Some(ToolKind::Think) => ("", Effect::Session),
+            None => ("", Effect::Unknown),
+        };
         // Rules name paths below a folder or absolute ones.
         let below = |path: &PathBuf| {
             folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)

@@ -7,17 +7,14 @@ use super::{CallFacts, Effect, denied_by, denied_by_settings, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
 /// Modegate's own changing tools. A test compares them with the registered tools.
-pub const CHANGING: [(&str, Effect, ShellUse); 10] = [
+pub const CHANGING: [(&str, Effect, ShellUse); 7] = [
     ("write_file", Effect::Edit, ShellUse::Off),
     ("edit_file", Effect::Edit, ShellUse::Off),
     ("apply_patch", Effect::Edit, ShellUse::Off),
     ("move_file", Effect::Edit, ShellUse::Off),
     ("delete_file", Effect::Edit, ShellUse::Off),
     ("shell", Effect::Execute, ShellUse::Full),
-    ("run_background_job", Effect::Execute, ShellUse::Full),
-    ("add_memory", Effect::State, ShellUse::Off),
-    ("update_memory", Effect::State, ShellUse::Off),
-    ("delete_memory", Effect::State, ShellUse::Off),
+    ("save_memory", Effect::State, ShellUse::Off),
 ];
 
 pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {

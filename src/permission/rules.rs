@@ -14,8 +14,8 @@ use super::address_pattern::AddressPattern;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 
-/// Rules to deny or ask for `read_file` also apply to these tools.
-const READERS: [&str; 2] = ["read_multiple_files", "search_files"];
+/// Rules to deny or ask for `read_file` also apply to this tool.
+const READER: &str = "search_files";
 
 /// With a pattern, rules to deny or ask for `read_file` also apply to these tools, which reveal contents or
 /// names.
@@ -154,10 +154,8 @@ impl Rule {
         if allows || self.tool.is_match(tool) {
             return self.tool.is_match(tool);
         }
-        let reads =
-            || READERS.contains(&tool) || (self.pattern.is_some() && READERS_OF_FILES.contains(&tool));
-        (tool == "run_background_job" && self.tool.is_match("shell"))
-            || (self.tool.is_match("read_file") && reads())
+        let reads = tool == READER || (self.pattern.is_some() && READERS_OF_FILES.contains(&tool));
+        reads && self.tool.is_match("read_file")
     }
 
     /// True if the rule matches any part of the call, or all of it if `whole`.

@@ -305,7 +305,7 @@ fn rules_deny_then_ask_then_allow_below_the_mode() {
     check("ask", &line("shell", &["make x"], true), "ask");
     check("code", &line("shell", &["git push"], true), "ask");
     check("code", &line("shell", &["sh -c x"], false), "ask");
-    check("code", &line("run_background_job", &["rm x"], true), "deny_rule");
+    check("code", &line("shell", &["rm x"], true), "deny_rule");
     check("code", &line("shell", &["ls", "rm -rf x"], false), "deny_rule");
     check("code", &line("shell", &["rm"], true), "deny_rule");
     check("code", &line("shell", &["rmdir x"], true), "allow");
@@ -500,7 +500,6 @@ fn read_file_path_rules_apply_to_every_reading_tool() {
         [deny.denying(facts).is_some(), ask.asking(facts).is_some(), allow.allowing(facts).is_some()]
     };
     let readers = [
-        "read_multiple_files",
         "search_files",
         "edit_file",
         "apply_patch",
@@ -520,7 +519,7 @@ fn read_file_path_rules_apply_to_every_reading_tool() {
         assert_eq!(verdict("read_file(secret/**)", &named(tool, &["open/a"])), [false; 3], "{tool}");
         assert_eq!(verdict("write_file(secret/**)", &named(tool, &["secret/a"])), [false; 3], "{tool}");
         // Without a pattern, the rule also applies to tools with the same effect.
-        let does_the_same = ["read_multiple_files", "search_files"].contains(&tool);
+        let does_the_same = tool == "search_files";
         assert_eq!(verdict("read_file", &named(tool, &[])), [does_the_same, does_the_same, false], "{tool}");
     }
     for tool in ["write_file", "delete_file", "shell", "mcp__s__read"] {

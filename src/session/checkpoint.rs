@@ -282,7 +282,7 @@ pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &
 
 /// Records that the changes of an interrupted command are unknown.
 pub(super) fn record_interrupted_call(tool: Option<&str>, title: &str, ancestry: &Ancestry, log: &EventLog) {
-    if matches!(tool, Some("shell" | "run_background_job")) {
+    if tool == Some("shell") {
         let text = format!("The changes of `{title}` before its interruption are unknown.");
         record_uncovered(text, ancestry, log);
     }

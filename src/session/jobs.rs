@@ -49,7 +49,7 @@ impl Jobs {
         let line = job.line.lines().next().unwrap_or_default();
         end.is_unrequested().then(|| {
             let how = end.describe(written == 0);
-            format!("The background job {id} ({line}) has ended: {how} view_background_job shows its output.")
+            format!("The background job {id} ({line}) has ended: {how} view_background shows its output.")
         })
     }
 }

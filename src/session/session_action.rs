@@ -36,7 +36,7 @@ pub(super) async fn run(
         }
         Spawned::Background(subagent, background, status) if turn.live => {
             let text = format!(
-                "{} is running as {}. You are notified when it has finished; view_background_agent shows its answer.",
+                "{} is running as {}. You are notified when it has finished; view_background shows its answer.",
                 background.agent, background.id
             );
             tokio::spawn(async move {

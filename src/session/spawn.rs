@@ -195,6 +195,6 @@ impl Spawned {
     pub(super) fn note(background: &BackgroundAgent, finished: &Finished) -> String {
         let BackgroundAgent { id, agent, title, .. } = background;
         let how = if finished.has_failed { "failed" } else { "has finished" };
-        format!("The background agent {id} ({agent}) {how}: {title}. view_background_agent shows its answer.")
+        format!("The background agent {id} ({agent}) {how}: {title}. view_background shows its answer.")
     }
 }

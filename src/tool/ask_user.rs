@@ -29,7 +29,7 @@ const MAX_CHOICE: usize = 200;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The questions, at most 5, in the order in which to ask them.
+    /// The questions, at most 5, in order.
     questions: Vec<Question>,
 }
 
@@ -38,14 +38,14 @@ struct Arguments {
 struct Question {
     /// One self-contained question.
     question: String,
-    /// Answers to choose from, at most 10. Default: none, the user answers in free text.
+    /// Answers to choose from, at most 10. Default: free text.
     #[serde(default)]
     choices: Vec<String>,
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Ask the user what only the user can know or decide, and wait for the answer. Give choices where you can. An \
-                answer is not a permission: permission for calls is requested separately. Never ask for passwords or keys.";
+    let what = "Ask the user what only the user can know or decide, and wait. Give choices where you can. An answer permits no \
+                call. Never ask for passwords or keys.";
     let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, what);
     ToolSpec { timeout: TIMEOUT, ..spec }.tool(|arguments, _| prepare(arguments))
 }

@@ -1,6 +1,7 @@
-//! The numbering and removal of a session's background jobs and agents. Pure.
+//! The numbering, finding and removal of a session's background jobs and agents. Pure.
 
-use super::{ToolError, ToolOutput};
+use super::background::BackgroundAgent;
+use super::{Job, ToolError};
 
 /// Maximum finished entries to keep, each with its output.
 pub const MAX_FINISHED: usize = 32;
@@ -37,36 +38,40 @@ pub(super) fn next_number<'a>(mut ids: impl DoubleEndedIterator<Item = &'a str>)
     ids.next_back().and_then(number).unwrap_or_default() + 1
 }
 
-/// An entry of a session's background jobs or agents.
-pub(super) trait Listed {
-    const KIND: &'static str;
-
-    fn id(&self) -> &str;
+#[derive(Debug)]
+pub(super) enum Entry<'a> {
+    Job(&'a Job),
+    Agent(&'a BackgroundAgent),
 }
 
-pub(super) fn find<'a, T: Listed>(all: &'a [T], id: &str) -> Result<&'a T, ToolError> {
-    let found = all.iter().find(|it| it.id() == id);
-    found.ok_or_else(|| missing(T::KIND, id, all.iter().map(T::id)))
+pub(super) fn find<'a>(
+    jobs: &'a [Job],
+    agents: &'a [BackgroundAgent],
+    id: &str,
+) -> Result<Entry<'a>, ToolError> {
+    let job = || jobs.iter().find(|job| job.id == id).map(Entry::Job);
+    let agent = || agents.iter().find(|agent| agent.id == id).map(Entry::Agent);
+    let ids = |list: &mut dyn Iterator<Item = &'a str>| -> Vec<&'a str> { list.collect() };
+    let jobs_ids = ids(&mut jobs.iter().map(|job| job.id.as_str()));
+    let agents_ids = ids(&mut agents.iter().map(|agent| agent.id.as_str()));
+    job().or_else(agent).ok_or_else(|| missing(id, &[&jobs_ids, &agents_ids]))
 }
 
-/// Joins the descriptions of all entries.
-pub(super) fn list<T: Listed>(lines: &[String]) -> ToolOutput {
-    let none = format!("[There are no background {}s.]", T::KIND);
-    ToolOutput::long_text(if lines.is_empty() { none } else { lines.join("\n") })
-}
-
-fn missing<'a>(what: &str, id: &str, ids: impl DoubleEndedIterator<Item = &'a str> + Clone) -> ToolError {
-    let was_assigned = id.rsplit_once('_').is_some_and(|(kind, _)| {
-        ids.clone().next_back().and_then(|last| last.rsplit_once('_')).is_some_and(|(known, _)| known == kind)
+/// Each list has the ids of one kind, in order.
+fn missing(id: &str, lists: &[&[&str]]) -> ToolError {
+    let kind_of = |id: &str| id.rsplit_once('_').map(|(kind, _)| kind.to_owned());
+    let was_assigned = lists.iter().any(|ids| {
+        let is_of_kind = ids.last().is_some_and(|last| kind_of(last) == kind_of(id));
+        is_of_kind && number(id).is_some_and(|number| number > 0 && number < next_number(ids.iter().copied()))
     });
-    if was_assigned && number(id).is_some_and(|number| number > 0 && number < next_number(ids.clone())) {
+    if was_assigned {
         let text =
             format!("{id} has finished and its output was discarded: only the last {MAX_FINISHED} are kept.");
         return ToolError::Failed(text);
     }
-    let ids: Vec<&str> = ids.collect();
+    let ids = lists.concat();
     let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
-    ToolError::Failed(format!("There is no {what} {id:?} in the background. There are: {ids}."))
+    ToolError::Failed(format!("There is no {id:?} in the background. There are: {ids}."))
 }
 
 #[cfg(test)]
@@ -92,20 +97,20 @@ mod tests {
         assert_eq!(forgets(&mixed).0, ["job_2"], "running jobs stay");
         assert_eq!(forgets(&[false; 100]).0, Vec::<String>::new());
         let (_, remaining) = forgets(&[true; MAX_FINISHED + 2]);
-        let ids = || remaining.iter().map(|it| it.0.as_str());
-        assert_eq!(next_number(ids()), MAX_FINISHED as u64 + 3);
+        let ids: Vec<&str> = remaining.iter().map(|it| it.0.as_str()).collect();
+        assert_eq!(next_number(ids.iter().copied()), MAX_FINISHED as u64 + 3);
         assert_eq!(next_number(std::iter::empty()), 1);
         for (id, words) in [
             ("job_1", "job_1 has finished and its output was discarded"),
             ("job_2", "job_2 has finished and its output was discarded"),
-            ("job_0", "There is no job \"job_0\""),
-            ("job_99", "There is no job \"job_99\""),
-            ("agent_1", "There is no job \"agent_1\""),
-            ("", "There is no job \"\""),
+            ("job_0", "There is no \"job_0\""),
+            ("job_99", "There is no \"job_99\""),
+            ("agent_1", "There is no \"agent_1\""),
+            ("", "There is no \"\""),
         ] {
-            let text = missing("job", id, ids()).to_string();
+            let text = missing(id, &[&ids, &[]]).to_string();
             assert!(text.starts_with(words), "{id}: {text}");
         }
-        assert!(missing("job", "job_1", std::iter::empty()).to_string().ends_with("There are: none."));
+        assert!(missing("job_1", &[&[], &[]]).to_string().ends_with("There are: none."));
     }
 }

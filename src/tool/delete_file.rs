@@ -14,7 +14,7 @@ use crate::workspace::{Change, ContentHash, Workspace};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the file, absolute or relative to the working directory.
+    /// Path of the file.
     path: String,
 }
 

@@ -22,7 +22,7 @@ const DEPTH: usize = 3;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the directory, absolute or relative to the working directory. Default: the working directory.
+    /// Path of the directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
     /// Levels to show. Default: 3.

@@ -17,7 +17,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the file, absolute or relative to the working directory.
+    /// Path of the file.
     path: String,
     /// The text to replace, as it stands in the file, with enough around it to occur only once.
     old_text: String,

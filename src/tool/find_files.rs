@@ -21,7 +21,7 @@ const MAX_PATHS: usize = 500;
 struct Arguments {
     /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github/**`.
     glob: String,
-    /// Directory to look in, absolute or relative to the working directory. Default: the working directory.
+    /// Directory to look in. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
 }

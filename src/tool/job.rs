@@ -42,6 +42,7 @@ struct Happened {
 #[derive(Debug)]
 enum Message {
     Snapshot(oneshot::Sender<JobSnapshot>),
+    Unseen(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
     Stop,
 }
@@ -112,6 +113,7 @@ impl Job {
             messages,
             changed: count,
             output: Output::default(),
+            seen: 0,
             outputs,
             scratch,
             end: None,
@@ -127,6 +129,13 @@ impl Job {
     pub async fn snapshot(&self) -> Option<JobSnapshot> {
         let (reply, snapshot) = oneshot::channel();
         self.mailbox.send(Message::Snapshot(reply)).await.ok()?;
+        snapshot.await.ok()
+    }
+
+    /// Like [`Self::snapshot`], with only the output since the last call of this method.
+    pub async fn unseen(&self) -> Option<JobSnapshot> {
+        let (reply, snapshot) = oneshot::channel();
+        self.mailbox.send(Message::Unseen(reply)).await.ok()?;
         snapshot.await.ok()
     }
 
@@ -170,6 +179,8 @@ struct Task {
     messages: mpsc::Receiver<Message>,
     changed: watch::Sender<Happened>,
     output: Output,
+    /// Bytes of the output that [`Job::unseen`] has returned.
+    seen: usize,
     outputs: Outputs,
     scratch: PathBuf,
     end: Option<End>,
@@ -218,6 +229,10 @@ impl Task {
                         self.answer(reply);
                         continue;
                     }
+                    Some(Message::Unseen(reply)) => {
+                        self.answer_unseen(reply);
+                        continue;
+                    }
                     Some(Message::Since(from, reply)) => {
                         self.answer_since(from, reply);
                         continue;
@@ -255,6 +270,7 @@ impl Task {
         while let Some(message) = self.messages.recv().await {
             match message {
                 Message::Snapshot(reply) => self.answer(reply),
+                Message::Unseen(reply) => self.answer_unseen(reply),
                 Message::Since(from, reply) => self.answer_since(from, reply),
                 Message::Stop => {}
             }
@@ -276,6 +292,12 @@ impl Task {
         let (text, next) = self.output.raw.since(from, is_over);
         let exit = self.end.as_ref().and_then(|end| end.exit);
         let _ = reply.send(News { text, next, is_over, exit });
+    }
+
+    fn answer_unseen(&mut self, reply: oneshot::Sender<JobSnapshot>) {
+        let (output, next) = self.output.since(self.seen);
+        self.seen = next;
+        let _ = reply.send(JobSnapshot { output, written: self.output.raw.written, end: self.end.clone() });
     }
 
     fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
@@ -356,7 +378,7 @@ impl End {
             } else {
                 "Processes that it left running were"
             };
-            let how = if self.notes.keeps { "; run_background_job keeps one running" } else { "" };
+            let how = if self.notes.keeps { "; shell with background: true keeps one running" } else { "" };
             parts.push(format!("{what} stopped{how}."));
         }
         if !self.confirmed {

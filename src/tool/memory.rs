@@ -42,7 +42,7 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// Another session may have deleted the memory.
-    #[error("There is no memory {0}. get_memories lists the existing ones.")]
+    #[error("There is no memory {0}. read_memories lists the existing ones.")]
     Unknown(String),
     #[error("This folder has the maximum of {MAX_COUNT} memories. Delete or merge some first.")]
     Full,
@@ -126,8 +126,7 @@ impl Memories for Nowhere {
 }
 
 pub fn tools(memories: &Arc<dyn Memories>) -> Vec<Arc<dyn Tool>> {
-    let tools = [read::get, read::search, write::add, write::update, write::delete];
-    tools.map(|tool| tool(Arc::clone(memories))).into()
+    vec![read::tool(Arc::clone(memories)), write::tool(Arc::clone(memories))]
 }
 
 /// Only the first line begins at the margin, so a text cannot imitate other entries.

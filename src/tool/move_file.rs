@@ -14,7 +14,7 @@ use crate::workspace::{Change, Workspace};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the file or directory, absolute or relative to the working directory.
+    /// Path of the file or directory.
     from: String,
     /// New path, which must not exist. Missing folders are created.
     to: String,

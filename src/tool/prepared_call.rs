@@ -22,6 +22,8 @@ pub struct PreparedCall {
     pub mentions: Vec<PathBuf>,
     pub commands: Commands,
     pub address: Option<Address>,
+    /// True if the work continues after the turn.
+    pub is_background: bool,
     pub preview: Preview,
     pub action: Action,
 }
@@ -70,6 +72,7 @@ impl PreparedCall {
             mentions: Vec::new(),
             commands: Commands::None,
             address: None,
+            is_background: false,
             preview: Preview::Content(Vec::new()),
             action,
         }
@@ -80,6 +83,7 @@ impl PreparedCall {
             targets: self.targets.clone(),
             commands: self.commands.clone(),
             address: self.address.clone(),
+            is_background: self.is_background,
             mentions: self.mentions.clone(),
             ..spec.facts()
         }

@@ -24,7 +24,7 @@ const CHUNK: usize = 256 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the file, absolute or relative to the working directory.
+    /// Path of the file.
     path: String,
     /// First line to read, counted from 1. Default: 1.
     #[serde(default)]

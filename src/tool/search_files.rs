@@ -42,7 +42,7 @@ const MAX_COLUMNS: usize = 300;
 struct Arguments {
     /// Regular expression in ripgrep's syntax, matched against each line.
     pattern: String,
-    /// File or directory to search, absolute or relative to the working directory. Default: the working directory.
+    /// File or directory to search. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
     /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.

@@ -17,6 +17,7 @@ use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
 use super::{
     BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
+    jobs,
 };
 use crate::acp::ToolKind;
 use crate::gate::Permit;
@@ -33,6 +34,9 @@ const MAX_SECONDS: u64 = 1800;
 /// Below the kernel's limit for one argument.
 const MAX_LINE: usize = 100 * 1024;
 
+/// Longer than any timeout that a call can ask for.
+const TIMEOUT: Duration = Duration::from_secs(MAX_SECONDS + 10);
+
 const TITLE: usize = 120;
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -44,47 +48,76 @@ const SHOWN: usize = 8 * 1024;
 struct Arguments {
     /// Command line for bash. It has no terminal and no input.
     command: String,
-    /// Directory to run in, inside the session's folders. Default: the working directory.
+    /// Directory to run in. Default: the working directory.
     #[serde(default)]
     cwd: Option<String>,
-    /// Timeout in seconds. Default: 120. Maximum: 1800.
+    /// Seconds, at most 1800. Default: 120.
     #[serde(default)]
     timeout: Option<u64>,
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FullArguments {
+    /// Command line for bash. It has no terminal and no input.
+    command: String,
+    /// Directory to run in. Default: the working directory.
+    #[serde(default)]
+    cwd: Option<String>,
+    /// Seconds, at most 1800. Default: 120, in the background none.
+    #[serde(default)]
+    timeout: Option<u64>,
+    /// Return at once with the id of a job that runs on: a server, a watcher, a long build. Default: false.
+    #[serde(default)]
+    background: bool,
+}
+
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox \
-                enforces this: the command can write only below $TMPDIR, which is deleted afterwards, has no network, and \
-                can read the session's folders and the system's programs, but not the home folder.";
+    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox enforces it: \
+                no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
-    tool(ToolSpec { shell: ShellUse::ReadOnly, ..spec }, shell, sandbox)
+    ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(
+        move |Arguments { command, cwd, timeout }, workspace| {
+            let given = FullArguments { command, cwd, timeout, background: false };
+            prepare(given, &shell, &sandbox, workspace)
+        },
+    )
 }
 
 pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
     let what = if sandbox.is_off() {
-        "Run a command line and wait until it exits. Processes that it leaves in the background are stopped."
+        "Run a command line and wait until it exits. Processes that it leaves behind are stopped."
     } else {
-        "Run a command line and wait until it exits. Processes that it leaves in the background are stopped. It can write \
-         in the session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
+        "Run a command line and wait until it exits. Processes that it leaves behind are stopped. It can write in the \
+         session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
     };
     let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
-    tool(ToolSpec { shell: ShellUse::Full, ..spec }, shell, sandbox)
+    ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, ..spec }
+        .tool(move |given, workspace| prepare(given, &shell, &sandbox, workspace))
 }
 
-fn tool(spec: ToolSpec, shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let timeout = Duration::from_secs(MAX_SECONDS + 10);
-    ToolSpec { timeout, ..spec }.tool(move |Arguments { command, cwd, timeout }, workspace| {
-        let timeout = timeout.unwrap_or(SECONDS);
-        if !(1..=MAX_SECONDS).contains(&timeout) {
-            let reason =
-                format!("timeout is {timeout}; expected a number of seconds from 1 to {MAX_SECONDS}");
-            return Err(ToolError::arguments(reason));
-        }
-        let start = Start::new(command, cwd.as_deref(), workspace)?;
-        let (limit, shell, sandbox) = (Duration::from_secs(timeout), shell.clone(), sandbox.clone());
+fn prepare(
+    given: FullArguments,
+    shell: &Shell,
+    sandbox: &CommandSandbox,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
+    let FullArguments { command, cwd, timeout, background } = given;
+    if timeout.is_some_and(|timeout| !(1..=MAX_SECONDS).contains(&timeout)) {
+        let reason = format!("timeout is not a number of seconds from 1 to {MAX_SECONDS}");
+        return Err(ToolError::arguments(reason));
+    }
+    let start = Start::new(command, cwd.as_deref(), workspace)?;
+    let limit = timeout.or((!background).then_some(SECONDS)).map(Duration::from_secs);
+    let (shell, sandbox) = (shell.clone(), sandbox.clone());
+    let command = move |start| Command { start, limit, shell, sandbox };
+    if !background {
         let title = start.title();
-        Ok(start.prepared(title, move |start, context| Command { start, limit, shell, sandbox }.run(context)))
-    })
+        return Ok(start.prepared(title, move |start, context| command(start).run(context)));
+    }
+    let title = format!("{} (in the background)", start.title());
+    let call = start.prepared(title, move |start, context| jobs::start(command(start), context));
+    Ok(PreparedCall { is_background: true, ..call })
 }
 
 #[derive(Debug)]
@@ -100,7 +133,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
-    pub(super) fn new(line: String, cwd: Option<&str>, workspace: &Workspace) -> Result<Self, ToolError> {
+    fn new(line: String, cwd: Option<&str>, workspace: &Workspace) -> Result<Self, ToolError> {
         let bad = |reason: &str| ToolError::arguments(reason);
         if line.trim().is_empty() || line.contains('\0') {
             return Err(bad("command is empty or not text"));
@@ -122,14 +155,14 @@ impl Start {
         Ok(Self { line, parsed, cwd: target.path, elsewhere, stays_inside, outputs })
     }
 
-    pub(super) fn title(&self) -> String {
+    fn title(&self) -> String {
         let whole = visible(self.line.trim());
         let line = whole.lines().next().unwrap_or_default();
         let start = start(line, TITLE);
         if start.len() < whole.len() { format!("{start}…") } else { start.to_owned() }
     }
 
-    pub(super) fn prepared<Run>(
+    fn prepared<Run>(
         self,
         title: String,
         run: impl FnOnce(Self, RunContext) -> Run + Send + 'static,
@@ -185,11 +218,11 @@ pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) 
     line.paths().iter().all(is_inside)
 }
 
-struct Command {
-    start: Start,
-    limit: Duration,
-    shell: Shell,
-    sandbox: CommandSandbox,
+pub(super) struct Command {
+    pub start: Start,
+    pub limit: Option<Duration>,
+    pub shell: Shell,
+    pub sandbox: CommandSandbox,
 }
 
 impl Command {
@@ -206,7 +239,7 @@ impl Command {
             Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
             None => None,
         };
-        let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, Some(limit)).await?;
+        let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, limit).await?;
         let reporting =
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // In a deterministic run `progress` is `None`: streamed output would depend on timing.

@@ -14,19 +14,19 @@ const MAX_ITEMS: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The complete list, in order. It replaces the previous list. At most 100 tasks.
+    /// The complete list, in order; it replaces the previous one. At most 100.
     items: Vec<Item>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Item {
-    /// Description of the task.
+    /// The task.
     content: String,
-    /// Status. Default: pending.
+    /// Default: pending.
     #[serde(default)]
     status: Status,
-    /// Priority. Default: medium.
+    /// Default: medium.
     #[serde(default)]
     priority: Priority,
 }

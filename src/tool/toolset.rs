@@ -9,9 +9,9 @@ use super::fetch::{self, Limits};
 use super::mcp::{ConnectOptions, ServerEvent, Servers};
 use super::memory::{self, Memories, Nowhere};
 use super::{
-    Tool, apply_patch, ask_user, background, delegate, delegate_background, delete_file, directory_tree,
-    edit_file, find_files, handoff, jobs, list_directory, move_file, read_file, read_multiple_files,
-    search_files, shell, skills, switch_mode, think, todo, write_file,
+    Tool, apply_patch, ask_user, delegate, delete_file, directory_tree, edit_file, find_files, handoff,
+    list_directory, move_file, read_file, search_files, shell, skills, stop_background, switch_mode, todo,
+    view_background, write_file,
 };
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
@@ -38,23 +38,10 @@ pub struct Toolset {
 const TOO_WIDE: &str = "This session has no read-only commands: its folder is your home folder, the root of the file \
     system, or a folder around them, and the sandbox does not expose those.\n\n";
 
-const COMMAND_TOOLS: [(&str, Effect); 6] = [
-    ("shell_read_only", Effect::Read),
-    ("shell", Effect::Execute),
-    ("run_background_job", Effect::Execute),
-    ("list_background_jobs", Effect::Session),
-    ("view_background_job", Effect::Session),
-    ("stop_background_job", Effect::Session),
-];
+const COMMAND_TOOLS: [(&str, Effect); 2] = [("shell_read_only", Effect::Read), ("shell", Effect::Execute)];
 
-const DELEGATION_TOOLS: [(&str, Effect); 6] = [
-    ("delegate", Effect::Delegate),
-    ("delegate_background", Effect::Delegate),
-    ("list_background_agents", Effect::Session),
-    ("view_background_agent", Effect::Session),
-    ("stop_background_agent", Effect::Session),
-    (handoff::NAME, Effect::Delegate),
-];
+const DELEGATION_TOOLS: [(&str, Effect); 2] =
+    [("delegate", Effect::Delegate), (handoff::NAME, Effect::Delegate)];
 
 /// Includes tools that a session may lack.
 fn effects() -> Vec<(&'static str, Effect)> {
@@ -90,12 +77,10 @@ impl Toolset {
         let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);
         let mut tools: Vec<Arc<dyn Tool>> = vec![
             read_file::tool(),
-            read_multiple_files::tool(),
             list_directory::tool(),
             directory_tree::tool(),
             find_files::tool(),
             search_files::tool(),
-            think::tool(),
             todo::tool(),
             ask_user::tool(),
             switch_mode::tool(),
@@ -105,6 +90,8 @@ impl Toolset {
             move_file::tool(),
             delete_file::tool(),
             fetch::tool(Arc::default(), Limits::default()),
+            view_background::tool(),
+            stop_background::tool(),
         ];
         tools.extend(memory::tools(&nowhere));
         Self::new(tools)
@@ -151,13 +138,7 @@ impl Toolset {
         if let Some(sandbox) = reading {
             tools.push(shell::read_only(shell.clone(), sandbox));
         }
-        tools.extend([
-            shell::full(shell.clone(), any.clone()),
-            jobs::run(shell.clone(), any),
-            jobs::list(),
-            jobs::view(),
-            jobs::stop(),
-        ]);
+        tools.push(shell::full(shell.clone(), any));
         (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
@@ -204,13 +185,7 @@ impl Toolset {
         let is_other =
             |tool: &&Arc<dyn Tool>| DELEGATION_TOOLS.iter().all(|(name, _)| *name != tool.spec().name);
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.iter().filter(is_other).cloned().collect();
-        tools.extend([
-            delegate::tool(agents),
-            delegate_background::tool(agents),
-            background::list(),
-            background::view(),
-            background::stop(),
-        ]);
+        tools.push(delegate::tool(agents));
         if agents.has_own() {
             tools.push(handoff::tool(agents));
         }
@@ -223,9 +198,7 @@ impl Toolset {
     pub fn for_subagent(&self, may_delegate: bool) -> Self {
         let is_there = |tool: &&Arc<dyn Tool>| {
             let spec = tool.spec();
-            let is_about_others = DELEGATION_TOOLS.iter().any(|(name, _)| *name == spec.name);
-            let delegates =
-                spec.name != handoff::NAME && (is_about_others || spec.effect == Effect::Delegate);
+            let delegates = spec.name != handoff::NAME && spec.effect == Effect::Delegate;
             !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !delegates)
         };
         Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }

@@ -16,7 +16,7 @@ use crate::workspace::{ContentHash, Workspace};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Path of the file, absolute or relative to the working directory. Missing folders are created.
+    /// Path of the file. Missing folders are created.
     path: String,
     /// The whole content.
     content: String,

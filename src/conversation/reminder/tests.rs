@@ -26,7 +26,7 @@ fn tools() -> Vec<CallFacts> {
         CallFacts::of_tool("delete_file", Effect::Edit),
         shell("shell", Effect::Execute, ShellUse::Full),
         CallFacts::of_tool("fetch", Effect::Network),
-        CallFacts::of_tool("add_memory", Effect::State),
+        CallFacts::of_tool("save_memory", Effect::State),
         CallFacts::of_tool("delegate", Effect::Delegate),
         CallFacts::of_tool("mcp__s__act", Effect::Unknown),
         CallFacts {

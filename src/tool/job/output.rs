@@ -65,6 +65,16 @@ impl Output {
         self
     }
 
+    /// Returns the text for the model from byte `from` on, and its end. An incomplete last line is returned again
+    /// when it is complete.
+    pub(super) fn since(&self, from: usize) -> (String, usize) {
+        if from == 0 {
+            return (self.text(), self.text.written);
+        }
+        let (text, next) = self.text.since(from, true);
+        (text + &self.cleaner.rest(), next)
+    }
+
     pub(super) fn is_unsaved(&self) -> bool {
         !self.unsaved.is_empty()
     }

@@ -73,7 +73,6 @@ impl RemoteTool {
             effect: belief.effect(),
             claim,
             shell: ShellUse::Off,
-            is_background: false,
             is_exit: false,
             schema: schema.into(),
             timeout: server.entry.timeout,

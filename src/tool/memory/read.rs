@@ -1,4 +1,4 @@
-//! `get_memories` and `search_memories`: list and search the memories of a folder.
+//! `read_memories`: lists and searches the memories of a folder.
 
 use std::sync::Arc;
 
@@ -6,82 +6,45 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::content::code_span;
-use super::super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec};
+use super::super::{PreparedCall, Tool, ToolOutput, ToolSpec};
 use super::{Memories, Memory, show};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
-use crate::workspace::Workspace;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GetArguments {
-    /// List only the memories of this category.
+struct Arguments {
+    /// Only memories with all these words in text or category.
     #[serde(default)]
-    category: Option<String>,
-    /// Id of a memory: list only the memories after it. Default: all, oldest first.
+    query: Option<String>,
+    /// Id of a memory: only what follows it.
     #[serde(default)]
     after: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct SearchArguments {
-    /// Words that must all occur in the memory or its category, in any case.
-    query: String,
-    /// Id of a memory that was found: list only the matches after it.
-    #[serde(default)]
-    after: Option<String>,
-}
-
-pub(super) fn get(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "List the memories of this folder from this and earlier sessions.";
-    let spec = ToolSpec::new("get_memories", ToolKind::Read, Effect::Read, what);
-    spec.tool(move |GetArguments { category, after }, workspace| {
-        let title = match &category {
-            Some(category) => format!("Memories of {}", code_span(category)),
-            None => "Memories".into(),
-        };
-        let wanted = category.map(|category| category.trim().to_lowercase());
-        let is_match =
-            move |memory: &Memory| wanted.as_ref().is_none_or(|wanted| *wanted == category_of(memory));
-        Ok(list(title, &memories, workspace, after, is_match))
-    })
-}
-
-pub(super) fn search(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "Search the memories of this folder for words.";
-    let spec = ToolSpec::new("search_memories", ToolKind::Search, Effect::Read, what);
-    spec.tool(move |SearchArguments { query, after }, workspace| {
+pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
+    let what = "List the memories: notes about this folder from this and earlier sessions, oldest first.";
+    let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, what);
+    spec.tool(move |Arguments { query, after }, workspace| {
+        let query = query.unwrap_or_default();
         let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
-        if words.is_empty() {
-            return Err(ToolError::arguments("query has no words"));
-        }
-        let is_match = move |memory: &Memory| {
-            let (text, category) = (memory.text.to_lowercase(), category_of(memory));
-            words.iter().all(|word| text.contains(word) || category.contains(word))
+        let title = match words.as_slice() {
+            [] => "Memories".to_owned(),
+            [..] => format!("Memories about {}", code_span(&query)),
         };
-        let title = format!("Search memories for {}", code_span(&query));
-        Ok(list(title, &memories, workspace, after, is_match))
+        let (memories, folder) = (Arc::clone(&memories), workspace.cwd().to_owned());
+        Ok(PreparedCall::new(title, async move |context| {
+            let mut all = memories.list(&folder).await?;
+            all.retain(|memory| has_words(memory, &words));
+            let text = show(&all, after.as_deref(), "[There are no such memories.]")?;
+            drop(context.permit);
+            Ok(ToolOutput::text(text))
+        }))
     })
 }
 
-fn category_of(memory: &Memory) -> String {
-    memory.category.as_deref().unwrap_or_default().to_lowercase()
-}
-
-fn list(
-    title: String,
-    memories: &Arc<dyn Memories>,
-    workspace: &Workspace,
-    after: Option<String>,
-    is_match: impl Fn(&Memory) -> bool + Send + 'static,
-) -> PreparedCall {
-    let (memories, folder) = (Arc::clone(memories), workspace.cwd().to_owned());
-    PreparedCall::new(title, async move |context| {
-        let mut all = memories.list(&folder).await?;
-        all.retain(is_match);
-        let text = show(&all, after.as_deref(), "[There are no such memories.]")?;
-        drop(context.permit);
-        Ok(ToolOutput::text(text))
-    })
+fn has_words(memory: &Memory, words: &[String]) -> bool {
+    let text = memory.text.to_lowercase();
+    let category = memory.category.as_deref().unwrap_or_default().to_lowercase();
+    words.iter().all(|word| text.contains(word) || category.contains(word))
 }

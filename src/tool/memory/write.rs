@@ -1,5 +1,4 @@
-//! `add_memory`, `update_memory` and `delete_memory`. A memory outlives the session, so these calls count as
-//! changes.
+//! `save_memory`: adds, changes and deletes memories. A memory outlives the session, so a call counts as a change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,68 +20,25 @@ const IN_TITLE: usize = 60;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AddArguments {
-    /// The text to remember, at most 2,000 characters.
-    text: String,
-    /// The topic in one or two words, at most 60 characters.
-    #[serde(default)]
-    category: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct UpdateArguments {
-    /// Id of the memory.
-    id: String,
-    /// The new text, at most 2,000 characters.
+struct Arguments {
+    /// The text, at most 2,000 characters. With an id, an empty text deletes the memory.
     #[serde(default)]
     text: Option<String>,
-    /// The new category; an empty string removes it.
+    /// Id of the memory to change. Default: a new one.
+    #[serde(default)]
+    id: Option<String>,
+    /// The topic in one or two words; an empty one removes it.
     #[serde(default)]
     category: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct DeleteArguments {
-    /// Id of the memory.
-    id: String,
-}
-
-pub(super) fn add(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "Remember something about this folder for later sessions. No keys or passwords.";
-    let spec = ToolSpec::new("add_memory", ToolKind::Other, Effect::State, what);
-    spec.tool(move |AddArguments { text, category }, workspace| {
-        let text = checked("text", &text, MAX_TEXT)?;
-        let category = category.map(|category| checked("category", &category, MAX_CATEGORY)).transpose()?;
-        let category = category.filter(|category| !category.is_empty());
-        check_present(&text)?;
-        let title = format!("Remember: {}", shorten(&text, IN_TITLE));
-        Ok(Operation::Add { text, category }.prepared(title, &memories, workspace))
-    })
-}
-
-pub(super) fn update(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let spec = ToolSpec::new("update_memory", ToolKind::Other, Effect::State, "Change a memory.");
-    spec.tool(move |UpdateArguments { id, text, category }, workspace| {
-        if text.is_none() && category.is_none() {
-            return Err(ToolError::arguments("give text or category, or both"));
-        }
-        let text = text.map(|text| checked("text", &text, MAX_TEXT)).transpose()?;
-        text.as_deref().map_or(Ok(()), check_present)?;
-        let category = category.map(|category| checked("category", &category, MAX_CATEGORY)).transpose()?;
-        let title = format!("Change memory {id}");
-        let change = Change { text, category };
-        Ok(Operation::Update { id, change }.prepared(title, &memories, workspace))
-    })
-}
-
-pub(super) fn delete(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "Delete a memory permanently.";
-    let spec = ToolSpec::new("delete_memory", ToolKind::Delete, Effect::State, what);
-    spec.tool(move |DeleteArguments { id }, workspace| {
-        let title = format!("Delete memory {id}");
-        Ok(Operation::Delete { id }.prepared(title, &memories, workspace))
+pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
+    let what =
+        "Remember something about this folder for later sessions, or change a memory. No keys or passwords.";
+    let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, what);
+    spec.tool(move |given, workspace| {
+        let operation = Operation::new(given)?;
+        Ok(operation.prepared(&memories, workspace))
     })
 }
 
@@ -99,13 +55,6 @@ fn checked(name: &str, text: &str, most: usize) -> Result<String, ToolError> {
     Ok(text.to_owned())
 }
 
-fn check_present(text: &str) -> Result<(), ToolError> {
-    if text.is_empty() {
-        return Err(ToolError::arguments("text is empty"));
-    }
-    Ok(())
-}
-
 #[derive(Debug, Clone)]
 enum Operation {
     Add { text: String, category: Option<String> },
@@ -114,8 +63,32 @@ enum Operation {
 }
 
 impl Operation {
-    fn prepared(self, title: String, memories: &Arc<dyn Memories>, workspace: &Workspace) -> PreparedCall {
-        let (folder, shown) = (workspace.cwd().to_owned(), self.clone());
+    fn new(Arguments { text, id, category }: Arguments) -> Result<Self, ToolError> {
+        let text = text.map(|text| checked("text", &text, MAX_TEXT)).transpose()?;
+        let category = category.map(|category| checked("category", &category, MAX_CATEGORY)).transpose()?;
+        match (id, text) {
+            (None, Some(text)) if !text.is_empty() => {
+                Ok(Self::Add { text, category: category.filter(|category| !category.is_empty()) })
+            }
+            (None, _) => Err(ToolError::arguments("text is empty")),
+            (Some(id), Some(text)) if text.is_empty() => Ok(Self::Delete { id }),
+            (Some(_), None) if category.is_none() => {
+                Err(ToolError::arguments("give text or category, or both"))
+            }
+            (Some(id), text) => Ok(Self::Update { id, change: Change { text, category } }),
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Self::Add { text, .. } => format!("Remember: {}", shorten(text, IN_TITLE)),
+            Self::Update { id, .. } => format!("Change memory {id}"),
+            Self::Delete { id } => format!("Delete memory {id}"),
+        }
+    }
+
+    fn prepared(self, memories: &Arc<dyn Memories>, workspace: &Workspace) -> PreparedCall {
+        let (title, folder, shown) = (self.title(), workspace.cwd().to_owned(), self.clone());
         let preview = {
             let (memories, folder) = (Arc::clone(memories), folder.clone());
             Preview::new(async move |_| shown.preview(&*memories, &folder).await)

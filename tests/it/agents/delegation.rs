@@ -61,7 +61,7 @@ pub(crate) fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
 #[tokio::test]
 async fn plan_denies_writes_at_every_delegation_level() {
     for (mode, is_done) in [("plan", false), ("code", true)] {
-        for delegation_tool in ["delegate", "delegate_background", "run_skill"] {
+        for (delegation_tool, background) in [("delegate", false), ("delegate", true), ("run_skill", false)] {
             let folder = tempfile::tempdir().unwrap();
             let skills =
                 crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it. <system-reminder>")]);
@@ -72,7 +72,7 @@ async fn plan_denies_writes_at_every_delegation_level() {
             let prompt = client.prompt(&root, "go").await;
             let task = match delegation_tool {
                 "run_skill" => json!({ "task": "one", "skill": "one" }),
-                _ => json!({ "task": "one", "agent": "general" }),
+                _ => json!({ "task": "one", "agent": "general", "background": background }),
             };
             client.calls(&root, vec![write("a"), call(delegation_tool, task)]);
             let two = call("delegate", json!({ "task": "two", "agent": "writer" }));
@@ -80,11 +80,8 @@ async fn plan_denies_writes_at_every_delegation_level() {
             client.calls("sess_3", vec![write("c")]);
             client.answers("sess_3", "three");
             client.answers("sess_2", "two");
-            if delegation_tool == "delegate_background" {
-                client.calls(
-                    &root,
-                    vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))],
-                );
+            if background {
+                client.calls(&root, vec![call("view_background", json!({ "id": "agent_1", "wait": 60 }))]);
             }
             client.answers(&root, "one");
             let messages = client.until_answer(prompt).await;
@@ -186,7 +183,7 @@ async fn loosening_the_parent_does_not_loosen_sub_agents() {
     client.model.next_request("sess_2").await;
     let set = client.request("session/set_mode", json!({ "sessionId": root, "modeId": "code" })).await;
     let mut messages = client.until_answer(set).await;
-    client.calls("sess_2", vec![call("think", json!({ "thought": "x" }))]);
+    client.calls("sess_2", vec![call("view_background", json!({}))]);
     client.calls("sess_2", vec![write("below")]);
     client.answers("sess_2", "two");
     client.calls(&root, vec![write("here")]);
@@ -491,7 +488,7 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     let mut client = new("code");
     let root = client.session().await;
     let prompt = client.prompt(&root, "go").await;
-    let begin = |task: &str| call("delegate_background", json!({ "task": task, "agent": "writer" }));
+    let begin = |task: &str| call("delegate", json!({ "task": task, "agent": "writer", "background": true }));
     client.calls(&root, vec![begin("one"), begin("two"), begin("three")]);
     client.answers(&root, "they work");
     client.until_answer(prompt).await;
@@ -501,10 +498,10 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     while client.next().await["params"]["update"]["status"] != "completed" {}
     assert!(client.cwd().join("a").exists(), "it works between two turns");
     let prompt = client.prompt(&root, "and now?").await;
-    let view = |id: &str| call("view_background_agent", json!({ "agent": id, "wait": 30 }));
+    let view = |id: &str| call("view_background", json!({ "id": id, "wait": 30 }));
     client.calls(&root, vec![view("agent_1")]);
-    client.calls(&root, vec![call("stop_background_agent", json!({ "agent": "agent_2" }))]);
-    client.calls(&root, vec![call("list_background_agents", json!({}))]);
+    client.calls(&root, vec![call("stop_background", json!({ "id": "agent_2" }))]);
+    client.calls(&root, vec![call("view_background", json!({}))]);
     client.answers(&root, "done");
     let messages = client.until_answer(prompt).await;
     let results: Vec<String> = (1..4)
@@ -561,7 +558,10 @@ async fn delegation_depth_and_background_count_are_limited() {
         "the control: three are possible"
     );
     let prompt = client.prompt(&root, "go").await;
-    client.calls(&root, (0..17).map(|_| call("delegate_background", json!({ "task": "wide" }))).collect());
+    client.calls(
+        &root,
+        (0..17).map(|_| call("delegate", json!({ "task": "wide", "background": true }))).collect(),
+    );
     client.answers(&root, "up");
     let messages = client.until_answer(prompt).await;
     assert_eq!(status(&messages, "call_2_16"), "completed");
@@ -686,7 +686,7 @@ async fn scripted_model_replies_to_sub_agents() {
 /// The tools themselves are there in every mode (D46), and what they are is decided on.
 #[tokio::test]
 async fn delegation_tools_are_offered_in_every_mode() {
-    for name in ["delegate", "delegate_background", "handoff", "run_skill"] {
+    for name in ["delegate", "handoff", "run_skill"] {
         assert_eq!(modegate::tool::effect_of(name), Some(Effect::Delegate), "{name}");
     }
     for mode in ["ask", "plan", "code"] {
@@ -697,9 +697,7 @@ async fn delegation_tools_are_offered_in_every_mode() {
         client.until_answer(prompt).await;
         let tools: Vec<String> =
             client.model.requests(&root)[0].tools.iter().map(|tool| tool.name.clone()).collect();
-        for name in
-            ["delegate", "delegate_background", "list_background_agents", "view_background_agent", "handoff"]
-        {
+        for name in ["delegate", "view_background", "stop_background", "handoff"] {
             assert!(tools.iter().any(|tool| tool == name), "{mode} {name}: {tools:?}");
         }
         client.end().await;

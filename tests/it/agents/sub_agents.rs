@@ -98,7 +98,7 @@ async fn tightening_ends_parallel_sub_agents() {
     let mut client = TestClient::with(with_shell(home.path()));
     let root = client.session().await;
     let prompt = client.prompt(&root, "go").await;
-    let begin = |task: &str| call("delegate_background", json!({ "task": task, "agent": "writer" }));
+    let begin = |task: &str| call("delegate", json!({ "task": task, "agent": "writer", "background": true }));
     client.calls(&root, vec![begin("one"), begin("two")]);
     client.answers(&root, "they work");
     let mut messages = client.until_answer(prompt).await;
@@ -119,7 +119,7 @@ async fn tightening_ends_parallel_sub_agents() {
     client.answers("sess_2", "one");
     client.answers("sess_3", "two");
     let prompt = client.prompt(&root, "and now?").await;
-    let view = |id: &str| call("view_background_agent", json!({ "agent": id, "wait": 30 }));
+    let view = |id: &str| call("view_background", json!({ "id": id, "wait": 30 }));
     client.calls(&root, vec![view("agent_1"), view("agent_2")]);
     client.answers(&root, "done");
     messages.extend(client.until_answer(prompt).await);
@@ -141,8 +141,10 @@ async fn close_and_delete_end_all_sub_agents() {
         let mut client = TestClient::with(setup);
         let root = client.session().await;
         let prompt = client.prompt(&root, "go").await;
-        let task = |task: &str| json!({ "task": task, "agent": "writer" });
-        client.calls(&root, vec![call("delegate_background", task("one")), call("delegate", task("two"))]);
+        let begin = |task: &str, background: bool| {
+            call("delegate", json!({ "task": task, "agent": "writer", "background": background }))
+        };
+        client.calls(&root, vec![begin("one", true), begin("two", false)]);
         client.calls("sess_2", vec![ticker("ticks")]);
         let mut messages = until_asked(&mut client).await;
         let yes = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
@@ -201,7 +203,7 @@ async fn flooding_sub_agent_can_be_ended() {
             client.model.say("sess_2", Ok(ModelEvent::Text("\u{1}\u{2}é\"".repeat(30))));
         }
         let mut calls = vec![call("read_file", json!({ "path": "long" }))];
-        calls.extend((0..500).map(|n| call("think", json!({ "thought": format!("{n}") }))));
+        calls.extend((0..500).map(|_| call("view_background", json!({}))));
         client.calls("sess_2", calls);
         let mut messages = Vec::new();
         while messages

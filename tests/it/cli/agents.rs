@@ -47,7 +47,7 @@ agents:
   - id: docs
     description: Writes documentation
     prompt: You write documentation.
-    tools: { allow: ["read_*", write_file, think] }
+    tools: { allow: ["read_*", write_file, todo] }
   - id: other
     description: Somebody else's
     harness: { command: sh, args: ["-c", "true"], env: { KEY: secret-value }, sandbox: { state_dirs: ["~/.other"] } }
@@ -71,18 +71,18 @@ theirs               project  reads only This project's: Theirs
 id: \"docs\"
 name: \"docs\"
 description: \"Writes documentation\"
-tools: {allow: [\"read_*\",\"write_file\",\"think\"]}
+tools: {allow: [\"read_*\",\"write_file\",\"todo\"]}
 prompt: |
   You write documentation.
 ";
     assert_eq!(home.agents(&["show", "docs"]), (0, shown.into()));
     for (mode, tools) in [
-        ("plan", "# in plan, without asking: read_file, read_multiple_files, think\n"),
+        ("plan", "# in plan, without asking: read_file, todo, read_memories\n"),
         (
             "ask",
-            "# in ask, without asking: read_file, read_multiple_files, think\n# in ask, after asking: write_file\n",
+            "# in ask, without asking: read_file, todo, read_memories\n# in ask, after asking: write_file\n",
         ),
-        ("code", "# in code, without asking: read_file, read_multiple_files, think, write_file\n"),
+        ("code", "# in code, without asking: read_file, todo, write_file, read_memories\n"),
     ] {
         assert_eq!(home.agents(&["show", "docs", "--mode", mode]), (0, format!("{shown}{tools}")));
     }

@@ -45,7 +45,7 @@ fn documented_schema_and_seed_can_be_imported() {
 fn imported_rows_extend_ask_and_empty_lists_allow_nothing() {
     let home = home(
         "CREATE TABLE Agent_Modes (extra INTEGER, NAME TEXT, prompt TEXT, allowed_tools TEXT);
-        INSERT INTO agent_modes VALUES (1, ' Chat ', 'Be ''short'': yes.', ' think , read_*,'), (2, 'all', NULL, NULL),
+        INSERT INTO agent_modes VALUES (1, ' Chat ', 'Be ''short'': yes.', ' todo , read_*,'), (2, 'all', NULL, NULL),
             (3, 'none', '', ''), (4, 'plan', NULL, NULL);",
     );
     let (code, file, errors) = modes(home.path(), &["import", "c.db"]);
@@ -58,7 +58,7 @@ modes:
   - id: "chat"
     name: "Chat"
     extends: ask
-    tools: {allow: ["think","read_*"]}
+    tools: {allow: ["todo","read_*"]}
     prompt: |
       Be 'short': yes.
   - id: "none"
@@ -74,7 +74,7 @@ modes:
     let explained = |mode: &str, tool: &str| modes(home.path(), &["explain", mode, tool]).1;
     assert!(explained("chat", "read_file").contains("allow"), "{}", explained("chat", "read_file"));
     assert!(explained("all", "write_file").contains("ask"), "{}", explained("all", "write_file"));
-    for (mode, tool) in [("none", "think"), ("chat", "write_file"), ("plan", "write_file")] {
+    for (mode, tool) in [("none", "todo"), ("chat", "write_file"), ("plan", "write_file")] {
         assert!(explained(mode, tool).contains("den"), "{}", explained(mode, tool));
     }
     // Names are compared in any case, and rows that are not named are not checked.

@@ -293,22 +293,22 @@ fn revoke_names_the_file_that_has_the_rule() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("modes.yaml"), "permissions:\n  deny: [fetch]\n").unwrap();
     assert_eq!(fixture.run(&["modes", "check"]).1, "3 modes, 1 rule, 0 servers: fine\n");
-    fixture.run(&["permissions", "ask", "think"]);
+    fixture.run(&["permissions", "ask", "ask_user"]);
     fixture.run(&["permissions", "deny", "fetch"]);
     let (_, list, _) = fixture.run(&["permissions", "list"]);
     let ends: Vec<_> = list.lines().map(|line| (&line[..11], line.rsplit('/').next().unwrap())).collect();
     let expected = [
         ("deny  fetch", "modes.yaml"),
         ("deny  fetch", "permissions.yaml"),
-        ("ask   think", "permissions.yaml"),
+        ("ask   ask_u", "permissions.yaml"),
     ];
     assert_eq!(ends, expected, "{list}");
     assert_eq!(fixture.run(&["permissions", "revoke", "fetch"]).0, 0);
     let (code, _, errors) = fixture.run(&["permissions", "revoke", "fetch"]);
     assert!(code == 1 && errors.contains("modes.yaml:2: remove it there"), "{errors}");
     let (code, _, errors) = fixture.run(&["permissions", "revoke", "todo"]);
-    assert!(code == 1 && errors.contains("permissions.yaml, which has think"), "{errors}");
-    assert_eq!(fixture.run(&["permissions", "revoke", "think"]).0, 0, "the control");
+    assert!(code == 1 && errors.contains("permissions.yaml, which has ask_user"), "{errors}");
+    assert_eq!(fixture.run(&["permissions", "revoke", "ask_user"]).0, 0, "the control");
 }
 
 #[test]

@@ -71,10 +71,7 @@ async fn full_turn_works_in_every_provider_format() {
             provider_streams::reply(
                 id,
                 "Let me look.",
-                &[
-                    ("c1", "read_file", json!({ "path": "a.txt" })),
-                    ("c2", "think", json!({ "thought": "one becomes two" })),
-                ],
+                &[("c1", "read_file", json!({ "path": "a.txt" })), ("c2", "view_background", json!({}))],
             ),
             provider_streams::reply(
                 id,

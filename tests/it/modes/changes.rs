@@ -69,10 +69,10 @@ async fn switch_restoring_an_always_grant_asks_the_user() {
 async fn three_rejected_in_band_switches_end_the_turn() {
     let (mut client, session) = begin("plan", "modes: []").await;
     let prompt = client.prompt(&session, "go").await;
-    for round in 0..3 {
+    for _ in 0..3 {
         let block = "```yaml\nmode_switch: {analysis: Please., new_mode: code}\n```\n";
         client.model.say(&session, Ok(ModelEvent::Text(block.into())));
-        call(&client, &session, "think", json!({ "thought": format!("{round}") }));
+        call(&client, &session, "view_background", json!({}));
         done(&client, &session);
         let request = question(&mut client).await;
         answer(&mut client, &request, "reject").await;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use modegate::model::{Block, ModelError, ModelEvent, ModelRequest, ModelStop};
+use modegate::model::{Block, ModelError, ModelEvent, ModelRequest, ModelStop, ToolOffer};
 use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
 use modegate::store::Location;
@@ -20,41 +20,30 @@ use crate::tools::skills;
 ///
 /// A tool that appears or vanishes, or a mode that offers more or less, fails: decide first, then write it here.
 const OFFERED: &[(&str, [bool; 3])] = &[
-    ("add_memory", [true, false, true]),
     ("apply_patch", [true, false, true]),
     ("ask_user", [true, true, true]),
     ("delegate", [true, true, true]),
-    ("delegate_background", [true, true, true]),
     ("delete_file", [true, false, true]),
-    ("delete_memory", [true, false, true]),
     ("directory_tree", [true, true, true]),
     ("edit_file", [true, false, true]),
     ("fetch", [true, true, true]),
     ("find_files", [true, true, true]),
-    ("get_memories", [true, true, true]),
     ("handoff", [true, true, true]),
-    ("list_background_agents", [true, true, true]),
-    ("list_background_jobs", [true, true, true]),
     ("list_directory", [true, true, true]),
     ("list_skills", [true, true, true]),
     ("move_file", [true, false, true]),
     ("read_file", [true, true, true]),
-    ("read_multiple_files", [true, true, true]),
+    ("read_memories", [true, true, true]),
     ("read_skill", [true, true, true]),
-    ("run_background_job", [true, false, true]),
     ("run_skill", [true, true, true]),
+    ("save_memory", [true, false, true]),
     ("search_files", [true, true, true]),
-    ("search_memories", [true, true, true]),
     ("shell", [true, false, true]),
     ("shell_read_only", [true, true, true]),
-    ("stop_background_agent", [true, true, true]),
-    ("stop_background_job", [true, true, true]),
+    ("stop_background", [true, true, true]),
     ("switch_mode", [false, true, false]),
-    ("think", [true, true, true]),
     ("todo", [true, true, true]),
-    ("update_memory", [true, false, true]),
-    ("view_background_agent", [true, true, true]),
-    ("view_background_job", [true, true, true]),
+    ("view_background", [true, true, true]),
     ("write_file", [true, false, true]),
 ];
 
@@ -101,6 +90,37 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
             assert_eq!(names(&request), expected(number), "{agent:?} in {mode}");
         }
         client.end().await;
+    }
+}
+
+/// Every request contains all tools, so their number and size stay small: at most 20 tools and 11 KiB in `code`.
+#[tokio::test]
+async fn tools_of_the_first_request_are_few_and_lean() {
+    require_sandbox();
+    for (mode, most_tools, most_bytes) in
+        [("plan", 15, 8_500), ("ask", 20, 11 * 1024), ("code", 20, 11 * 1024)]
+    {
+        let home = tempfile::tempdir().unwrap();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let mut client = TestClient::with(Setup { mode, tools, ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        client.end().await;
+        let size = |tool: &ToolOffer| {
+            let schema = tool.schema.to_value();
+            let noise = ["\"null\"", ":null", "format", "$schema"];
+            let text = schema.to_string();
+            assert!(!noise.iter().any(|noise| text.contains(noise)), "{}: {text}", tool.name);
+            let ToolOffer { name, description, .. } = tool;
+            json!({ "name": name, "description": description, "input_schema": schema }).to_string().len()
+        };
+        let bytes: usize = request.tools.iter().map(size).sum();
+        println!("{mode}: {} tools, {bytes} bytes", request.tools.len());
+        assert!(request.tools.len() <= most_tools, "{mode}: {} tools", request.tools.len());
+        assert!(bytes <= most_bytes, "{mode}: {bytes} bytes");
     }
 }
 
@@ -310,10 +330,11 @@ async fn unknown_switch_target_is_reported_to_the_model() {
         client.model.next_request(&session).await;
         let block = format!("```yaml\nmode_switch: {{analysis: Further., new_mode: {target}}}\n```\n");
         client.model.say(&session, Ok(ModelEvent::Text(block)));
-        let arguments = json!({ "thought": "?" });
-        client
-            .model
-            .say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name: "think".into(), arguments }));
+        let arguments = json!({});
+        client.model.say(
+            &session,
+            Ok(ModelEvent::ToolCall { id: "t".into(), name: "view_background".into(), arguments }),
+        );
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
         let request = client.model.next_request(&session).await;
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));

@@ -41,7 +41,6 @@ impl Slow {
             effect,
             claim: None,
             shell: ShellUse::Off,
-            is_background: false,
             is_exit: false,
             schema: (&json!({ "type": "object" })).into(),
             timeout: Duration::from_mins(10),

@@ -38,7 +38,7 @@ fn channels(payload: &str) -> Vec<(&'static str, Vec<ModelEvent>)> {
     let read = |name: &str, arguments| vec![call(name, arguments)];
     vec![
         ("a file", read("read_file", json!({ "path": "a.txt" }))),
-        ("several files", read("read_multiple_files", json!({ "paths": ["a.txt"] }))),
+        ("a part of a file", read("read_file", json!({ "path": "a.txt", "line": 1, "limit": 100 }))),
         ("a search", read("search_files", json!({ "pattern": "." }))),
         ("a name", read("list_directory", json!({ "path": "." }))),
         ("a tree", read("directory_tree", json!({ "path": "." }))),
@@ -46,7 +46,6 @@ fn channels(payload: &str) -> Vec<(&'static str, Vec<ModelEvent>)> {
         ("output", read("shell_read_only", json!({ "command": "cat a.txt; cat a.txt >&2" }))),
         ("an error", read("read_file", json!({ "path": format!("not there {payload}") }))),
         ("a thought of its own", vec![ModelEvent::Thought(payload.into())]),
-        ("a note", read("think", json!({ "thought": payload }))),
         ("a task", read("todo", json!({ "items": [{ "content": payload }] }))),
         ("a quote", vec![ModelEvent::Text(quoted)]),
         ("code", vec![ModelEvent::Text(indented)]),

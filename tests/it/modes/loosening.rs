@@ -26,8 +26,9 @@ enum LoosenedAt {
     After,
 }
 
-const DELEGATIONS: [&str; 4] =
-    ["delegate", "delegate_background", "run_skill", "delegate to the external agent"];
+const BACKGROUND: &str = "delegate in the background";
+
+const DELEGATIONS: [&str; 4] = ["delegate", BACKGROUND, "run_skill", "delegate to the external agent"];
 
 fn shell_write(path: &str) -> ModelEvent {
     call("shell", json!({ "command": format!("echo x > {path}") }))
@@ -71,7 +72,7 @@ async fn loosening_does_not_widen_work_started_by_a_reply() {
         for when in [LoosenedAt::Never, LoosenedAt::Before, LoosenedAt::While, LoosenedAt::After] {
             for mode in ["ask", "code"] {
                 // A call that is waited for has nothing at work after it.
-                if when == LoosenedAt::After && delegation_kind != "delegate_background" {
+                if when == LoosenedAt::After && delegation_kind != BACKGROUND {
                     continue;
                 }
                 check(delegation_kind, when, mode).await;
@@ -108,7 +109,7 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
         _ if is_external => {
             ("delegate", json!({ "task": format!("asks-when {}", go.display()), "agent": "peer" }))
         }
-        _ => (delegation_kind, json!({ "task": "one" })),
+        _ => ("delegate", json!({ "task": "one", "background": delegation_kind == BACKGROUND })),
     };
     client.calls(&root, vec![call(tool, arguments), write("own"), shell_write("own_shell")]);
     if is_external {
@@ -141,8 +142,8 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
         client.answers("sess_2", "two");
         paths.extend(["below", "below_shell", "deep", "deep_shell", "later", "later_shell"]);
     }
-    if delegation_kind == "delegate_background" {
-        client.calls(&root, vec![call("view_background_agent", json!({ "agent": "agent_1", "wait": 60 }))]);
+    if delegation_kind == BACKGROUND {
+        client.calls(&root, vec![call("view_background", json!({ "id": "agent_1", "wait": 60 }))]);
     }
     client.calls(&root, vec![write("next"), shell_write("next_shell")]);
     client.answers(&root, "one");
@@ -194,7 +195,8 @@ async fn loosening_does_not_widen_the_rest_of_a_reply() {
         if when == LoosenedAt::Before {
             messages.extend(set(&mut client, &root, mode).await);
         }
-        let job = |path: &str| call("run_background_job", json!({ "command": format!("echo x > {path}") }));
+        let job =
+            |path: &str| call("shell", json!({ "command": format!("echo x > {path}"), "background": true }));
         // A handoff gives the rest of the reply nothing, either.
         client.calls(
             &root,

@@ -28,11 +28,9 @@ use crate::tools::skills;
 fn call_of(tool: &str, url: &str) -> Value {
     match tool {
         "read_file" | "delete_file" => json!({ "path": "docs/a.md" }),
-        "read_multiple_files" => json!({ "paths": ["docs/a.md"] }),
         "list_directory" | "directory_tree" => json!({ "path": "." }),
         "find_files" => json!({ "glob": "*.md" }),
         "search_files" => json!({ "pattern": "old" }),
-        "think" => json!({ "thought": "x" }),
         "todo" => json!({ "items": [{ "content": "x" }] }),
         "ask_user" => json!({ "questions": [{ "question": "x?", "choices": ["y"] }] }),
         "switch_mode" => json!({ "plan": "1. x" }),
@@ -42,40 +40,26 @@ fn call_of(tool: &str, url: &str) -> Value {
         "move_file" => json!({ "from": "docs/a.md", "to": "docs/b.md" }),
         "shell" => json!({ "command": "echo x > docs/by_shell.md" }),
         "shell_read_only" => json!({ "command": "cat docs/a.md; echo x > docs/by_shell.md" }),
-        "run_background_job" => json!({ "command": "echo x > docs/by_job.md" }),
-        "list_background_jobs" | "list_background_agents" | "get_memories" | "list_skills" => json!({}),
-        "view_background_job" | "stop_background_job" => json!({ "job": "job_1" }),
+        "view_background" | "list_skills" => json!({}),
+        "stop_background" => json!({ "id": "job_1" }),
         "fetch" => json!({ "url": url }),
-        "search_memories" => json!({ "query": "old" }),
-        "add_memory" => json!({ "text": "new" }),
-        "update_memory" => json!({ "id": "mem_1", "text": "new" }),
-        "delete_memory" => json!({ "id": "mem_1" }),
+        "read_memories" => json!({ "query": "old" }),
+        "save_memory" => json!({ "id": "mem_1", "text": "new" }),
         "read_skill" => json!({ "name": "one" }),
         "run_skill" => json!({ "skill": "one", "task": "x" }),
-        "delegate" | "delegate_background" => json!({ "task": "x" }),
-        "view_background_agent" | "stop_background_agent" => json!({ "agent": "agent_1" }),
+        "delegate" => json!({ "task": "x" }),
         "handoff" => json!({ "agent": "own" }),
         tool => panic!("{tool} has no call here yet: add one"),
     }
 }
 
 /// Tools whose call, if it runs, changes the working directory or what is remembered.
-const CHANGES: [&str; 10] = [
-    "write_file",
-    "edit_file",
-    "apply_patch",
-    "move_file",
-    "delete_file",
-    "shell",
-    "run_background_job",
-    "add_memory",
-    "update_memory",
-    "delete_memory",
-];
+const CHANGES: [&str; 7] =
+    ["write_file", "edit_file", "apply_patch", "move_file", "delete_file", "shell", "save_memory"];
 
 const RULES: [&str; 4] = [
     "",
-    "permissions: {deny: [write_file, 'shell(echo *)', 'read_file(docs/**)', shell_read_only, add_memory, \
+    "permissions: {deny: [write_file, 'shell(echo *)', 'read_file(docs/**)', shell_read_only, save_memory, \
      'fetch(http://127.0.0.1/*)']}",
     "permissions: {ask: ['*'], deny: ['edit_*']}",
     "permissions: {allow: ['*']}",
@@ -198,15 +182,6 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
         .iter()
         .flat_map(|message| &message.blocks)
         .any(|block| matches!(block, Block::ToolResult { id, .. } if id == "forced"));
-    if tool == "run_background_job" && offered {
-        let file = cwd.join("docs/by_job.md");
-        for _ in 0..2000 {
-            if file.exists() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-    }
     let denied = update["_meta"]["modegate/denied"].as_str().map(str::to_owned);
     let ran = denied.is_none() && !update.is_null();
     let changed = (contents(&cwd), memories(&file)) != before;

@@ -142,7 +142,7 @@ fn broken_project_file_keeps_max_mode() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(
         folder.join("modes.yaml"),
-        "modes: [{id: locked, access: read_only, tools: {allow: [think]}}]\n",
+        "modes: [{id: locked, access: read_only, tools: {allow: [todo]}}]\n",
     )
     .unwrap();
     for text in ["", "permissions: {allow: [shell]}\n"] {

@@ -16,10 +16,13 @@ fn script(dir: &Path) -> String {
     let ticker = |name: &str| {
         format!("setsid sh -c 'while :; do echo x >> {name}; sleep 0.01; done' & nohup sleep 1000 & wait")
     };
-    let call = |id: &str, tool: &str, command: String| json!({ "tool_call": { "id": id, "name": tool, "arguments": { "command": command } } });
+    let call = |id: &str, command: String, background: bool| {
+        let arguments = json!({ "command": command, "background": background });
+        json!({ "tool_call": { "id": id, "name": "shell", "arguments": arguments } })
+    };
     let lines = [
-        call("a", "run_background_job", ticker("job")),
-        call("b", "shell", ticker("command")),
+        call("a", ticker("job"), true),
+        call("b", ticker("command"), false),
         json!({ "stop": "done" }),
         json!({ "stop": "done" }),
     ];

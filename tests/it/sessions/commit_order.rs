@@ -41,7 +41,7 @@ async fn call_end_is_stored_before_being_shown() {
     for (caller, id) in [
         ("session", "call_1_1"),
         ("delegate", "call_1_1/call_1_1"),
-        ("delegate_background", "call_1_1/call_1_1"),
+        ("delegate in the background", "call_1_1/call_1_1"),
         ("external agent", "c9"),
     ] {
         let (fixture, home) = (StoreFixture::new(), home());
@@ -61,7 +61,9 @@ async fn call_end_is_stored_before_being_shown() {
             _ => "sess_2".to_owned(),
         };
         if caller.starts_with("delegate") {
-            client.calls(&session, vec![call(caller, json!({ "task": "one" }))]);
+            let background = caller != "delegate";
+            client
+                .calls(&session, vec![call("delegate", json!({ "task": "one", "background": background }))]);
         }
         if caller != "external agent" {
             client.calls(&worker, vec![waits]);
@@ -71,7 +73,7 @@ async fn call_end_is_stored_before_being_shown() {
             message["params"]["update"]["toolCallId"] == id && status(message) == Some("in_progress")
         };
         until(&mut client, runs).await;
-        if caller == "delegate_background" {
+        if caller == "delegate in the background" {
             // The call above has ended and is stored: what follows is about the one below.
             client.model.next_request(&session).await;
             client.model.next_request(&session).await;
@@ -127,10 +129,10 @@ async fn changes_made_while_the_store_is_locked_remain() {
     let session = client.session().await;
     let patch =
         ["a.txt", "b.txt"].map(|name| format!("--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-one\n+two\n"));
-    let read = call("read_multiple_files", json!({ "paths": ["a.txt", "b.txt"] }));
+    let read = |path: &str| call("read_file", json!({ "path": path }));
     let patch = call("apply_patch", json!({ "patch": patch.concat() }));
     let done = || sessions::text("Done.");
-    sessions::turn(&mut client, &session, "read", &[&[read], &[done()]]).await;
+    sessions::turn(&mut client, &session, "read", &[&[read("a.txt"), read("b.txt")], &[done()]]).await;
     let other = Connection::open(fixture.store()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     sessions::turn(&mut client, &session, "patch", &[&[patch], &[done()]]).await;

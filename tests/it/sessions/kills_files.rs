@@ -40,7 +40,8 @@ fn calls() -> Vec<(Vec<Value>, &'static str)> {
     patch += "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-before\n";
     patch += "--- a/old.txt\n+++ b/moved/new.txt\n@@ -1 +1 @@\n-before\n+after\n";
     let read = [&names[..], &["gone.txt".to_owned(), "old.txt".to_owned(), "w.txt".to_owned()]].concat();
-    let read = tool("r", "read_multiple_files", &json!({ "paths": read }));
+    let read: Vec<Value> =
+        read.iter().flat_map(|path| tool("r", "read_file", &json!({ "path": path }))).collect();
     let with_read = |call: Vec<Value>| [read.clone(), call].concat();
     vec![
         (with_read(tool("p", "apply_patch", &json!({ "patch": patch }))), "f0.txt"),

@@ -314,7 +314,9 @@ async fn background_job_changes_are_undone() {
     std::fs::write(&file, "one\n").unwrap();
     let session = client.session().await;
     let id = client.prompt(&session, "go").await;
-    client.model.say(&session, Ok(call("s", "run_background_job", json!({ "command": "echo two > a.txt" }))));
+    client
+        .model
+        .say(&session, Ok(call("s", "shell", json!({ "command": "echo two > a.txt", "background": true }))));
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     until_file(&file, "two\n").await;
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));

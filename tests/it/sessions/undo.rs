@@ -190,8 +190,12 @@ async fn until_file_contains(file: &Path, content: &str) {
     }
 }
 
-fn run(id: &str, tool: &str, line: &str) -> ModelEvent {
-    call(id, tool, json!({ "command": line }))
+fn run(id: &str, line: &str) -> ModelEvent {
+    call(id, "shell", json!({ "command": line }))
+}
+
+fn run_job(id: &str, line: &str) -> ModelEvent {
+    call(id, "shell", json!({ "command": line, "background": true }))
 }
 
 #[tokio::test]
@@ -203,10 +207,8 @@ async fn undo_restores_job_changes_before_a_command() {
             create_files(&client.cwd());
             let first = tree(&client.cwd());
             let session = client.session().await;
-            let steps = [
-                (Before::Nothing, run("1", "run_background_job", job)),
-                (Before::Wait("a.txt", "job\n"), run("2", "shell", line)),
-            ];
+            let steps =
+                [(Before::Nothing, run_job("1", job)), (Before::Wait("a.txt", "job\n"), run("2", line))];
             turn_in_steps(&mut client, &session, steps).await;
             let answer = slash(&mut client, &session, "/undo").await;
             assert_eq!(tree(&client.cwd()), first, "{job}; {line}: {answer}");
@@ -223,18 +225,15 @@ async fn undo_keeps_user_changes_made_while_idle() {
     create_files(&cwd);
     let session = client.session().await;
     // Between two commands of one turn.
-    let steps = [
-        (Before::Nothing, run("1", "shell", "true")),
-        (Before::User("u1"), run("2", "shell", "echo x > a.txt")),
-    ];
+    let steps = [(Before::Nothing, run("1", "true")), (Before::User("u1"), run("2", "echo x > a.txt"))];
     turn_in_steps(&mut client, &session, steps).await;
     slash(&mut client, &session, "/undo").await;
     // Between two turns, while a job ends that the first one began.
     let job = "until test -e go; do sleep 0.01; done; echo late > late";
-    turn_in_steps(&mut client, &session, [(Before::Nothing, run("3", "run_background_job", job))]).await;
+    turn_in_steps(&mut client, &session, [(Before::Nothing, run_job("3", job))]).await;
     std::fs::write(cwd.join("go"), "user\n").unwrap();
     until_file_contains(&cwd.join("late"), "late\n").await;
-    turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "shell", "echo x > a.txt"))]).await;
+    turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "echo x > a.txt"))]).await;
     let answer = slash(&mut client, &session, "/undo").await;
     let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
     assert_eq!(["a.txt", "u1", "go", "late"].map(read), ["one\n", "user\n", "user\n", "late\n"], "{answer}");

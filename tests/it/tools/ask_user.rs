@@ -64,8 +64,7 @@ async fn without_forms_the_next_prompt_answers_the_list() {
         ("b, but later", "b, but later"),
     ] {
         let mut client = EditorClient::new("ask", json!({ "elicitation": { "url": {} } })).await;
-        let asking =
-            client.begin(&[("ask_user", ask(&["a", "b"])), ("think", json!({ "thought": "on" }))]).await;
+        let asking = client.begin(&[("ask_user", ask(&["a", "b"])), ("view_background", json!({}))]).await;
         let messages = client.until_answer(asking).await;
         assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn");
         assert_eq!(client.methods(), [""; 0], "no permission is asked for");
@@ -121,7 +120,7 @@ async fn cancel_withdraws_the_question_and_voids_late_answers() {
             json!({ "outcome": { "outcome": "selected", "optionId": "choice_1" }, "action": "accept" });
         let late = json!({ "jsonrpc": "2.0", "id": request["id"], "result": late });
         client.client.send_line(&late.to_string()).await;
-        client.call("think", json!({ "thought": "x" })).await;
+        client.call("view_background", json!({})).await;
         let text = format!("{:?}", client.client.model.requests(&client.session).pop().unwrap().messages);
         assert!(!text.contains("The user answered"), "{text}");
         client.end().await;

@@ -28,8 +28,7 @@ async fn unsaved_text_is_read_and_edits_go_through_the_editor() {
     assert_eq!(client.call("edit_file", edit("TWO", "2")).await, "Edited a.txt:2 (+1 -1)");
     assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
     assert_eq!(client.saved("a.txt").as_deref(), Some("1\n2\n"));
-    let text = client.call("read_multiple_files", json!({ "paths": ["a.txt"] })).await;
-    assert_eq!(text, "=== a.txt ===\n1\n2\n");
+    assert_eq!(client.call("read_file", json!({ "path": "a.txt" })).await, "     1\t1\n     2\t2\n");
     let writes: Vec<_> =
         client.requests.iter().filter(|(method, _)| method == "fs/write_text_file").collect();
     assert_eq!(writes.len(), 2);

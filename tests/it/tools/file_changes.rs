@@ -160,8 +160,8 @@ async fn file_tools_report_their_changes() {
 #[tokio::test]
 async fn background_job_changes_are_found_on_sync() {
     let fixture = ToolFixture::new();
-    let line = json!({ "command": "echo x > made; sleep 1000" });
-    let (done, changes) = fixture.run("run_background_job", line).await;
+    let line = json!({ "command": "echo x > made; sleep 1000", "background": true });
+    let (done, changes) = fixture.run("shell", line).await;
     let job = done.unwrap().job.unwrap();
     assert_eq!(reported_files(changes).await, [], "the files that were there before are nobody's doing");
     let made = fixture.workspace.cwd().join("made");

@@ -60,10 +60,10 @@ impl Case {
 const RULES: Invocation = Invocation::Command(&["permissions", "list"]);
 const SKILLS: Invocation = Invocation::Command(&["skills", "list"]);
 const DOCTOR: Invocation = Invocation::Command(&["doctor"]);
-const DENY: &str = "permissions: {deny: [think]}\n";
-const ALLOW: &str = "permissions: {allow: [think]}\n";
+const DENY: &str = "permissions: {deny: [todo]}\n";
+const ALLOW: &str = "permissions: {allow: [todo]}\n";
 /// Its SHA-256, as `sha256sum` prints it.
-const ALLOW_HASH: &str = "9f1e13ea763c7e82722de560e1468f97efaa4315db14a463b030677419b23401\n";
+const ALLOW_HASH: &str = "d2ab108bab5915333a25ebaa678c865c5148e5967c7ace5f1c98c993ab860ab3\n";
 const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 
 const CASES: [Case; 20] = [
@@ -95,13 +95,13 @@ const CASES: [Case; 20] = [
         "alternates is",
     ),
     case("work/AGENTS.md", "Be kind.\n", Invocation::Prompt, "!AGENTS.md is", "AGENTS.md is"),
-    case("work/.modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
+    case("work/.modegate/modes.yaml", DENY, RULES, "deny  todo", "modes.yaml: it "),
     case("work/.modegate/commands/x.md", "Do x.\n", Invocation::Prompt, "!x.md: it ", "x.md: it "),
     case("work/.claude/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
     case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1: alpha", "!data.txt:1: alpha"),
-    case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  think", "modes.yaml: it "),
-    case("home/.config/modegate/permissions.yaml", DENY, RULES, "deny  think", "permissions.yaml: it "),
-    case("home/.config/modegate/trusted", ALLOW_HASH, RULES, "allow think  ", "may not allow")
+    case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  todo", "modes.yaml: it "),
+    case("home/.config/modegate/permissions.yaml", DENY, RULES, "deny  todo", "permissions.yaml: it "),
+    case("home/.config/modegate/trusted", ALLOW_HASH, RULES, "allow todo  ", "may not allow")
         .beside("work/.modegate/modes.yaml", ALLOW),
     case("home/.config/modegate/config.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "config.yaml "),
     case("home/.config/modegate/setup.yaml", "model: ollama/mine\n", DOCTOR, "ollama/mine", "setup.yaml "),
@@ -338,7 +338,9 @@ fn read_file_rules_cover_every_reading_tool() {
             ("search_files", json!({ "pattern": "TOKEN", "glob": "*" })),
             ("search_files", json!({ "pattern": "TOKEN", "path": "secret" })),
             ("search_files", json!({ "pattern": "TOKEN", "path": "secret/key.txt" })),
-            ("read_multiple_files", json!({ "paths": ["secret/key.txt", ".env", "asked.txt"] })),
+            ("read_file", json!({ "path": "secret/key.txt" })),
+            ("read_file", json!({ "path": ".env" })),
+            ("read_file", json!({ "path": "asked.txt" })),
             ("find_files", json!({ "glob": "*" })),
             ("list_directory", json!({ "path": "secret" })),
             ("directory_tree", json!({})),

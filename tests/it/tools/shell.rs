@@ -105,15 +105,14 @@ async fn plan_commands_read_and_change_nothing() {
     let names: Vec<String> =
         client.model.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
     assert!(names.contains(&"shell_read_only".to_owned()), "{names:?}");
-    for changing in ["shell", "run_background_job"] {
-        assert!(!names.contains(&changing.to_owned()), "{changing}");
-    }
+    assert!(!names.contains(&"shell".to_owned()), "{names:?}");
     assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), "2\n[Exit status 0.]"));
     let write = json!({ "command": "echo x > a.txt; echo $?" });
     let (_, text) = call(&mut client, &session, "shell_read_only", write.clone()).await;
     assert!(text.contains("Permission denied") && text.contains("1\n"), "{text}");
-    for tool in ["shell", "run_background_job"] {
-        let (update, text) = call(&mut client, &session, tool, write.clone()).await;
+    for background in [false, true] {
+        let write = json!({ "command": write["command"], "background": background });
+        let (update, text) = call(&mut client, &session, "shell", write).await;
         assert_eq!(update["_meta"]["modegate/denied"], "access", "{text}");
     }
     assert_eq!(read(&cwd, "a.txt").unwrap(), "one\ntwo\n");
@@ -314,7 +313,7 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
         ("echo a; kill -9 $$", "a\n[Ended by signal 9.]"),
         (
             "sleep 1000 & echo a",
-            "a\n[Exit status 0. A process that it left running was stopped; run_background_job keeps one running.]",
+            "a\n[Exit status 0. A process that it left running was stopped; shell with background: true keeps one running.]",
         ),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
@@ -374,19 +373,25 @@ async fn whole_output_of_a_command_can_be_read_in_plan() {
 async fn background_job_outlives_the_turn_and_can_be_stopped() {
     let (mut client, session, _home) = begin("code").await;
     let ticks = client.cwd().join("ticks");
-    let (_, text) = call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
-    assert_eq!(text, "Started job_1. view_background_job shows its output.");
+    let (_, text) =
+        call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
+    assert_eq!(text, "Started job_1. view_background shows its output.");
     until_file_exists(&ticks).await;
-    let (_, text) = call(&mut client, &session, "list_background_jobs", json!({})).await;
+    let (_, text) = call(&mut client, &session, "view_background", json!({})).await;
     assert!(text.starts_with("job_1: setsid") && text.ends_with("[Still running.]"), "{text}");
-    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    let (_, text) = call(&mut client, &session, "view_background", json!({ "id": "job_1" })).await;
     assert_eq!(text, "begun\n[Still running.]");
+    for (all, expected) in [(false, "[No new output.]\n[Still running.]"), (true, "begun\n[Still running.]")]
+    {
+        let again = json!({ "id": "job_1", "all": all });
+        assert_eq!(call(&mut client, &session, "view_background", again).await.1, expected);
+    }
     assert!(grows(&ticks).await, "the control");
-    let (_, text) = call(&mut client, &session, "stop_background_job", json!({ "job": "job_1" })).await;
-    assert!(text.starts_with("begun\n[Stopped on request."), "{text}");
+    let (_, text) = call(&mut client, &session, "stop_background", json!({ "id": "job_1" })).await;
+    assert!(text.starts_with("[Stopped on request."), "{text}");
     assert!(!grows(&ticks).await);
-    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_7" })).await;
-    assert_eq!(text, "There is no job \"job_7\" in the background. There are: job_1.");
+    let (_, text) = call(&mut client, &session, "view_background", json!({ "id": "job_7" })).await;
+    assert_eq!(text, "There is no \"job_7\" in the background. There are: job_1.");
     client.end().await;
 }
 
@@ -394,7 +399,7 @@ async fn background_job_outlives_the_turn_and_can_be_stopped() {
 async fn denying_mode_ends_jobs_and_names_them() {
     let (mut client, session, _home) = begin("code").await;
     let ticks = client.cwd().join("ticks");
-    call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
+    call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
     until_file_exists(&ticks).await;
     let (_, effect) = set_mode(&mut client, &session, "ask").await;
     assert_eq!(effect["ended"], json!([]), "what would be asked for runs on");
@@ -404,7 +409,7 @@ async fn denying_mode_ends_jobs_and_names_them() {
     assert_eq!((&effect["ended"], &effect["unconfirmed"]), (&json!(["call_1_1"]), &json!([])));
     assert!(!grows(&ticks).await);
     assert_eq!(std::fs::metadata(&ticks).unwrap().len(), size, "not even between the change and its answer");
-    let (_, text) = call(&mut client, &session, "view_background_job", json!({ "job": "job_1" })).await;
+    let (_, text) = call(&mut client, &session, "view_background", json!({ "id": "job_1" })).await;
     assert_eq!(text, "begun\n[Stopped: the turn was cancelled, or the mode no longer allows it.]");
     client.end().await;
 }
@@ -413,10 +418,10 @@ async fn denying_mode_ends_jobs_and_names_them() {
 async fn cancel_ends_only_work_of_the_current_turn() {
     let (mut client, session, _home) = begin("code").await;
     let cwd = client.cwd();
-    call(&mut client, &session, "run_background_job", json!({ "command": TICKER })).await;
+    call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
     let prompt = client.prompt(&session, "go").await;
     let (job, command) = (TICKER.replace("ticks", "of_job"), TICKER.replace("ticks", "of_command"));
-    say_call(&client, &session, "run_background_job", json!({ "command": job }));
+    say_call(&client, &session, "shell", json!({ "command": job, "background": true }));
     say_call(&client, &session, "shell", json!({ "command": command }));
     for name in ["ticks", "of_job", "of_command"] {
         until_file_exists(&cwd.join(name)).await;
@@ -444,8 +449,8 @@ async fn nothing_is_written_after_set_mode_plan_is_answered() {
         call(
             &mut client,
             &session,
-            "run_background_job",
-            json!({ "command": TICKER.replace("ticks", "of_job") }),
+            "shell",
+            json!({ "command": TICKER.replace("ticks", "of_job"), "background": true }),
         )
         .await;
         let prompt = client.prompt(&session, "go").await;

@@ -47,7 +47,9 @@ async fn commands_run_once_and_never_in_client_terminals() {
         assert_eq!(client.saved("runs").as_deref(), Some("x\n"));
         assert_eq!(client.last_tool_result(), "x\n[Exit status 0.]");
         assert!(shown(&messages).contains("x\\n[Exit status 0.]"), "{messages:?}");
-        client.call("run_background_job", json!({ "command": "echo x >> jobs; echo done > over" })).await;
+        client
+            .call("shell", json!({ "command": "echo x >> jobs; echo done > over", "background": true }))
+            .await;
         client.until_file_exists("over").await;
         assert_eq!(client.saved("jobs").as_deref(), Some("x\n"));
         client.call("shell_read_only", json!({ "command": "true" })).await;

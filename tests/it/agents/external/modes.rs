@@ -17,7 +17,7 @@ use crate::support::{Setup, TestClient, shell};
 /// A parent is tightened while what it delegated to is at work: nothing is written after the answer, and it is no success.
 #[tokio::test]
 async fn tightening_ends_delegated_external_agents() {
-    for tool in ["delegate", "delegate_background"] {
+    for is_background in [false, true] {
         let home = home();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
         let agents = agents("ticking", SANDBOXED);
@@ -26,11 +26,12 @@ async fn tightening_ends_delegated_external_agents() {
         let root = client.session().await;
         let ticks = client.cwd().join("ticks");
         let prompt = client.prompt(&root, "go").await;
-        let arguments = json!({ "agent": "peer", "task": format!("tick {}", ticks.display()) });
+        let task = format!("tick {}", ticks.display());
+        let arguments = json!({ "agent": "peer", "task": task, "background": is_background });
         let call =
             |name: &str, arguments| ModelEvent::ToolCall { id: name.into(), name: name.into(), arguments };
         let done = || Ok(ModelEvent::Stop(ModelStop::Done));
-        client.model.say(&root, Ok(call(tool, arguments)));
+        client.model.say(&root, Ok(call("delegate", arguments)));
         client.model.say(&root, done());
         let mut messages = Vec::new();
         // The control: it writes.
@@ -48,10 +49,9 @@ async fn tightening_ends_delegated_external_agents() {
             "{effect}"
         );
         messages.extend(outputs);
-        let is_background = tool == "delegate_background";
         if is_background {
-            let view = json!({ "agent": "agent_1", "wait": 60 });
-            client.model.say(&root, Ok(call("view_background_agent", view)));
+            let view = json!({ "id": "agent_1", "wait": 60 });
+            client.model.say(&root, Ok(call("view_background", view)));
             client.model.say(&root, done());
         }
         client.model.say(&root, done());
@@ -62,7 +62,7 @@ async fn tightening_ends_delegated_external_agents() {
             .map(|message| message["params"]["update"].to_string())
             .filter(|update| is_background || update.contains(id))
             .collect::<String>();
-        assert!(text.contains("was stopped because"), "{tool}: {text}");
+        assert!(text.contains("was stopped because"), "{is_background}: {text}");
         assert_eq!(std::fs::read(&ticks).unwrap(), after, "nothing is written after the answer");
         client.end().await;
     }

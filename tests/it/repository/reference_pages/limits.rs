@@ -204,7 +204,7 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 24] = [
+const FILE_TOOLS: [Row; 22] = [
     ("text file that is changed", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of one `read_file` call",
@@ -235,20 +235,6 @@ const FILE_TOOLS: [Row; 24] = [
         "the answer says that there are more lines",
     ),
     ("image that `read_file` shows", "tool/picture.rs", "MAX_IMAGE", Bytes, "the call fails"),
-    (
-        "files of one `read_multiple_files` call",
-        "tool/read_multiple_files.rs",
-        "MAX_FILES",
-        Of(""),
-        "the call fails",
-    ),
-    (
-        "text of one `read_multiple_files` call",
-        "tool/read_multiple_files.rs",
-        "MAX_BYTES",
-        Bytes,
-        "files are left out by name",
-    ),
     (
         "entries of `list_directory`",
         "tool/list_directory.rs",
@@ -442,7 +428,7 @@ const DELEGATION: [Row; 6] = [
     ),
     ("sub-agent without activity", "session/subagents.rs", "IDLE_TIMEOUT", Time, "the sub-agent is stopped"),
     ("answer of a sub-agent", "session/subagent_relay.rs", "MAX_ANSWER", Bytes, "the answer is cut"),
-    ("`wait` of `view_background_agent`", "tool/background.rs", "MAX_WAIT", Seconds, "the call fails"),
+    ("`wait` of `view_background`", "tool/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
 const SERVERS: [Row; 17] = [

@@ -22,11 +22,10 @@ type Group = (&'static str, &'static str, &'static [(&'static str, &'static str)
 const GROUPS: [Group; 8] = [
     (
         "Reading",
-        "Where the editor serves `fs/read_text_file`, `read_file` and `read_multiple_files` read its text, saved or not. The \
-         other tools read saved files.",
+        "Where the editor serves `fs/read_text_file`, `read_file` reads its text, saved or not. The other tools \
+         read saved files.",
         &[
             ("read_file", ""),
-            ("read_multiple_files", ""),
             ("list_directory", ""),
             ("directory_tree", ""),
             ("find_files", ""),
@@ -66,10 +65,11 @@ const GROUPS: [Group; 8] = [
         &[
             ("shell_read_only", ""),
             ("shell", ""),
-            ("run_background_job", ""),
-            ("list_background_jobs", ""),
-            ("view_background_job", ""),
-            ("stop_background_job", ""),
+            (
+                "view_background",
+                "With `wait`, the call ends when the job or agent does. A job ends with the session, or when the mode denies it.",
+            ),
+            ("stop_background", ""),
         ],
     ),
     (
@@ -90,19 +90,12 @@ const GROUPS: [Group; 8] = [
          changes them needs `access: full`; where the mode asks, you see the old and the new text. `/undo` does not restore \
          memories, and deleting a session does not delete them: use [`modegate memories`](cli.md#modegate-memories-list). A \
          deleted text is overwritten in the store, but stays in the sessions that contain it.",
-        &[
-            ("get_memories", ""),
-            ("search_memories", ""),
-            ("add_memory", ""),
-            ("update_memory", ""),
-            ("delete_memory", ""),
-        ],
+        &[("read_memories", ""), ("save_memory", "")],
     ),
     (
         "Planning and questions",
         "",
         &[
-            ("think", ""),
             ("todo", ""),
             ("ask_user", ""),
             ("switch_mode", "Only modes with `exits_to` have this tool ([mode changes](mode-changes.md))."),
@@ -111,14 +104,7 @@ const GROUPS: [Group; 8] = [
     (
         "Agents",
         "The descriptions end with the list of agents ([delegation](../delegation.md)).",
-        &[
-            ("delegate", ""),
-            ("delegate_background", ""),
-            ("list_background_agents", ""),
-            ("view_background_agent", ""),
-            ("stop_background_agent", ""),
-            ("handoff", ""),
-        ],
+        &[("delegate", ""), ("handoff", "")],
     ),
     (
         "Skills",
