@@ -9,7 +9,7 @@ use crate::text::one_line;
 const MAX_MESSAGE: usize = 300;
 
 /// Clients see the `Display` text.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum AgentError {
     #[error("the line is not valid JSON")]
     NotJson,

@@ -118,7 +118,7 @@ pub async fn run(
     }
     let Limits { max_tokens, timeout } = job.limits;
     let (cancel, mut exceeded) = (stop.child_token(), None);
-    let turn = handle.prompt(vec![job.prompt.into()], cancel.clone());
+    let turn = handle.prompt(vec![job.prompt.into()], None, cancel.clone());
     let timer = async {
         match timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,

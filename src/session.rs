@@ -108,6 +108,8 @@ pub struct SessionContext {
     /// False in deterministic runs, where running calls do not stream their output.
     pub live: bool,
     pub exits: ExitSettings,
+    /// True if prompts join a running turn, unless they say otherwise.
+    pub steering: bool,
     /// Maximum wait of the first request for starting servers. `None` in deterministic runs, which start
     /// none.
     pub server_timeout: Option<Duration>,

@@ -47,6 +47,9 @@ pub struct UserFile {
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
+    /// A prompt sent while a turn runs joins the turn at its next model request, instead of waiting for its end.
+    /// Default: false.
+    pub steering: Option<bool>,
     /// Milliseconds in which no person reads a plan: a faster acceptance is reported. 0 turns the report off.
     /// Default: 500.
     pub fast_answer_ms: Option<u64>,
@@ -194,6 +197,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),
         fetch: own.fetch.or(made.fetch),
+        steering: own.steering.or(made.steering),
         fast_answer_ms: own.fast_answer_ms.or(made.fast_answer_ms),
         providers,
     }

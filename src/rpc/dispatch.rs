@@ -12,20 +12,23 @@ use jsonrpsee::core::server::{Methods, ResponsePayload};
 use jsonrpsee_types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Call;
 use crate::acp::{
     AuthenticateRequest, AuthenticateResponse, CancelNotification, CloseSessionRequest, CloseSessionResponse,
     DeleteSessionRequest, DeleteSessionResponse, ForkSessionRequest, ForkSessionResponse, InitializeRequest,
     InitializeResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
-    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest,
+    Meta, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest,
     ResumeSessionResponse, SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
     SetSessionModeRequest, SetSessionModeResponse,
 };
 use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::session::head_meta;
+
+/// Whether a prompt joins a running turn.
+const STEER_META: &str = "modegate/steer";
 
 /// The connection handles it, because it knows the calls in flight.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -151,7 +154,8 @@ async fn prompt(
     call: Call,
 ) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
     let session = agent.session(&request.session_id)?;
-    let end = session.prompt(request.prompt, call.cancel).await?;
+    let steers = steers(request.meta.as_ref())?;
+    let end = session.prompt(request.prompt, steers, call.cancel).await?;
     let (payload, answered) = ResponsePayload::success(
         PromptResponse::new(end.reason.stop_reason()).meta(end.head.as_ref().map(head_meta)),
     )
@@ -162,6 +166,18 @@ async fn prompt(
         drop(end);
     });
     Ok(payload)
+}
+
+/// Returns `None` if the prompt leaves it to the user's setting whether it joins a running turn.
+fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
+    match meta.and_then(|meta| meta.get(STEER_META)) {
+        None => Ok(None),
+        Some(Value::Bool(steers)) => Ok(Some(*steers)),
+        Some(_) => {
+            let message = format!("_meta[{STEER_META:?}] is true or false");
+            Err(AgentError::invalid_params(message, json!({ "expected": "a boolean" })))
+        }
+    }
 }
 
 async fn set_mode(

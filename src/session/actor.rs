@@ -373,6 +373,7 @@ impl Actor {
     }
 
     fn withdraw_cancelled(&mut self) {
+        self.turns.cancel_with_joined();
         if self.turns.is_running() && self.turns.is_cancelled() {
             self.close_questions();
         }

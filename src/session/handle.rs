@@ -124,6 +124,8 @@ pub(super) struct Prompt {
     pub(super) compacts: bool,
     /// The user's full input, if `content` is only a part.
     pub(super) typed: Option<Vec<ContentBlock>>,
+    /// Whether the prompt joins a running turn. `None` for the user's setting.
+    pub(super) steers: Option<bool>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
@@ -206,9 +208,11 @@ impl SessionHandle {
     }
 
     /// Waits for the end of the turn. Cancelling the token withdraws the prompt.
+    /// `steers` decides whether the prompt joins a running turn, `None` leaves it to the user's setting.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
+        steers: Option<bool>,
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
@@ -216,6 +220,7 @@ impl SessionHandle {
             content,
             compacts: false,
             typed: None,
+            steers,
             cancel: cancel.clone(),
             reply,
         }))?;

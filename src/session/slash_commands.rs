@@ -42,6 +42,16 @@ pub(super) fn is_local(prompt: &Prompt, policy: &Policy) -> bool {
     })
 }
 
+/// True if a waiting prompt may join the running turn. A message with a command, or nearly one, waits for the
+/// turn's end.
+pub(super) fn may_steer(prompt: &Prompt, policy: &Policy) -> bool {
+    prompt.steers.unwrap_or(policy.context.steering)
+        && policy.ancestry.parent.is_none()
+        && policy.agent.external_agent.is_none()
+        && find(prompt, policy) == Found::default()
+        && misspelt(prompt, policy).is_none()
+}
+
 /// Ignores commands in a sub-agent's prompt: a model wrote it, and only users give commands.
 pub(super) fn find(prompt: &Prompt, policy: &Policy) -> Found {
     if policy.ancestry.parent.is_some() {

@@ -41,7 +41,7 @@ impl Subagent {
         let outcome = {
             let token = cancel.child_token();
             let _ended = token.clone().drop_guard();
-            let turn = handle.prompt(task, token);
+            let turn = handle.prompt(task, None, token);
             tokio::select! {
                 biased;
                 end = turn => Some(end.map(|end| end.reason)),

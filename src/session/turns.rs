@@ -11,8 +11,9 @@ use super::event_log::EventLog;
 use super::handle::{CommandEnd, EndReason, Prompt, PromptEnd};
 use super::turn::TurnError;
 use super::turn_message::TurnMessage;
-use crate::acp::{ContentBlock, StopReason};
+use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::error::AgentError;
+use crate::event::SessionEvent;
 use crate::model::{Failure, ModelError};
 use crate::tool::chat_question::{self, ChatQuestion};
 use crate::workspace::ContentHash;
@@ -28,8 +29,8 @@ pub(super) type PromptReply = oneshot::Sender<Result<PromptEnd, AgentError>>;
 pub(super) struct Turns {
     pub(super) running: Option<RunningTurn>,
     waiting: VecDeque<Prompt>,
-    /// Completes once the last answer is on its way; the next prompt waits for it.
-    awaiting_ack: Option<oneshot::Receiver<()>>,
+    /// Complete once the last answers are on their way; the next prompt waits for them.
+    awaiting_acks: VecDeque<oneshot::Receiver<()>>,
     /// Number of model requests in the running turn, or else in the last one.
     pub(super) steps: u32,
     /// Content of files that the model last saw.
@@ -43,6 +44,8 @@ pub(super) struct RunningTurn {
     pub(super) cancel: CancellationToken,
     pub(super) task: JoinHandle<Result<EndReason, TurnError>>,
     pub(super) reply: PromptReply,
+    /// Prompts that have joined the turn. They get its stop reason.
+    pub(super) joined: Vec<Prompt>,
     /// End of the command whose only work is this turn.
     pub(super) command: Option<CommandEnd>,
 }
@@ -52,7 +55,7 @@ pub(super) enum TurnEvent {
     Message(TurnMessage),
     /// All messages of the running turn have been received.
     Over,
-    /// The last answer is on its way.
+    /// The last answers are on their way.
     Acked,
 }
 
@@ -92,7 +95,7 @@ impl Turns {
 
     /// True if the next prompt can start.
     pub(super) fn is_ready(&self) -> bool {
-        self.running.is_none() && self.awaiting_ack.is_none()
+        self.running.is_none() && self.awaiting_acks.is_empty()
     }
 
     /// Cancel-safe: a dropped call loses no event.
@@ -102,10 +105,7 @@ impl Turns {
             message = next_message(&mut self.running) => {
                 message.map_or(TurnEvent::Over, TurnEvent::Message)
             }
-            () = acked(&mut self.awaiting_ack) => {
-                self.awaiting_ack = None;
-                TurnEvent::Acked
-            }
+            () = acked(&mut self.awaiting_acks) => TurnEvent::Acked,
         }
     }
 
@@ -121,6 +121,33 @@ impl Turns {
     /// Returns the next prompt if it can start.
     pub(super) fn next_prompt(&mut self) -> Option<Prompt> {
         if self.is_ready() { self.waiting.pop_front() } else { None }
+    }
+
+    /// Lets the next prompt join the running turn if it steers, and returns its message. No prompt overtakes
+    /// another.
+    pub(super) fn join_next(
+        &mut self,
+        number: u64,
+        may_steer: impl Fn(&Prompt) -> bool,
+    ) -> Option<SessionEvent> {
+        let running = self.running.as_mut().filter(|turn| !turn.cancel.is_cancelled())?;
+        let prompt = self.waiting.front().filter(|prompt| may_steer(prompt))?;
+        let message = SessionEvent::UserMessage {
+            message_id: MessageId::new(format!("msg_{number}_p{}", running.joined.len() + 1)),
+            content: prompt.content.clone(),
+            typed: prompt.typed.clone(),
+        };
+        running.joined.extend(self.waiting.pop_front());
+        Some(message)
+    }
+
+    /// Cancels the running turn if a prompt that has joined it is cancelled.
+    pub(super) fn cancel_with_joined(&self) {
+        if let Some(turn) = &self.running
+            && turn.joined.iter().any(|prompt| prompt.cancel.is_cancelled())
+        {
+            turn.cancel.cancel();
+        }
     }
 
     /// Answers waiting prompts that are cancelled.
@@ -142,7 +169,7 @@ impl Turns {
         let (ack, awaiting_ack) = oneshot::channel();
         let head = outcome.is_ok().then(|| log.unacked_head()).flatten();
         if reply.send(outcome.map(|reason| PromptEnd { reason, head, command, _ack: ack })).is_ok() {
-            self.awaiting_ack = Some(awaiting_ack);
+            self.awaiting_acks.push_back(awaiting_ack);
         }
     }
 
@@ -165,10 +192,13 @@ async fn next_message(turn: &mut Option<RunningTurn>) -> Option<TurnMessage> {
     }
 }
 
-async fn acked(awaiting_ack: &mut Option<oneshot::Receiver<()>>) {
-    match awaiting_ack {
+async fn acked(awaiting_acks: &mut VecDeque<oneshot::Receiver<()>>) {
+    if awaiting_acks.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    while let Some(awaiting_ack) = awaiting_acks.front_mut() {
         // The sender is only ever dropped.
-        Some(awaiting_ack) => drop(awaiting_ack.await),
-        None => std::future::pending().await,
+        let _ = awaiting_ack.await;
+        awaiting_acks.pop_front();
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod kills;
 mod kills_files;
 pub(crate) mod load;
 mod resume;
+mod steering;
 mod store_failures;
 mod system_notes;
 pub(crate) mod undo;

@@ -82,6 +82,7 @@ pub(crate) struct Setup {
     pub rules: Rules,
     pub max_mode: Option<&'static str>,
     pub exits: ExitSettings,
+    pub steering: bool,
     /// Files that a test changes while it runs: their modes and rules hold.
     pub files: Option<Arc<Mutex<Layers>>>,
     /// Commands that users wrote.
@@ -113,6 +114,7 @@ impl Default for Setup {
             rules: Rules::default(),
             max_mode: None,
             exits: ExitSettings::default(),
+            steering: false,
             files: None,
             commands: Vec::new(),
             skills: Arc::default(),
@@ -148,6 +150,7 @@ impl TestClient {
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
+            steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
             models: Arc::clone(&setup.models),
             compactions: false,

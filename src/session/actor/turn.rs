@@ -18,7 +18,7 @@ use crate::session::subagent_relay::Report;
 use crate::session::turn::Turn;
 use crate::session::turn_message::{Authorization, Next, TurnMessage};
 use crate::session::turns::{FROM_TURN, RunningTurn};
-use crate::session::{DEADLINE, handoff, intents, turn};
+use crate::session::{DEADLINE, handoff, intents, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
 use crate::tool::SessionAction;
@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 impl Actor {
     pub(in crate::session) async fn begin_turn(&mut self, prompt: Prompt) {
         let prompt = self.turns.resolve_chat_answer(prompt);
-        let Prompt { content, compacts, typed, cancel, reply } = prompt;
+        let Prompt { content, compacts, typed, cancel, reply, .. } = prompt;
         self.log.turns += 1;
         let turn = self.log.turns;
         self.approvals.forget_denials();
@@ -77,11 +77,11 @@ impl Actor {
         let task = tokio::spawn(turn::steps::run(running));
         let command =
             compacts.then(|| CommandEnd { answer: turn::compact::notice_id(turn), has_failed: false });
-        self.turns.running = Some(RunningTurn { messages, cancel, task, reply, command });
+        self.turns.running = Some(RunningTurn { messages, cancel, task, reply, joined: Vec::new(), command });
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    fn next_request(&mut self, steps: u32) -> Option<Next> {
+    async fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.policy.context.modes.resolve(&self.policy.mode.0).ok();
         let limit =
             mode.map_or(1, |mode| mode.max_steps).min(self.policy.context.max_steps.unwrap_or(u32::MAX));
@@ -94,6 +94,11 @@ impl Actor {
         }
         self.notes.warn_of_limit(self.log.turns, limit - steps, limit);
         self.notes.deliver(&self.policy, &mut self.log);
+        let may_steer = |prompt: &Prompt| slash_commands::may_steer(prompt, &self.policy);
+        while let Some(message) = self.turns.join_next(self.log.turns, may_steer) {
+            self.approvals.forget_denials();
+            self.log.record(message, None).await;
+        }
         Some(self.requests.next(&mut self.policy, &self.models, &mut self.switches, &mut self.log))
     }
 
@@ -113,7 +118,7 @@ impl Actor {
             }
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
-                let _ = reply.send(self.next_request(made));
+                let _ = reply.send(self.next_request(made).await);
             }
             TurnMessage::Compact { reply } => {
                 let _ =
@@ -208,9 +213,10 @@ impl Actor {
     }
 
     pub(in crate::session) async fn turn_over(&mut self) {
-        let Some(turn) = self.turns.running.take() else { return };
+        let Some(mut turn) = self.turns.running.take() else { return };
         self.close_questions();
         let cancel = turn.cancel.clone();
+        let joined = std::mem::take(&mut turn.joined);
         let (outcome, reply, command) = turn.outcome().await;
         let cancelled = cancel.is_cancelled();
         if cancelled {
@@ -228,7 +234,7 @@ impl Actor {
                 .record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None)
                 .await;
         }
-        if let Ok(reason) = outcome {
+        if let Ok(reason) = &outcome {
             let reason = reason.stop_reason();
             self.log.record(SessionEvent::Stop { reason }, None).await;
         }
@@ -236,7 +242,10 @@ impl Actor {
         self.switches.end_turn();
         self.notes.deliver(&self.policy, &mut self.log);
         self.log.save().await;
-        self.turns.reply(reply, outcome, command, &mut self.log);
+        self.turns.reply(reply, outcome.clone(), command, &mut self.log);
+        for prompt in joined {
+            self.turns.reply(prompt.reply, outcome.clone(), None, &mut self.log);
+        }
         self.start_next().await;
     }
 
