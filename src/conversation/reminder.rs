@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::neutralise::NeutralisedText;
 use crate::acp::SessionModeId;
-use crate::mode::{InBand, Mode, ReminderPosition};
+use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
 use crate::model::{Block, Message, Role};
 use crate::permission::{self, CallFacts, Ceilings, Grants};
 use claims::{Claim, Levels};
@@ -128,14 +128,17 @@ fn chain_of(mode: &Mode, ceilings: &Ceilings) -> Vec<Arc<Mode>> {
     chain
 }
 
+/// Names the tools only if the request lists others too.
 fn available(inputs: &Inputs<'_>) -> String {
+    const MISSING: &str =
+        "A tool that is missing has been disabled by the user's mode or settings; calls to it are refused.";
+    if inputs.mode.tool_list.unwrap_or_default() == ToolList::Hide {
+        return MISSING.to_owned();
+    }
     let is_there = |tool: &&CallFacts| permission::is_available(inputs.ceilings, inputs.grants, tool);
     let names: Vec<&str> = inputs.tools.iter().filter(is_there).map(|tool| tool.tool.as_str()).collect();
     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
-    format!(
-        "Tools available now: {names}. A tool that is missing has been disabled by the user's mode or settings; calls to it \
-         are refused."
-    )
+    format!("Tools available now: {names}. {MISSING}")
 }
 
 /// Tells the model how to write a `mode_switch` block.

@@ -7,5 +7,6 @@ mod keys;
 mod prefix;
 mod provider_streams;
 mod providers;
+mod reminder_cost;
 mod remote;
 mod selection;

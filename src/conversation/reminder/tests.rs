@@ -103,11 +103,16 @@ fn plan_reminder_contains_the_required_sentences() {
         "disabled by the user's mode",                  // D35
         "presenting the plan and asking the user to review it", // D36
         "the user\nswitches to `code`",                 // D36
-        "Tools available now: read_file, search_files, shell_read_only, todo, switch_mode, fetch, delegate, mcp__s__look.",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
     assert_eq!(tags(&text), 2);
+    let names = "Tools available now: read_file, search_files, shell_read_only, todo, switch_mode, fetch, delegate, mcp__s__look.";
+    assert!(!text.contains(names), "the request lists no other tools");
+    let mut modes = Modes::built_in();
+    modes.set_default_tool_list(ToolList::Mask);
+    let text = composed(&modes, "plan", None, &[]).unwrap();
+    assert!(text.contains(names), "{text}");
 }
 
 #[test]
@@ -123,7 +128,9 @@ fn mode_authors_cannot_remove_the_guardrail() {
     assert!(text.contains("are refused.") && text.contains("\nPlan well.\n"), "{text}");
     let text = composed(&modes, "none", None, &[]).unwrap();
     assert!(
-        text.contains("calls that would change anything are refused.\nTools available now: none."),
+        text.contains(
+            "calls that would change anything are refused.\nA tool that is missing has been disabled"
+        ),
         "{text}"
     );
 }

@@ -547,7 +547,11 @@ fn every_fixture_is_used() {
         let has_stream = ["sse", "ndjson"].iter().any(|ending| path.with_extension(ending).exists());
         let name = path.file_name().and_then(|name| name.to_str());
         is_one
-            && (has_stream || matches!(name, Some("request.json" | "request_elsewhere.json" | "prefix.txt")))
+            && (has_stream
+                || matches!(
+                    name,
+                    Some("request.json" | "request_elsewhere.json" | "prefix.txt" | "reminder.txt")
+                ))
     };
     let is_used = |path: &PathBuf| {
         let name = path.strip_prefix(&transcripts).ok().and_then(|path| path.to_str());
