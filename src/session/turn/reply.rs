@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
+use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::permission::Target;
@@ -203,7 +204,9 @@ impl<'a> Listener<'a> {
         let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).1);
         let tool = match self.turn.tools.find(&name) {
             Some(tool) => {
-                Some((tool.spec().clone(), tool.prepare(arguments.clone(), &self.turn.workspace).await))
+                // The model copies what it was shown; the call means what was there.
+                let meant = map_strings(arguments.clone(), restore);
+                Some((tool.spec().clone(), tool.prepare(meant, &self.turn.workspace).await))
             }
             None => None,
         };
