@@ -207,6 +207,7 @@ fn tool_call_update(update: &ToolCallUpdateEvent) -> ToolCallUpdate {
     let mut fields = ToolCallUpdateFields::new().status(update.status);
     if let Some(content) = &update.content {
         fields = fields.content(content.iter().map(tool_call_content).collect::<Vec<_>>());
+        fields.locations = changed_lines(content);
     }
     let denied = update.denied.as_deref().map(|rule| Value::from(clip(rule, RAW_STRING)));
     let meta = denied.map(|rule| Meta::from_iter([(DENIED_META.to_owned(), rule)]));
@@ -244,6 +245,7 @@ pub fn call_for_permission(
     let name = &call.name;
     let mut call = tool_call(call);
     call.content = preview.iter().map(tool_call_content).collect();
+    call.locations = changed_lines(preview).unwrap_or(call.locations);
     if let Some(server) = claim {
         let text = format!(
             "The MCP server {server} claims that {name} is read-only. Modegate cannot check the claim: the call may \
@@ -259,7 +261,7 @@ pub fn call_for_permission(
 fn tool_call_content(content: &ToolContent) -> ToolCallContent {
     match content {
         ToolContent::Text(text) => text.clone().into(),
-        ToolContent::Diff { path, old, new } => {
+        ToolContent::Diff { path, old, new, .. } => {
             Diff::new(path.clone(), new.as_str()).old_text(old.clone()).into()
         }
         ToolContent::Block(block) => ContentBlock::clone(block).into(),
@@ -275,6 +277,12 @@ fn plan(entries: &[PlanEntry]) -> Plan {
         entry
     };
     Plan::new(entries.iter().map(entry).collect())
+}
+
+/// The first lines of the changes; `None` if the content has none, so that the locations stay.
+fn changed_lines(content: &[ToolContent]) -> Option<Vec<ToolCallLocation>> {
+    let changed: Vec<Location> = content.iter().filter_map(ToolContent::location).collect();
+    (!changed.is_empty()).then(|| locations(&changed))
 }
 
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
@@ -361,7 +369,8 @@ mod tests {
             is_announced: false,
         });
         let half = "\"".repeat(10_000);
-        let content = vec![ToolContent::diff("/a".as_ref(), Some(&half), &half, 1), ToolContent::text(&half)];
+        let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);
+        content.push(ToolContent::text(&half));
         let result = SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {
             id: ToolCallId::new("c"),
             status: ToolCallStatus::Completed,

@@ -110,8 +110,8 @@ fn write_location(location: &Location) -> Value {
 fn write_content(content: &ToolContent) -> Value {
     match content {
         ToolContent::Text(text) => json!({ "text": text }),
-        ToolContent::Diff { path, old, new } => {
-            json!({ "path": path.to_string_lossy(), "old": old, "new": new })
+        ToolContent::Diff { path, old, new, line } => {
+            json!({ "path": path.to_string_lossy(), "old": old, "new": new, "line": line })
         }
         ToolContent::Block(block) => json!({ "block": block }),
         // The terminal ends with its client.
@@ -230,6 +230,7 @@ fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
         path: body.take::<String>("path")?.into(),
         old: body.take("old")?,
         new: body.take("new")?,
+        line: body.take("line")?,
     })
 }
 
@@ -295,7 +296,7 @@ mod tests {
             locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
             is_announced: true,
         };
-        let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text() };
+        let diff = ToolContent::Diff { path: "/w/a".into(), old: None, new: text(), line: Some(3) };
         let update = ToolCallUpdateEvent {
             id: ToolCallId::new("c"),
             status: ToolCallStatus::Failed,

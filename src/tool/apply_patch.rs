@@ -233,7 +233,7 @@ impl Patch {
     }
 
     fn show(&self, plan: &mut Plan, target: &Target, old: Option<&str>, new: &str) {
-        plan.diffs.push(ToolContent::diff(&target.path, old, new, self.files.len()));
+        plan.diffs.extend(ToolContent::diffs(&target.path, old, new, self.files.len()));
     }
 }
 

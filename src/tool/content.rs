@@ -1,7 +1,7 @@
 //! Builds the content that a call displays in the client. Pure; runs off the main thread.
 //!
-//! Outgoing lines stay below 60 KiB, because a common client cannot read longer lines. A large diff becomes
-//! hunks as text; long text is cut with a note.
+//! Outgoing lines stay below 60 KiB, because a common client cannot read longer lines. Of a large file only the
+//! changed regions are shown; long text is cut with a note.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use similar::TextDiff;
 
+use super::Location;
 use crate::acp::ContentBlock;
 
 /// Maximum bytes of all diffs of one call, both sides, as JSON.
@@ -16,6 +17,9 @@ pub const DIFF: usize = 40 * 1024;
 
 /// Maximum bytes of all texts of one call, as JSON.
 pub const TEXT: usize = 24 * 1024;
+
+/// Unchanged lines around a change.
+const CONTEXT: usize = 3;
 
 /// Timeout of a diff. Later hunks are coarser, not wrong.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -28,6 +32,8 @@ pub enum ToolContent {
         /// `None` for a new file.
         old: Option<String>,
         new: String,
+        /// The first changed line, counted from 1; `None` for a new file.
+        line: Option<u32>,
     },
     Block(Box<ContentBlock>),
     /// A display-only terminal. Valid only in the client that created it, while it lives.
@@ -64,23 +70,61 @@ impl ToolContent {
         Self::Text(format!("{head}\n[{missing} bytes in between are not shown]\n{}", &text[start..]))
     }
 
-    /// The change of one of `files` files in a call, as hunks if it exceeds its share.
-    pub fn diff(path: &Path, old: Option<&str>, new: &str, files: usize) -> Self {
-        let files = files.max(1);
-        let before = old.unwrap_or_default();
-        if fits(before, DIFF / files / 2) && fits(new, DIFF / files / 2) {
-            return Self::Diff { path: path.to_owned(), old: old.map(str::to_owned), new: new.to_owned() };
+    /// The change of one of `files` files in a call: both texts, or the changed regions if the texts exceed the
+    /// file's share.
+    pub fn diffs(path: &Path, old: Option<&str>, new: &str, files: usize) -> Vec<Self> {
+        let share = DIFF / files.max(1);
+        let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
+        let (before, after) = (lines(old.unwrap_or_default()), lines(new));
+        let whole = Self::region(path, &before, &after, 0, old.is_some());
+        if whole.encoded_len() <= share {
+            return vec![whole];
         }
-        let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, new);
-        let name = path.display().to_string();
-        let mut hunks = String::new();
-        for hunk in diff.unified_diff().context_radius(3).header(&name, &name).iter_hunks() {
-            hunks.push_str(&hunk.to_string());
-            if hunks.len() > TEXT {
+        let diff =
+            TextDiff::configure().timeout(TIMEOUT).newline_terminated(true).diff_slices(&before, &after);
+        let groups = diff.grouped_ops(CONTEXT);
+        let mut left = share;
+        let mut regions: Vec<Self> = Vec::new();
+        for ops in &groups {
+            let Some((first, last)) = ops.first().zip(ops.last()) else { continue };
+            let (from, to) = (first.old_range().start..last.old_range().end, first.new_range().start);
+            let after = &after[to..last.new_range().end];
+            let region = Self::region(path, &before[from], after, to, old.is_some());
+            if region.encoded_len() > left {
                 break;
             }
+            left -= region.encoded_len();
+            regions.push(region);
         }
-        Self::Text(clip(&format!("--- {name}\n+++ {name}\n{hunks}"), TEXT / files).into_owned())
+        if regions.is_empty() {
+            let name = path.display().to_string();
+            let hunks = diff.unified_diff().context_radius(CONTEXT).header(&name, &name).to_string();
+            return vec![Self::Text(clip(&hunks, TEXT / files.max(1)).into_owned())];
+        }
+        let more = groups.len() - regions.len();
+        regions.extend(
+            (more > 0).then(|| Self::Text(format!("[{more} more changes of the file are not shown]"))),
+        );
+        regions
+    }
+
+    /// `first` is the number of new lines before the region.
+    fn region(path: &Path, old: &[&str], new: &[&str], first: usize, is_change: bool) -> Self {
+        let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+        let line = is_change.then(|| u32::try_from(first + same + 1).unwrap_or(u32::MAX));
+        Self::Diff { path: path.to_owned(), old: is_change.then(|| old.concat()), new: new.concat(), line }
+    }
+
+    /// Bytes of a diff as JSON; its path is in a location, too.
+    fn encoded_len(&self) -> usize {
+        let Self::Diff { path, old, new, .. } = self else { return 0 };
+        path.as_os_str().len() * 2 + encoded_len(old.as_deref().unwrap_or_default()) + encoded_len(new)
+    }
+
+    /// Where the changes begin.
+    pub fn location(&self) -> Option<Location> {
+        let Self::Diff { path, line: Some(line), .. } = self else { return None };
+        Some(Location { path: path.clone(), line: Some(*line) })
     }
 }
 
@@ -111,10 +155,6 @@ pub fn fitting(text: &str, budget: usize) -> usize {
 /// Bytes of text as JSON, without the quotes.
 pub fn encoded_len(text: &str) -> usize {
     text.chars().map(encoded_char).sum()
-}
-
-fn fits(text: &str, budget: usize) -> bool {
-    text.len() <= budget && (text.is_empty() || fitting(text, budget) == text.len())
 }
 
 fn encoded_char(c: char) -> usize {
@@ -159,19 +199,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_diff_is_sent_as_truncated_hunks() {
-        let large = "line\n".repeat(20_000);
-        let text = |content| match content {
-            ToolContent::Text(text) => text,
-            _ => panic!("not text"),
+    fn diffs_show_the_changed_regions_of_large_files() {
+        let line = |at: usize| format!("line {at}\n");
+        let large: Vec<String> = (1..20_000).map(line).collect();
+        let mut changed = large.clone();
+        changed[99] = "new\n".into();
+        changed.remove(5_000);
+        let diffs = ToolContent::diffs(Path::new("/a"), Some(&large.concat()), &changed.concat(), 1);
+        let region = |old: &[String], new: &[String], line| ToolContent::Diff {
+            path: "/a".into(),
+            old: Some(old.concat()),
+            new: new.concat(),
+            line: Some(line),
         };
-        let hunks = text(ToolContent::diff(Path::new("/a"), Some(&large), &format!("{large}end\n"), 1));
-        assert!(hunks.starts_with("--- /a\n+++ /a\n@@ ") && hunks.ends_with("+end\n"), "{hunks}");
-        let rewritten = text(ToolContent::diff(Path::new("/a"), Some(&large), &"x\n".repeat(20_000), 1));
-        assert!(rewritten.ends_with("more bytes are not shown]"));
-        assert!(rewritten.len() < TEXT + 100);
-        let small = ToolContent::diff(Path::new("/a"), None, "x", 1);
-        assert_eq!(small, ToolContent::Diff { path: "/a".into(), old: None, new: "x".into() });
+        let first = region(&large[96..103], &changed[96..103], 100);
+        assert_eq!(diffs, [first, region(&large[4_997..5_004], &changed[4_997..5_003], 5_001)]);
+        let small = ToolContent::diffs(Path::new("/a"), Some("a\nb\n"), "a\nc\n", 1);
+        assert_eq!(small, [region(&["a\n".into(), "b\n".into()], &["a\n".into(), "c\n".into()], 2)]);
+        let created = ToolContent::diffs(Path::new("/a"), None, "x", 1);
+        assert_eq!(
+            created,
+            [ToolContent::Diff { path: "/a".into(), old: None, new: "x".into(), line: None }]
+        );
+    }
+
+    #[test]
+    fn diffs_that_are_too_large_are_cut() {
+        let large = "line\n".repeat(20_000);
+        let [ToolContent::Text(text)] =
+            &ToolContent::diffs(Path::new("/a"), Some(&large), &"x\n".repeat(20_000), 1)[..]
+        else {
+            panic!("not text")
+        };
+        assert!(text.starts_with("--- /a\n+++ /a\n@@ ") && text.ends_with("more bytes are not shown]"));
+        assert!(text.len() < TEXT + 100);
+        let old: String = (0..4_000).map(|at| format!("{} line {at}\n", "x".repeat(200))).collect();
+        let diffs = ToolContent::diffs(Path::new("/a"), Some(&old), &old.replace("00\n", "00x\n"), 4);
+        let note = format!("[{} more changes of the file are not shown]", 39 - (diffs.len() - 1));
+        assert_eq!((diffs.len(), diffs.last()), (4, Some(&ToolContent::Text(note))));
     }
 
     #[test]
@@ -190,7 +255,7 @@ mod tests {
     fn diff_of_unrelated_large_files_times_out_to_text() {
         // The worst case of a diff; without the timeout it takes minutes.
         let lines = |of: &str| (0..200_000).map(|n| format!("{of} {n}\n")).collect::<Vec<_>>().concat();
-        let content = ToolContent::diff(Path::new("/a"), Some(&lines("old")), &lines("new"), 1);
-        assert!(matches!(content, ToolContent::Text(_)));
+        let content = ToolContent::diffs(Path::new("/a"), Some(&lines("old")), &lines("new"), 1);
+        assert!(matches!(content[..], [ToolContent::Text(_)]));
     }
 }

@@ -49,7 +49,7 @@ fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Res
     let edited =
         replace(&file.text, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
     let mut plan = Plan::new(summary(name, &edited));
-    plan.diffs.push(ToolContent::diff(&target.path, Some(&file.text), &edited.text, 1));
+    plan.diffs.extend(ToolContent::diffs(&target.path, Some(&file.text), &edited.text, 1));
     plan.depends_on(0, name, file.content_hash);
     plan.write(target, None, encode(file.bom, &edited.text), Some(&file));
     Ok(plan)

@@ -43,7 +43,7 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
     if !target.path.exists() {
         buffers.check_new(target)?;
         let mut plan = Plan::new(format!("Created {name} ({} bytes).", content.len()));
-        plan.diffs.push(ToolContent::diff(&target.path, None, content, 1));
+        plan.diffs.extend(ToolContent::diffs(&target.path, None, content, 1));
         plan.depends_on(0, name, ContentHash::Absent);
         plan.write(target, None, content.into(), None);
         return Ok(plan);
@@ -56,7 +56,7 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
     let new = old.with_endings(content.trim_start_matches('\u{feff}'));
     let bytes = encode(old.bom, &new);
     let mut plan = Plan::new(format!("Replaced {name} ({} bytes).", bytes.len()));
-    plan.diffs.push(ToolContent::diff(&target.path, Some(&old.text), &new, 1));
+    plan.diffs.extend(ToolContent::diffs(&target.path, Some(&old.text), &new, 1));
     plan.depends_on(0, name, old.content_hash);
     plan.write(target, None, bytes, Some(&old));
     Ok(plan)

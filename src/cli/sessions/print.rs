@@ -153,7 +153,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
             for content in update.content.iter().flatten() {
                 let (kind, text) = match content.lasting() {
                     ToolContent::Text(text) => ("", text.clone()),
-                    ToolContent::Diff { path, old, new } => ("diff", diff(path, old.as_deref(), new)),
+                    ToolContent::Diff { path, old, new, .. } => ("diff", diff(path, old.as_deref(), new)),
                     ToolContent::Block(block) => ("", kind_of(block)),
                     ToolContent::Terminal { id, .. } => ("", id.clone()),
                 };

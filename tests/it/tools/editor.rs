@@ -536,3 +536,25 @@ async fn unanswered_client_read_blocks_new_files() {
         client.end().await;
     }
 }
+
+#[tokio::test]
+async fn large_files_are_shown_by_their_changed_lines() {
+    let mut client = EditorClient::new("ask", json!({})).await;
+    let lines = |range: std::ops::Range<usize>| range.map(|at| format!("line {at}\n")).collect::<String>();
+    client.file("a.txt", &lines(1..9_000), None);
+    let edit = json!({ "path": "a.txt", "old_text": "line 5000\n", "new_text": "new\n" });
+    let prompt = client.begin(&[("edit_file", edit)]).await;
+    let messages = client.until_answer(prompt).await;
+    let question = messages.iter().find(|message| message["method"] == "session/request_permission").unwrap();
+    let updates = messages.iter().map(|message| &message["params"]["update"]);
+    let completed = updates.filter(|update| update["status"] == "completed");
+    let path = client.path("a.txt");
+    let (before, after) = (lines(4_997..5_000), lines(5_001..5_004));
+    for shown in completed.chain([&question["params"]["toolCall"]]) {
+        assert_eq!(shown["locations"], json!([{ "path": path, "line": 5000 }]));
+        let texts = [format!("{before}line 5000\n{after}"), format!("{before}new\n{after}")];
+        let diff = json!([{ "type": "diff", "path": path, "oldText": texts[0], "newText": texts[1] }]);
+        assert_eq!(shown["content"], diff);
+    }
+    client.end().await;
+}

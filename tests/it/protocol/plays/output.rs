@@ -167,6 +167,7 @@ fn call_update(mut members: Members<'_>) -> Option<Vec<Row>> {
         row.extend(["title".to_owned(), quoted(title)?]);
     }
     let mut content = members.next("content").map_or(Some(Vec::new()), contents)?;
+    row.extend(target(&mut members)?);
     if let Some(meta) = members.next("_meta") {
         let mut meta = Members::of(meta)?;
         row.push(format!("denied={}", word(meta.next("modegate/denied")?)?));

@@ -303,7 +303,13 @@ const FILE_TOOLS: [Row; 22] = [
         Bytes,
         "the call fails",
     ),
-    ("diffs of one call in the client", "tool/content.rs", "DIFF", Bytes, "the client gets hunks as text"),
+    (
+        "diffs of one call in the client",
+        "tool/content.rs",
+        "DIFF",
+        Bytes,
+        "the client gets the changed regions",
+    ),
     (
         "text of one call in the client",
         "tool/content.rs",
