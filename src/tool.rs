@@ -51,6 +51,7 @@ mod delegate;
 mod delete_file;
 mod directory_tree;
 mod edit_file;
+mod encoding;
 mod excerpt;
 pub mod fetch;
 mod find_files;

@@ -198,10 +198,7 @@ impl Patch {
     ) -> Result<(), ToolError> {
         let target = &self.targets[file.at];
         let name = self.workspace.display(target);
-        let old = buffers.read_to_change(target)?;
-        if old.lossy {
-            return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not patched as text.")));
-        }
+        let old = buffers.read_to_edit(target, &name)?;
         plan.depends_on(file.at, &name, old.content_hash);
         plan.total += old.text.len();
         let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
@@ -220,7 +217,8 @@ impl Patch {
         }
         self.show(plan, to, Some(&old.text), text);
         let like = (to != target).then_some(target);
-        plan.write(to, like, new.into_bytes(), Some(&old));
+        let result = TextFile { bom: new.starts_with(BOM), ..old.clone() };
+        plan.write(to, like, result.encode(&name, text)?, Some(&old));
         Ok(())
     }
 

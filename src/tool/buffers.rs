@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client_io::{ClientIo, Shown};
 use super::saved::Saved;
-use super::text_file::{BOM, MAX_FILE, TextFile, is_text};
+use super::text_file::{BOM, MAX_FILE, TextFile, is_utf8};
 use super::{ToolError, blocking};
 use crate::permission::Target;
 use crate::workspace::ContentHash;
@@ -20,14 +20,14 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Asks the editor for every target that is a text file, but not for missing files, which editors keep
+    /// Asks the editor for every target that is a UTF-8 file, but not for missing files, which editors keep
     /// showing after a deletion. Returns no texts if cancelled.
     pub(super) async fn of(
         client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(client_io, targets, cancel, is_text).await
+        Self::ask(client_io, targets, cancel, is_utf8).await
     }
 
     /// As [`Self::of`], for files to change. Includes missing files, which the editor may never have saved.
@@ -36,7 +36,7 @@ impl Buffers {
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(client_io, targets, cancel, |target| is_text(target) || is_new(target)).await
+        Self::ask(client_io, targets, cancel, |target| is_utf8(target) || is_new(target)).await
     }
 
     async fn ask(
@@ -84,6 +84,13 @@ impl Buffers {
             return Err(unsaved_text_unknown(target, &why));
         }
         self.read(target)
+    }
+
+    /// As [`Self::read_to_change`], for text that is written back.
+    pub(super) fn read_to_edit(&self, target: &Target, name: &str) -> Result<TextFile, ToolError> {
+        let file = self.read_to_change(target)?;
+        let why = "is neither UTF-8 nor UTF-16 nor Latin-1 and is not changed as text.";
+        if file.lossy { Err(ToolError::Failed(format!("{name} {why}"))) } else { Ok(file) }
     }
 
     /// Checks that the editor has no unsaved text under the name of a new file: a write would lose it. The

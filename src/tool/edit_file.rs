@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::buffers::Buffers;
 use super::text_change::{self, Plan};
-use super::text_file::{MAX_FILE, encode};
+use super::text_file::MAX_FILE;
 use super::text_match::{self, Edited, MAX_NAMED, Refusal};
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
@@ -42,16 +42,13 @@ fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolE
 }
 
 fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
-    let file = buffers.read_to_change(target)?;
-    if file.lossy {
-        return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not edited as text.")));
-    }
+    let file = buffers.read_to_edit(target, name)?;
     let edited =
         replace(&file.text, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
     let mut plan = Plan::new(summary(name, &edited));
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&file.text), &edited.text, 1));
     plan.depends_on(0, name, file.content_hash);
-    plan.write(target, None, encode(file.bom, &edited.text), Some(&file));
+    plan.write(target, None, file.encode(name, &edited.text)?, Some(&file));
     Ok(plan)
 }
 

@@ -313,9 +313,9 @@ async fn content_hash(
     blocking(move || buffers.content_hash(&target)).await
 }
 
-/// True for content under the file's own name. All other changes happen on disk.
+/// True for UTF-8 text under the file's own name. All other changes happen on disk.
 fn is_sent(change: &Change) -> bool {
-    matches!(change, Change::Write { like: None, .. })
+    matches!(change, Change::Write { like: None, content, .. } if std::str::from_utf8(content).is_ok())
 }
 
 fn has_content(target: &Target, content: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::save::{Planned, Planning, change_text};
-use super::text_file::{TextFile, check_unchanged, encode};
+use super::text_file::{TextFile, check_unchanged};
 use super::{PreparedCall, Preview, ToolContent, ToolError, ToolOutput, blocking};
 use crate::permission::Target;
 use crate::workspace::{Change, ContentHash, Workspace};
@@ -60,7 +60,7 @@ impl Plan {
     ) {
         self.total += content.len();
         self.seen.insert(target.path.clone(), ContentHash::of(&content));
-        let before = old.map(|old| encode(old.bom, &old.text));
+        let before = old.map(TextFile::bytes);
         let unsaved = old.is_some_and(|old| old.unsaved);
         let change = Change::Write { target: target.clone(), content, like: like.cloned() };
         self.changes.push(Planning { change, before, unsaved });

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use super::ToolError;
+use super::encoding::Encoding;
 use crate::permission::Target;
 use crate::workspace::{self, ContentHash, FileError};
 
@@ -15,10 +16,11 @@ pub(super) const BOM: &str = "\u{feff}";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextFile {
+    pub encoding: Encoding,
     pub bom: bool,
     /// Without the byte order mark, with the file's line endings.
     pub text: String,
-    /// Invalid UTF-8 was replaced, so the text must not be written back.
+    /// Invalid bytes were replaced, so the text must not be written back.
     pub lossy: bool,
     pub unsaved: bool,
     /// Hash of the file's bytes or, for unsaved text, of the bytes that saving would write.
@@ -44,20 +46,17 @@ impl TextFile {
 
     pub(super) fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let content_hash = ContentHash::of(&bytes);
-        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-            return Err("UTF-16 text, which is not supported");
-        }
-        if bytes.iter().take(SNIFFED_BYTES).any(|byte| *byte == 0) {
+        let encoding = Encoding::of(&bytes);
+        let has_zeros = bytes.iter().take(SNIFFED_BYTES).any(|byte| *byte == 0);
+        let text = encoding.decode(&bytes).filter(|_| !has_zeros || encoding.is_utf16());
+        if text.is_none() && (has_zeros || encoding.is_utf16()) {
             return Err("a binary file");
         }
-        let (text, lossy) = match String::from_utf8(bytes) {
-            Ok(text) => (text, false),
-            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
-        };
-        match text.strip_prefix(BOM) {
-            Some(rest) => Ok(Self { bom: true, text: rest.to_owned(), lossy, unsaved: false, content_hash }),
-            None => Ok(Self { bom: false, text, lossy, unsaved: false, content_hash }),
-        }
+        let lossy = text.is_none();
+        let text = text.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+        let rest = text.strip_prefix(BOM).map(str::to_owned);
+        let bom = rest.is_some();
+        Ok(Self { encoding, bom, text: rest.unwrap_or(text), lossy, unsaved: false, content_hash })
     }
 
     /// Returns the file as the editor shows it. Editors may hide byte order marks and carriage returns, so a
@@ -66,12 +65,33 @@ impl TextFile {
     #[must_use]
     pub(super) fn shown_as(self, shown: &str) -> Self {
         let shown = shown.strip_prefix(BOM).unwrap_or(shown);
-        if self.lossy || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
+        if !self.is_utf8() || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
             return self;
         }
         let text = self.with_endings(shown);
-        let content_hash = ContentHash::of(&encode(self.bom, &text));
-        Self { text, unsaved: true, content_hash, ..self }
+        let shown = Self { text, unsaved: true, ..self };
+        Self { content_hash: ContentHash::of(&shown.bytes()), ..shown }
+    }
+
+    /// The bytes that saving the text writes.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.encoded(&self.text).expect("a text can be encoded as it was decoded")
+    }
+
+    /// Encodes a text as this file, with its byte order mark.
+    pub(super) fn encode(&self, name: &str, text: &str) -> Result<Vec<u8>, ToolError> {
+        self.encoded(text).map_err(|c| {
+            let why = "Write it in ASCII, or convert the file with a command first.";
+            ToolError::Failed(format!("{name} is Latin-1 text, which has no `{c}`. {why}"))
+        })
+    }
+
+    fn encoded(&self, text: &str) -> Result<Vec<u8>, char> {
+        if self.bom { self.encoding.encode(&[BOM, text].concat()) } else { self.encoding.encode(text) }
+    }
+
+    fn is_utf8(&self) -> bool {
+        !self.lossy && self.encoding == Encoding::Utf8
     }
 
     /// Converts `text` to CRLF if this file uses CRLF throughout.
@@ -85,12 +105,9 @@ impl TextFile {
     }
 }
 
-pub(super) fn is_text(target: &Target) -> bool {
-    TextFile::read(target).is_ok_and(|file| !file.lossy)
-}
-
-pub(super) fn encode(bom: bool, text: &str) -> Vec<u8> {
-    if bom { [BOM, text].concat().into_bytes() } else { text.as_bytes().to_vec() }
+/// True for text that an editor certainly shows and saves as it is.
+pub(super) fn is_utf8(target: &Target) -> bool {
+    TextFile::read(target).is_ok_and(|file| file.is_utf8())
 }
 
 /// Returns an error if a file is not as the model last saw it (`last_seen`) or as a permission request showed it
@@ -124,7 +141,7 @@ mod tests {
     fn bom_and_line_endings_round_trip() {
         let file = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
         assert_eq!((file.bom, file.text.as_str(), file.is_crlf()), (true, "a\r\nb\r\n", true));
-        assert_eq!(encode(file.bom, &file.with_endings("x\ny\n")), "\u{feff}x\r\ny\r\n".as_bytes());
+        assert_eq!(file.encode("f", &file.with_endings("x\ny\n")).unwrap(), "\u{feff}x\r\ny\r\n".as_bytes());
         let file = TextFile::decode("a\r\nb\n".into()).unwrap();
         assert_eq!(file.with_endings("x\ny"), "x\ny");
     }
@@ -138,14 +155,27 @@ mod tests {
         let shown = saved.shown_as("a\nc\n");
         assert_eq!((shown.bom, shown.text.as_str(), shown.unsaved), (true, "a\r\nc\r\n", true));
         assert_eq!(shown.content_hash, ContentHash::of("\u{feff}a\r\nc\r\n".as_bytes()));
-        let lossy = TextFile::decode(b"caf\xe9".to_vec()).unwrap();
-        assert_eq!(lossy.clone().shown_as("cafe"), lossy);
+        for other in [b"caf\xe9".to_vec(), b"caf\xe9 \xc3\xa9".to_vec()] {
+            let file = TextFile::decode(other).unwrap();
+            assert_eq!(file.clone().shown_as("cafe"), file);
+        }
     }
 
     #[test]
-    fn binary_and_utf16_files_are_recognised() {
+    fn binary_files_are_recognised() {
         assert_eq!(TextFile::decode(b"a\0b".to_vec()), Err("a binary file"));
-        assert!(TextFile::decode(b"\xff\xfea\0".to_vec()).unwrap_err().starts_with("UTF-16"));
-        assert!(TextFile::decode(b"caf\xe9".to_vec()).unwrap().lossy);
+        assert_eq!(TextFile::decode(b"\xff\xfea\0b".to_vec()), Err("a binary file"));
+        assert!(TextFile::decode(b"caf\xe9 \xc3\xa9".to_vec()).unwrap().lossy);
+    }
+
+    #[test]
+    fn other_encodings_are_kept() {
+        let file = TextFile::decode(b"\xff\xfea\0".to_vec()).unwrap();
+        assert_eq!((file.bom, file.text.as_str()), (true, "a"));
+        assert_eq!(file.encode("f", "é").unwrap(), b"\xff\xfe\xe9\0");
+        let file = TextFile::decode(b"caf\xe9".to_vec()).unwrap();
+        assert_eq!(file.encode("f", "é").unwrap(), b"\xe9");
+        let error = file.encode("f", "λ").unwrap_err().to_string();
+        assert!(error.starts_with("f is Latin-1 text, which has no `λ`."), "{error}");
     }
 }

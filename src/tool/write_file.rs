@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::buffers::Buffers;
 use super::text_change::{self, Plan};
-use super::text_file::{MAX_FILE, encode};
+use super::text_file::MAX_FILE;
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -48,13 +48,10 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
         plan.write(target, None, content.into(), None);
         return Ok(plan);
     }
-    let old = buffers.read_to_change(target)?;
-    if old.lossy {
-        return Err(ToolError::Failed(format!("{name} is not UTF-8 and is not replaced as text.")));
-    }
+    let old = buffers.read_to_edit(target, name)?;
     // `encode` restores the mark; a copy by the model would double it.
     let new = old.with_endings(content.trim_start_matches('\u{feff}'));
-    let bytes = encode(old.bom, &new);
+    let bytes = old.encode(name, &new)?;
     let mut plan = Plan::new(format!("Replaced {name} ({} bytes).", bytes.len()));
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&old.text), &new, 1));
     plan.depends_on(0, name, old.content_hash);

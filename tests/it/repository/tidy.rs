@@ -204,7 +204,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 73] = [
+const PURE: [&str; 76] = [
     "acp",
     "audit",
     "chain",
@@ -258,6 +258,7 @@ const PURE: [&str; 73] = [
     "skill",
     "store/entry",
     "text",
+    "tool/apply_patch/begin_patch",
     "tool/apply_patch/hunk",
     "tool/apply_patch/names",
     "tool/apply_patch/place",
@@ -270,6 +271,8 @@ const PURE: [&str; 73] = [
     "tool/command_line/scan",
     "tool/command_line/literal",
     "tool/content",
+    "tool/encoding",
+    "tool/text_match",
     "tool/fetch/markdown",
     "transcript/compare",
     "transcript/normalise",
@@ -312,7 +315,7 @@ const LIBRARIES: [(&str, &[&str]); 32] = [
     ("cap_std", &["bounded_file", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "workspace"]),
     ("clap", &["main", "cli"]),
-    ("encoding_rs", &["tool/fetch/page"]),
+    ("encoding_rs", &["tool/encoding", "tool/fetch/page"]),
     ("etcetera", &["config"]),
     ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
     ("grep_searcher", &["tool/search_files"]),

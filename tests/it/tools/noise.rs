@@ -85,3 +85,31 @@ async fn noisy_patches_apply_as_intended_or_are_refused() {
     }
     outcomes.end(count());
 }
+
+#[tokio::test]
+async fn other_encodings_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let workspace = Workspace::new(dir.path(), &[]).unwrap();
+    let utf16 = |text: &str| {
+        let units = text.encode_utf16();
+        [vec![0xff, 0xfe], units.flat_map(u16::to_le_bytes).collect()].concat()
+    };
+    for (before, after) in
+        [(b"caf\xe9\r\n".to_vec(), b"th\xe9\r\n".to_vec()), (utf16("café\r\n"), utf16("thé\r\n"))]
+    {
+        let calls = [
+            ("edit_file", json!({ "path": "f", "old_text": "café\n", "new_text": "thé\n" })),
+            ("apply_patch", json!({ "patch": "--- a/f\n+++ b/f\n@@\n-café\n+thé\n" })),
+        ];
+        for (tool, arguments) in calls {
+            std::fs::write(dir.path().join("f"), &before).unwrap();
+            run_tool(&workspace, tool, arguments).await.unwrap();
+            assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), after, "{tool}");
+        }
+    }
+    std::fs::write(dir.path().join("f"), b"th\xe9\n").unwrap();
+    let edit = json!({ "path": "f", "old_text": "thé", "new_text": "τσάι" });
+    let error = run_tool(&workspace, "edit_file", edit).await.unwrap_err().to_string();
+    assert!(error.starts_with("f is Latin-1 text, which has no `τ`."), "{error}");
+    assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"th\xe9\n");
+}

@@ -35,7 +35,9 @@ const GROUPS: [Group; 8] = [
     (
         "Editing",
         "A call changes all of its files or none. It fails if a file has changed since the model read it, or since the \
-         permission request.",
+         permission request. Text may be UTF-8, Latin-1 (windows-1252), or UTF-16 with a byte order mark; a file \
+         keeps its encoding and line endings. Files that are not UTF-8 are read and written on disk, also where the editor \
+         serves files.",
         &[
             ("write_file", ""),
             (
