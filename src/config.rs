@@ -87,7 +87,7 @@ pub struct Config {
     pub eof_grace: Duration,
     deterministic: bool,
     exits: ExitSettings,
-    steering: bool,
+    steering: Option<bool>,
     max_modes: Vec<Arc<Mode>>,
     policies: Policies,
     environment: Environment,
@@ -175,7 +175,7 @@ impl Config {
         let reading_time = if deterministic { Duration::ZERO } else { reading_time };
         Ok(Self {
             exits: ExitSettings { is_off: flags.no_exit, reading_time },
-            steering: file.steering.unwrap_or_default(),
+            steering: file.steering,
             first: First { mode, agent },
             cwd,
             eof_grace,
@@ -259,7 +259,7 @@ impl Config {
             max_steps: None,
             fallback_ceiling: None,
             exits: self.exits,
-            steering: self.steering,
+            steering: self.steering.unwrap_or_default(),
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, Limits::default())
                 .with_memories(&memories)

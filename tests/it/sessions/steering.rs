@@ -22,7 +22,7 @@ async fn steer(client: &mut TestClient, session: &str, first: ModelEvent, meta: 
     (prompt, steering)
 }
 
-async fn reply(client: &mut TestClient, session: &str, events: &[ModelEvent]) {
+fn reply(client: &TestClient, session: &str, events: &[ModelEvent]) {
     for event in events {
         client.model.say(session, Ok(event.clone()));
     }
@@ -44,14 +44,14 @@ async fn setting_and_meta_decide_whether_a_prompt_steers() {
         let mut client = TestClient::with(Setup { steering, ..Setup::default() });
         let session = client.session().await;
         let (first, second) = steer(&mut client, &session, list(), meta.clone()).await;
-        reply(&mut client, &session, &[]).await;
+        reply(&client, &session, &[]);
         let request = client.model.next_request(&session).await;
         let has_joined = last_message(&request).contains(&"text \"and count\"".to_owned());
         assert_eq!(has_joined, joins, "{steering} {meta}: {request:?}");
-        reply(&mut client, &session, &[text("One.")]).await;
+        reply(&client, &session, &[text("One.")]);
         client.until_answer(first).await;
         if !joins {
-            reply(&mut client, &session, &[text("Two.")]).await;
+            reply(&client, &session, &[text("Two.")]);
         }
         let end = client.until_answer(second).await.pop().unwrap();
         assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
@@ -67,7 +67,7 @@ async fn cancel_of_either_prompt_ends_both() {
         let mut client = TestClient::with(Setup { steering: true, ..Setup::default() });
         let session = client.session().await;
         let (first, second) = steer(&mut client, &session, list(), json!({})).await;
-        reply(&mut client, &session, &[]).await;
+        reply(&client, &session, &[]);
         client.model.next_request(&session).await;
         let id = if cancels_second { second } else { first };
         client.notify("$/cancel_request", json!({ "requestId": id })).await;
@@ -88,14 +88,14 @@ async fn calls_before_a_steering_prompt_keep_their_mode() {
     let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     let (first, second) = steer(&mut client, &session, write, json!({})).await;
     set_mode(&mut client, &session, "code").await;
-    reply(&mut client, &session, &[]).await;
+    reply(&client, &session, &[]);
     let request = client.model.next_request(&session).await;
     assert!(tools(&request).contains("write_file"), "the new mode applies to the next reply");
     assert!(last_message(&request).contains(&"text \"and count\"".to_owned()), "{request:?}");
     assert_eq!(read(&client.cwd(), "a.txt"), None);
     let again = call("v", "write_file", json!({ "path": "b.txt", "content": "x" }));
-    reply(&mut client, &session, &[again]).await;
-    reply(&mut client, &session, &[text("Done.")]).await;
+    reply(&client, &session, &[again]);
+    reply(&client, &session, &[text("Done.")]);
     client.until_answer(first).await;
     client.until_answer(second).await;
     assert!(read(&client.cwd(), "b.txt").is_some(), "the control");
@@ -114,9 +114,9 @@ async fn steering_prompt_is_stored_replayed_and_undone() {
     let session = client.session().await;
     let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     let (first, second) = steer(&mut client, &session, list(), json!({})).await;
-    reply(&mut client, &session, &[]).await;
-    reply(&mut client, &session, &[write]).await;
-    reply(&mut client, &session, &[text("Done.")]).await;
+    reply(&client, &session, &[]);
+    reply(&client, &session, &[write]);
+    reply(&client, &session, &[text("Done.")]);
     client.until_answer(first).await;
     client.until_answer(second).await;
     let last = stable(client.model.requests(&session).last().unwrap());
