@@ -16,6 +16,8 @@ mod children;
 #[cfg(target_os = "linux")]
 pub mod orphans;
 #[cfg(target_os = "linux")]
+mod own_folder;
+#[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]
 pub mod supervisor;

@@ -3,12 +3,16 @@
 //! sandbox, and no process can leave it. If the kernel cannot enforce a required part, the command does not
 //! start.
 
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod agent_syscalls;
+#[cfg(target_os = "linux")]
+pub mod attributes;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod bpf;
 #[cfg(target_os = "linux")]
@@ -24,7 +28,8 @@ mod workspace_syscalls;
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
     /// Reads the listed paths; writes only its own folder and the null devices. Denies sockets, changes of
-    /// permissions, times or attributes, and access to processes that the command did not start.
+    /// attributes, and access to processes that the command did not start. Changes of permissions and times
+    /// are suspended for the supervisor.
     ReadOnly {
         read: Vec<PathBuf>,
     },
@@ -98,18 +103,21 @@ pub fn support() -> Support {
 }
 
 /// Sandboxes the calling process, which must have one thread. After an error the process may be partly
-/// sandboxed and must exit.
+/// sandboxed and must exit. The returned descriptor receives the calls that the sandbox suspends.
 #[cfg(target_os = "linux")]
-pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) -> Result<(), String> {
+pub fn confine(
+    confinement: &Confinement,
+    own_folder: Option<&std::path::Path>,
+) -> Result<Option<OwnedFd>, String> {
     match confinement {
-        Confinement::Off => Ok(()),
+        Confinement::Off => Ok(None),
         Confinement::Workspace { write } => {
             landlock::restrict_writes(write)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             if kernel::has_seccomp() {
                 workspace_syscalls::filter()?;
             }
-            Ok(())
+            Ok(None)
         }
         Confinement::Agent { write } => {
             // With capabilities, a new device node would give access to the disk.
@@ -117,7 +125,7 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
             landlock::restrict_agent(write, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return agent_syscalls::filter();
+            return agent_syscalls::filter().map(|()| None);
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }
@@ -126,7 +134,11 @@ pub fn confine(confinement: &Confinement, own_folder: Option<&std::path::Path>) 
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
             let signals_held = landlock::restrict_to_reading(read, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return syscalls::filter(signals_held);
+            {
+                // Without a listener, the calls are refused.
+                let listener = own_folder.and_then(|_| kernel::listen(&mut syscalls::suspending()).ok());
+                return syscalls::filter(signals_held, listener.is_some()).map(|()| listener);
+            }
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }

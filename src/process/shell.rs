@@ -30,8 +30,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
 ];
 
-/// Git must not refresh its index.
-const READ_ONLY_SETTING: (&str, &str) = ("GIT_OPTIONAL_LOCKS", "0");
+/// Git must not refresh its index, and root's `tar` cannot change owners.
+const READ_ONLY_SETTINGS: [(&str, &str); 2] =
+    [("GIT_OPTIONAL_LOCKS", "0"), ("TAR_OPTIONS", "--no-same-owner")];
 
 #[derive(Debug, Clone)]
 pub struct Shell(Arc<Inner>);
@@ -135,9 +136,8 @@ impl Shell {
 
     fn command(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> Command {
         let environment = sandbox.is_read_only().then(|| {
-            let (name, value) = READ_ONLY_SETTING;
-            let own = (OsString::from(name), OsString::from(value));
-            self.0.environment.iter().cloned().chain([own]).collect()
+            let own = READ_ONLY_SETTINGS.map(|(name, value)| (name.into(), value.into()));
+            self.0.environment.iter().cloned().chain(own).collect()
         });
         Command {
             program: self.0.program.clone(),

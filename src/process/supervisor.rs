@@ -7,7 +7,7 @@
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,10 +15,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::event::epoll;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::children::{self, Children};
+use super::own_folder::OwnFolder;
 use super::{Exit, HANDSHAKE, REQUEST_EXIT, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, Confinement};
@@ -88,30 +92,72 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     let signals = kernel::child_signals()?;
     let mut children = Children::open()?;
     let epoll = waiting(connection, &signals)?;
-    let (mut problem, report_problem) = io::pipe()?;
+    let (startup, report_startup) = UnixStream::pair()?;
     let child = match kernel::fork()? {
-        Fork::Child => become_command(request, input, report_problem),
+        Fork::Child => become_command(request, input, &report_startup),
         Fork::Parent(child) => child,
     };
-    drop((report_problem, input));
-    let mut text = String::new();
-    problem.read_to_string(&mut text)?;
-    if !text.is_empty() {
-        end_all(&mut children, child);
-        return Err(io::Error::other(text));
-    }
-    watch(&epoll, connection, &signals, child);
+    drop((report_startup, input));
+    let suspended =
+        match read_startup(&startup).and_then(|listener| Suspended::new(listener, request, &epoll)) {
+            Ok(suspended) => suspended,
+            Err(error) => {
+                end_all(&mut children, child);
+                return Err(error);
+            }
+        };
+    watch(&epoll, connection, (&signals, child), suspended.as_ref());
     Ok(end_all(&mut children, child))
 }
 
-/// Executes the command in the sandbox. On failure writes the reason to the pipe.
-fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_problem: io::PipeWriter) -> ! {
-    let problem = prepare(request).err().unwrap_or_else(|| {
+/// Reads until the command is executed. Returns the descriptor for suspended calls, or the reason why the
+/// command was not executed.
+fn read_startup(startup: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let (mut listener, mut problem) = (None, Vec::new());
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 1024];
+        let parts = &mut [io::IoSliceMut::new(&mut bytes)];
+        let count = recvmsg(startup, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        let received = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
+            _ => None,
+        });
+        match (received, count) {
+            (None, 0) if problem.is_empty() => return Ok(listener),
+            (None, 0) => return Err(io::Error::other(String::from_utf8_lossy(&problem).into_owned())),
+            (None, count) => problem.extend_from_slice(&bytes[..count]),
+            (received, _) => listener = received,
+        }
+    }
+}
+
+fn send_listener(startup: &UnixStream, listener: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let handed = [listener.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&handed));
+    sendmsg(startup, &[io::IoSlice::new(&[HANDSHAKE])], &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Executes the command in the sandbox. On failure writes the reason to the socket.
+fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &UnixStream) -> ! {
+    let prepared = prepare(request).and_then(|listener| match listener {
+        Some(listener) => send_listener(startup, &listener)
+            .map_err(|error| format!("the command's process cannot be prepared: {error}")),
+        None => Ok(()),
+    });
+    let problem = prepared.err().unwrap_or_else(|| {
         let mut command = Command::new(&request.program);
         command.args(&request.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
         command.envs(request.own.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
+            if matches!(request.confinement, Confinement::ReadOnly { .. }) {
+                command.env("CARGO_TARGET_DIR", folder.join("target"));
+            }
         }
         let error = command.exec();
         let is_line =
@@ -121,11 +167,11 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut report_pro
         format!("{} cannot be run: {error}{hint}", request.program)
     });
     // The supervisor may be gone.
-    let _ = report_problem.write_all(problem.as_bytes());
+    let _ = startup.write_all(problem.as_bytes());
     std::process::exit(127)
 }
 
-fn prepare(request: &SpawnRequest) -> Result<(), String> {
+fn prepare(request: &SpawnRequest) -> Result<Option<OwnedFd>, String> {
     let steps = || -> io::Result<()> {
         if !request.keeps_terminal {
             process::setsid()?;
@@ -151,6 +197,22 @@ fn prepare(request: &SpawnRequest) -> Result<(), String> {
 
 const REQUESTED: u64 = 0;
 const DIED: u64 = 1;
+const SUSPENDED: u64 = 2;
+
+/// System calls of the command that wait for the supervisor.
+struct Suspended {
+    listener: OwnedFd,
+    folder: OwnFolder,
+}
+
+impl Suspended {
+    fn new(listener: Option<OwnedFd>, request: &SpawnRequest, epoll: &OwnedFd) -> io::Result<Option<Self>> {
+        let (Some(listener), Some(folder)) = (listener, &request.own_folder) else { return Ok(None) };
+        let folder = OwnFolder::open(folder)?;
+        epoll::add(epoll, &listener, epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
+        Ok(Some(Self { listener, folder }))
+    }
+}
 
 /// Not `poll`, which fails if the command lowers the supervisor's descriptor limit.
 fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
@@ -160,12 +222,18 @@ fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// Returns when the command exits or Modegate requests the end. Reaps adopted children.
-fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child: Pid) {
+/// Returns when the command exits or Modegate requests the end. Reaps adopted children, and answers suspended
+/// calls.
+fn watch(
+    epoll: &OwnedFd,
+    mut connection: &UnixStream,
+    (signals, child): (&OwnedFd, Pid),
+    suspended: Option<&Suspended>,
+) {
     loop {
         let mut ready =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(REQUESTED) };
-                2];
+                3];
         let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
         let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
         if is_ready(DIED) {
@@ -178,6 +246,9 @@ fn watch(epoll: &OwnedFd, mut connection: &UnixStream, signals: &OwnedFd, child:
                     return;
                 }
             }
+        }
+        if let Some(Suspended { listener, folder }) = suspended.filter(|_| is_ready(SUSPENDED)) {
+            folder.answer(listener);
         }
         if is_ready(REQUESTED) {
             let mut byte = [0];

@@ -8,8 +8,8 @@ use super::bpf::{
     ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, jump, jump_above, jump_bits, keep, load, low, when,
 };
 use super::syscalls::{
-    ATTRIBUTES, ATTRIBUTES_OLD, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES, OTHER_PROCESSES,
-    SHARED, SYSTEM_SETTINGS,
+    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES,
+    OTHER_PROCESSES, SHARED, SYSTEM_SETTINGS,
 };
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
@@ -66,6 +66,7 @@ fn program() -> BpfProgram {
     }
     // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
     listed(ATTRIBUTES, 0);
+    listed(EXTENDED_ATTRIBUTES, 0);
     listed(ATTRIBUTES_OLD, 0);
     program.extend(when(number(libc::SYS_socket), &sockets()));
     program.extend(when(number(libc::SYS_socketpair), &pairs()));

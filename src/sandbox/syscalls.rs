@@ -10,6 +10,8 @@ use seccompiler::{
     TargetArch,
 };
 
+use super::bpf::{ALLOW, NUMBER, answer, load, when};
+
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
     // files that are open, and names; Landlock decides which can be opened and made
@@ -36,7 +38,7 @@ const ALLOWED: &[c_long] = &[
     // in every child
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_pidfd_open, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list,
-    libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl, libc::SYS_seccomp,
+    libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl,
     libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
     libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_setpgid, libc::SYS_getsid,
     libc::SYS_setsid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
@@ -74,12 +76,17 @@ const ALLOWED_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
-/// Landlock does not restrict these.
+/// Rights, owners and times of files, which Landlock does not restrict.
 #[rustfmt::skip]
 pub(super) const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
+    libc::SYS_utimensat,
+];
+
+#[rustfmt::skip]
+pub(super) const EXTENDED_ATTRIBUTES: &[c_long] = &[
     libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr, libc::SYS_utimensat,
+    libc::SYS_fremovexattr,
 ];
 
 #[rustfmt::skip]
@@ -89,7 +96,7 @@ pub(super) const ATTRIBUTES_OLD: &[c_long] = &[
 ];
 
 #[cfg(target_arch = "aarch64")]
-pub const ATTRIBUTES_OLD: &[c_long] = &[];
+pub(super) const ATTRIBUTES_OLD: &[c_long] = &[];
 
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
@@ -131,17 +138,8 @@ pub(super) const SYSTEM_SETTINGS: &[c_long] = &[
     libc::SYS_delete_module, libc::SYS_acct,
 ];
 
-const REFUSED: &[&[c_long]] = &[
-    ATTRIBUTES,
-    ATTRIBUTES_OLD,
-    SOCKETS,
-    OTHER_PROCESSES,
-    MOUNTS_AND_NAMESPACES,
-    FILE_BYPASSES,
-    SHARED,
-    SYSTEM_SETTINGS,
-    REFUSED_EXTRA,
-];
+const REFUSED: &[&[c_long]] =
+    &[SOCKETS, OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED_EXTRA];
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
@@ -150,7 +148,8 @@ const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup, libc::SYS_iopl, lib
 #[cfg(target_arch = "aarch64")]
 const REFUSED_EXTRA: &[c_long] = &[libc::SYS_io_uring_setup];
 
-/// Landlock does not restrict attributes, so those of any file would be readable.
+/// Landlock does not restrict attributes, so those of any file would be readable and writable. After
+/// `EOPNOTSUPP`, `cp -a` goes on without.
 #[rustfmt::skip]
 const UNSUPPORTED: &[c_long] = &[
     libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr,
@@ -193,34 +192,50 @@ const GET_FLAGS: u64 = 0x8008_6601;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Compiled = Result<BpfProgram, seccompiler::BackendError>;
 
-pub(super) fn filter(signals_held: bool) -> Result<(), String> {
+/// If `suspends`, an earlier filter suspends [`ATTRIBUTES`].
+pub(super) fn filter(signals_held: bool, suspends: bool) -> Result<(), String> {
     let apply = |program: Compiled| {
         let program = program.map_err(|error| error.to_string())?;
         seccompiler::apply_filter(&program).map_err(|error| error.to_string())
     };
     let unsupported = || {
-        let rules = UNSUPPORTED.iter().map(|call| (*call, Vec::new())).collect();
+        let rules = UNSUPPORTED.iter().chain(EXTENDED_ATTRIBUTES).map(|call| (*call, Vec::new())).collect();
         compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned()))
     };
-    apply(allowed(signals_held))
+    apply(allowed(signals_held, suspends))
         .and_then(|()| apply(unsupported()))
-        .and_then(|()| apply(refused(signals_held)))
+        .and_then(|()| apply(refused(signals_held, suspends)))
         .map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-fn allowed(signals_held: bool) -> Compiled {
+/// Suspends the calls of [`ATTRIBUTES`]. The other filters decide about all others, and about other architectures.
+pub(super) fn suspending() -> BpfProgram {
+    let mut program = vec![load(NUMBER)];
+    for call in ATTRIBUTES.iter().chain(ATTRIBUTES_OLD) {
+        let number = u32::try_from(*call).expect("the numbers of calls are small");
+        program.extend(when(number, &[answer(libc::SECCOMP_RET_USER_NOTIF)]));
+    }
+    program.push(answer(ALLOW));
+    program
+}
+
+fn allowed(signals_held: bool, suspends: bool) -> Compiled {
     let signals: &[c_long] = if signals_held { SIGNALS } else { &[] };
-    let all = ALLOWED.iter().chain(ALLOWED_OLD).chain(signals);
+    let attributes: [&[c_long]; 2] = if suspends { [ATTRIBUTES, ATTRIBUTES_OLD] } else { [&[]; 2] };
+    let all = ALLOWED.iter().chain(ALLOWED_OLD).chain(signals).chain(attributes.into_iter().flatten());
     let mut rules: Rules = all.map(|call| (*call, Vec::new())).collect();
     for call in SELF_ONLY {
         rules.insert(*call, vec![rule(vec![is(0, 0)?])?]);
     }
     rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_NAMESPACES.into(), 0)?])?]);
-    // Connected streams reach no other process. Datagram sockets can send to any name.
-    let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
-    rules.insert(libc::SYS_socketpair, vec![rule(vec![is(0, 1)?, masked(1, 0xf, stream)?])?]);
+    // Connected pairs reach no other process. Datagram sockets can send to any name.
+    let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET]
+        .map(|kind| rule(vec![is(0, 1)?, masked(1, 0xf, u64::from(kind.cast_unsigned()))?]));
+    rules.insert(libc::SYS_socketpair, pairs.into_iter().collect::<Result<_, _>>()?);
     let fcntl = FCNTL.iter().map(|command| rule(vec![is(1, u64::from(command.cast_unsigned()))?]));
     rules.insert(libc::SYS_fcntl, fcntl.collect::<Result<_, _>>()?);
+    // A listener of the command could run calls that are suspended.
+    rules.insert(libc::SYS_seccomp, vec![rule(vec![masked(1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)?])?]);
     rules.insert(libc::SYS_setpriority, vec![rule(vec![is(0, 0)?, is(1, 0)?])?]);
     rules.insert(libc::SYS_ioprio_set, vec![rule(vec![is(0, 1)?, is(1, 0)?])?]);
     let mut terminals = vec![masked(1, 0xffff_ff00, TERMINALS)?];
@@ -231,9 +246,10 @@ fn allowed(signals_held: bool) -> Compiled {
     compile(rules, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()), SeccompAction::Allow)
 }
 
-fn refused(signals_held: bool) -> Compiled {
+fn refused(signals_held: bool, suspends: bool) -> Compiled {
     let signals: &[c_long] = if signals_held { &[] } else { SIGNALS };
-    let all = REFUSED.iter().copied().flatten().chain(signals);
+    let attributes: [&[c_long]; 2] = if suspends { [&[]; 2] } else { [ATTRIBUTES, ATTRIBUTES_OLD] };
+    let all = REFUSED.iter().copied().flatten().chain(signals).chain(attributes.into_iter().flatten());
     let rules = all.map(|call| (*call, Vec::new())).collect();
     compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.cast_unsigned()))
 }

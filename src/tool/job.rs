@@ -23,6 +23,19 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 const MAILBOX: usize = 4;
 
+const SANDBOXED: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+
+/// What programs print if the sandbox refuses a call, in lower case.
+const REFUSALS: [&str; 7] = [
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "function not implemented",
+    "network is unreachable",
+    "could not resolve",
+    "name resolution",
+];
+
 /// Running or finished command. Cheap to clone; dropping the last clone ends the command.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -78,7 +91,10 @@ pub struct JobSpec {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
+    /// True for commands that only read.
     pub sandboxed: bool,
+    /// True for the first such command of a session.
+    pub is_first: bool,
     pub keeps: bool,
 }
 
@@ -325,10 +341,22 @@ impl JobSnapshot {
         }
         match &self.end {
             None => text.push_str("[Still running.]"),
-            Some(end) => text.push_str(&end.describe(self.written == 0)),
+            Some(end) => {
+                text.push_str(&end.describe(self.written == 0));
+                let Notes { sandboxed, is_first, .. } = end.notes;
+                if sandboxed && (is_first || shows_refusal(&self.output)) {
+                    text.push_str(SANDBOXED);
+                }
+            }
         }
         text
     }
+}
+
+/// True if the sandbox probably refused something. The exit status does not tell: `cargo check | tail`.
+fn shows_refusal(output: &str) -> bool {
+    let output = output.to_lowercase();
+    REFUSALS.iter().any(|message| output.contains(message))
 }
 
 impl End {
@@ -362,12 +390,6 @@ impl End {
             Some(Exit::Status(0)) if was_silent => parts.push("Exit status 0, no output.".into()),
             Some(Exit::Status(status)) => {
                 parts.push(format!("Exit status {status}."));
-                if status != 0 && self.notes.sandboxed {
-                    parts.push(
-                        "The command ran in the read-only sandbox: no writes, no network, no home folder."
-                            .into(),
-                    );
-                }
             }
             Some(Exit::Signal(signal)) => parts.push(format!("Ended by signal {signal}.")),
             None => {}
@@ -385,5 +407,32 @@ impl End {
             parts.push("Some of its processes may still be running.".into());
         }
         format!("[{}]", parts.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_commands_name_the_sandbox_first_and_where_it_refused() {
+        let check = |output: &str, notes, expected| {
+            let end = End {
+                notes,
+                exit: Some(Exit::Status(0)),
+                why: None,
+                failure: None,
+                left_behind: 0,
+                confirmed: true,
+            };
+            let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
+            assert_eq!(snapshot.describe().contains(SANDBOXED), expected, "{output} {notes:?}");
+        };
+        let (free, sandboxed) = (Notes::default(), Notes { sandboxed: true, ..Notes::default() });
+        check("a", Notes { is_first: true, ..sandboxed }, true);
+        check("a", sandboxed, false);
+        check("error: Permission denied (os error 13)", sandboxed, true);
+        check("cp: setting times: Operation not permitted", sandboxed, true);
+        check("error: Permission denied (os error 13)", free, false);
     }
 }

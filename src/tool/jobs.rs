@@ -2,14 +2,14 @@
 
 use super::background_list::next_number;
 use super::job::Notes;
-use super::shell::Command;
+use super::shell::{Command, Runner};
 use super::snapshot::begin;
 use super::{Job, JobSnapshot, RunContext, ToolError, ToolOutput};
 
 const MAX_RUNNING: usize = 16;
 
 pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolOutput, ToolError> {
-    let Command { start, limit, shell, sandbox } = command;
+    let Command { start, limit, runner: Runner { shell, sandbox, .. } } = command;
     let mut running = 0;
     for job in &context.jobs {
         running += usize::from(job.snapshot().await.is_some_and(|snapshot| snapshot.end.is_none()));

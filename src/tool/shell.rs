@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -76,10 +77,11 @@ pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> 
     let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox enforces it: \
                 no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
+    let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(
         move |Arguments { command, cwd, timeout }, workspace| {
             let given = FullArguments { command, cwd, timeout, background: false };
-            prepare(given, &shell, &sandbox, workspace)
+            prepare(given, &runner, workspace)
         },
     )
 }
@@ -92,16 +94,12 @@ pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
          session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
     };
     let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
+    let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, ..spec }
-        .tool(move |given, workspace| prepare(given, &shell, &sandbox, workspace))
+        .tool(move |given, workspace| prepare(given, &runner, workspace))
 }
 
-fn prepare(
-    given: FullArguments,
-    shell: &Shell,
-    sandbox: &CommandSandbox,
-    workspace: &Workspace,
-) -> Result<PreparedCall, ToolError> {
+fn prepare(given: FullArguments, runner: &Runner, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
     let FullArguments { command, cwd, timeout, background } = given;
     if timeout.is_some_and(|timeout| !(1..=MAX_SECONDS).contains(&timeout)) {
         let reason = format!("timeout is not a number of seconds from 1 to {MAX_SECONDS}");
@@ -109,8 +107,8 @@ fn prepare(
     }
     let start = Start::new(command, cwd.as_deref(), workspace)?;
     let limit = timeout.or((!background).then_some(SECONDS)).map(Duration::from_secs);
-    let (shell, sandbox) = (shell.clone(), sandbox.clone());
-    let command = move |start| Command { start, limit, shell, sandbox };
+    let runner = runner.clone();
+    let command = move |start| Command { start, limit, runner };
     if !background {
         let title = start.title();
         return Ok(start.prepared(title, move |start, context| command(start).run(context)));
@@ -221,18 +219,38 @@ pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) 
 pub(super) struct Command {
     pub start: Start,
     pub limit: Option<Duration>,
+    pub runner: Runner,
+}
+
+/// Runs the commands of one tool.
+#[derive(Clone)]
+pub(super) struct Runner {
     pub shell: Shell,
     pub sandbox: CommandSandbox,
+    has_run: Arc<AtomicBool>,
+}
+
+impl Runner {
+    fn new(shell: Shell, sandbox: CommandSandbox) -> Self {
+        Self { shell, sandbox, has_run: Arc::new(AtomicBool::new(false)) }
+    }
+
+    fn notes(&self) -> Notes {
+        let is_first = !self.has_run.swap(true, Ordering::Relaxed);
+        let sandboxed = self.sandbox.is_read_only();
+        Notes { sandboxed, is_first, keeps: !sandboxed }
+    }
 }
 
 impl Command {
     async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
-        let Self { start, limit, shell, sandbox } = self;
+        let Self { start, limit, runner } = self;
+        let notes = runner.notes();
+        let Runner { shell, sandbox, .. } = runner;
         let _busy = BusyGuard::begin();
         let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;
-        let notes = Notes { sandboxed: sandbox.is_read_only(), keeps: !sandbox.is_read_only() };
         // Read-only commands change nothing.
         let snapshot = snapshot.filter(|_| !sandbox.is_read_only());
         let snapshot = match snapshot {

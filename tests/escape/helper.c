@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
 #include <mqueue.h>
 #include <sched.h>
 #include <signal.h>
@@ -118,6 +120,21 @@ int main(int argc, char **argv) {
     if (IS("chmod")) return effect(chmod(arg, 0600));
     if (IS("fchmod")) return effect(fchmod(open(arg, O_RDONLY), 0600));
     if (IS("fchmodat2")) return effect(syscall(452, AT_FDCWD, arg, 0600, AT_SYMLINK_NOFOLLOW));
+    if (IS("listener")) {
+        struct sock_filter filter[] = {
+            {0x20, 0, 0, 0}, {0x15, 0, 1, SYS_fchmodat}, {6, 0, 0, SECCOMP_RET_USER_NOTIF}, {6, 0, 0, SECCOMP_RET_ALLOW}};
+        struct sock_fprog program = {4, filter};
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+        if (fd < 0) return effect(-1);
+        if (fork() == 0) _exit(syscall(SYS_fchmodat, AT_FDCWD, arg, 0600) != 0);
+        struct seccomp_notif call = {0};
+        ioctl((int)fd, SECCOMP_IOCTL_NOTIF_RECV, &call);
+        struct seccomp_notif_resp resume = {.id = call.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        ioctl((int)fd, SECCOMP_IOCTL_NOTIF_SEND, &resume);
+        wait(0);
+        return effect(0);
+    }
     if (IS("chown")) return effect(chown(arg, 12345, 12345));
     if (IS("lchown")) return effect(lchown(arg, 12345, 12345));
     if (IS("fchown")) return effect(fchown(open(arg, O_RDONLY), 12345, 12345));

@@ -106,10 +106,14 @@ async fn plan_commands_read_and_change_nothing() {
         client.model.requests(&session)[0].tools.iter().map(|tool| tool.name.clone()).collect();
     assert!(names.contains(&"shell_read_only".to_owned()), "{names:?}");
     assert!(!names.contains(&"shell".to_owned()), "{names:?}");
-    assert_eq!((update["status"].as_str(), text.as_str()), (Some("completed"), "2\n[Exit status 0.]"));
+    let hint = "[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+    let expected = format!("2\n[Exit status 0.]\n{hint}");
+    assert_eq!((update["status"].as_str(), text), (Some("completed"), expected), "the first command");
+    let (_, text) = call(&mut client, &session, "shell_read_only", json!({ "command": "false" })).await;
+    assert_eq!(text, "[Exit status 1.]");
     let write = json!({ "command": "echo x > a.txt; echo $?" });
     let (_, text) = call(&mut client, &session, "shell_read_only", write.clone()).await;
-    assert!(text.contains("Permission denied") && text.contains("1\n"), "{text}");
+    assert!(text.contains("Permission denied") && text.contains("1\n") && text.ends_with(hint), "{text}");
     for background in [false, true] {
         let write = json!({ "command": write["command"], "background": background });
         let (update, text) = call(&mut client, &session, "shell", write).await;
@@ -346,7 +350,10 @@ async fn whole_output_of_a_command_can_be_read_in_plan() {
     let (head, tail) = text.split_once("\n[… ").expect(&text);
     let (note, tail) = tail.split_once("]\n").unwrap();
     let path = note.strip_prefix("13,226 lines left out; all of it: ").expect(note);
-    assert!(head.starts_with("1\n2\n") && tail.ends_with("\n20000\n[Exit status 0.]"), "{text}");
+    assert!(
+        head.starts_with("1\n2\n") && tail.contains("\n20000\n[Exit status 0.]\n[Read-only sandbox: "),
+        "{text}"
+    );
     let read = json!({ "path": path, "line": 15_000, "limit": 1 });
     let (_, text) = call(&mut client, &session, "read_file", read).await;
     assert!(text.contains("15000") && !text.contains("15001\n"), "{text}");

@@ -141,8 +141,8 @@ const FOR_MODELS: [Message; 10] = [
     ),
     ("took longer than", "the call's timeout is over", "divide the work; `shell` has an argument `timeout`"),
     (
-        "The command ran in the read-only sandbox: no writes, no network, no home folder.",
-        "a failed `shell_read_only` command",
+        "Read-only sandbox: writes only below $TMPDIR, no network, no home folder.",
+        "the first `shell_read_only` command of a session, and those that print a refusal",
         "read in another way, or ask the user to leave the mode",
     ),
     (
