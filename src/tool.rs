@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -42,6 +41,7 @@ pub mod background_list;
 pub mod content;
 
 mod apply_patch;
+mod arguments;
 mod ask_user;
 mod buffers;
 pub mod chat_question;
@@ -130,8 +130,11 @@ impl ToolSpec {
         self,
         prepare: impl Fn(Arguments, &Workspace) -> Result<PreparedCall, ToolError> + Send + Sync + 'static,
     ) -> Arc<dyn Tool> {
-        let prepare = move |given, workspace: &Workspace| prepare(arguments(given)?, workspace);
         let spec = Self { schema: Schema::lazy(schema_of::<Arguments>), ..self };
+        let schema = spec.schema.clone();
+        let prepare = move |given, workspace: &Workspace| {
+            prepare(arguments::read(given, &schema.to_value())?, workspace)
+        };
         Arc::new(BuiltIn { spec, prepare: Arc::new(prepare) })
     }
 
@@ -149,8 +152,7 @@ impl ToolSpec {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(JsonSchema)]
 struct NoArguments {}
 
 /// A failure for the model, worded so that it can correct its call.
@@ -249,15 +251,6 @@ impl Tool for BuiltIn {
         let prepared = blocking(move || prepare(arguments, &workspace)).await;
         prepared.map_err(|error| error.of_tool(&self.spec.name))
     }
-}
-
-fn arguments<Arguments: DeserializeOwned>(given: Value) -> Result<Arguments, ToolError> {
-    let given = match given {
-        Value::Null => Value::Object(serde_json::Map::new()),
-        Value::Object(members) => Value::Object(members),
-        _ => return Err(ToolError::arguments("expected an object")),
-    };
-    serde_json::from_value(given).map_err(|error| ToolError::arguments(error.to_string()))
 }
 
 /// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.

@@ -20,6 +20,7 @@ use crate::acp::{RequestPermissionRequest, ToolCallId};
 use crate::conversation::acp_updates;
 use crate::event::ToolCallEvent;
 use crate::ids;
+use crate::mode::definition::near;
 use crate::permission::{self, AskReason, CallFacts, Ceilings, Denial, Scope, Verdict};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
@@ -330,7 +331,10 @@ fn unknown_tool(call: &ToolCallId, policy: &Policy, log: &EventLog) -> String {
     let is_available = |facts: &CallFacts| permission::is_available(&ceilings, &policy.grants, facts);
     let names: Vec<&str> =
         all.iter().filter(|tool| is_available(&tool.spec().facts())).map(|tool| &*tool.spec().name).collect();
-    format!("There is no such tool. Available: {}.", names.join(", "))
+    match near(&name.to_lowercase(), &names) {
+        Some(known) => format!("There is no such tool. Did you mean {known}?"),
+        None => "There is no such tool. Use only the tools that this session offers.".into(),
+    }
 }
 
 fn not_asked(why: String, facts: &CallFacts) -> String {

@@ -139,7 +139,7 @@ pub(super) fn describe_mode(policy: &Policy) -> String {
     let mode = policy.context.modes.resolve(&policy.mode.0);
     let text = mode.map_or_else(
         |_| "The current mode is unknown.\n".into(),
-        |mode| format!("Mode: {}. {}.\n", mode.id, mode.description),
+        |mode| format!("Mode: {}. {}.\n", mode.id, mode.description.trim_end_matches('.')),
     );
     text + &describe_limits(policy)
 }

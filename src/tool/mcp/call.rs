@@ -107,7 +107,8 @@ impl Tool for RemoteTool {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-        let arguments: JsonObject = arguments(given).map_err(|error| error.of_tool(&self.spec.name))?;
+        let arguments: JsonObject =
+            arguments::object(given).map_err(|error| error.of_tool(&self.spec.name))?;
         let server =
             self.server.get().ok_or_else(|| ToolError::Failed("The MCP server has ended.".into()))?;
         let given = Value::Object(arguments.clone());

@@ -58,7 +58,9 @@ fn text_of(messages: &[Value]) -> String {
 }
 
 pub(crate) async fn slash(client: &mut TestClient, session: &str, command: &str) -> String {
-    text_of(&turn(client, session, command, &[]).await)
+    let answer = text_of(&turn(client, session, command, &[]).await);
+    assert!(!answer.contains(".."), "one full stop is enough: {answer}");
+    answer
 }
 
 #[tokio::test]

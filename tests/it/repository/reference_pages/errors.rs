@@ -116,8 +116,8 @@ const FOR_USERS: [Message; 15] = [
 const FOR_MODELS: [Message; 10] = [
     (
         "There is no such tool.",
-        "the name is wrong; the message lists the available tools",
-        "call one of these",
+        "the name is wrong; the message names a similar tool, if there is one",
+        "call a tool that is offered",
     ),
     (
         "has changed since you read it. Read it again.",
@@ -353,7 +353,7 @@ fn refusals() -> Vec<[String; 3]> {
         .collect();
     rows.push([
         "`unknown_tool`".into(),
-        "There is no such tool. Available: read_file, …".into(),
+        "There is no such tool. Did you mean read_file?".into(),
         "none: the model calls another tool".into(),
     ]);
     rows.push([

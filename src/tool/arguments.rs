@@ -1,0 +1,202 @@
+//! Reads the arguments of a call. A value of another type is converted if only one meaning is possible; errors
+//! name the argument, so that the model can correct the call. Pure.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::ToolError;
+use crate::mode::definition::near;
+use crate::text::shorten;
+
+/// Maximum characters of a wrong value, or of invalid JSON before its fault, in an error.
+const SHOWN: usize = 40;
+
+pub(super) fn read<Arguments: DeserializeOwned>(
+    given: Value,
+    schema: &Value,
+) -> Result<Arguments, ToolError> {
+    let mut members = Value::Object(object(given)?);
+    fit("", &mut members, schema).map_err(ToolError::Arguments)?;
+    serde_json::from_value(members).map_err(|error| ToolError::arguments(error.to_string()))
+}
+
+/// Text is the invalid JSON of a model's call, or an object that the model encoded twice.
+pub(super) fn object(given: Value) -> Result<Map<String, Value>, ToolError> {
+    match given {
+        Value::Null => Ok(Map::new()),
+        Value::Object(members) => Ok(members),
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(members) => Ok(members),
+            Err(error) => Err(ToolError::Arguments(fault(&text, &error))),
+        },
+        other => Err(ToolError::Arguments(format!("expected an object, not {}", shown(&other)))),
+    }
+}
+
+fn fault(text: &str, error: &serde_json::Error) -> String {
+    if error.is_data() {
+        return "expected an object".into();
+    }
+    let lines = text.split_inclusive('\n').take(error.line().saturating_sub(1));
+    let place = lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
+    let at = if error.is_eof() { text.len() } else { text.floor_char_boundary(place) };
+    let before: Vec<char> = text[..at].chars().rev().take(SHOWN).collect();
+    let before: String = before.into_iter().rev().collect();
+    let hint = if error.is_eof() { "; the end is missing, so send less at once" } else { "" };
+    format!("not valid JSON: {error}, after {before:?}{hint}")
+}
+
+/// Converts the values in place. `place` is the argument's name, empty for the arguments as a whole.
+fn fit(place: &str, value: &mut Value, schema: &Value) -> Result<(), String> {
+    let Some(expected) = schema["type"].as_str() else { return Ok(()) };
+    convert(value, expected);
+    let is_right = match expected {
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => true,
+    };
+    if !is_right {
+        return Err(format!("{place} is {}; expected {}", shown(value), named(expected)));
+    }
+    match value {
+        Value::Array(items) => items
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(at, item)| fit(&format!("{place}[{at}]"), item, &schema["items"])),
+        Value::Object(members) => fit_members(place, members, schema),
+        _ => Ok(()),
+    }
+}
+
+fn fit_members(place: &str, members: &mut Map<String, Value>, schema: &Value) -> Result<(), String> {
+    let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
+    // Schemas do not mention that an optional argument may be null.
+    members.retain(|name, value| !(value.is_null() && properties.contains_key(name)));
+    let inside = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    for (name, value) in members {
+        let Some(property) = properties.get(name) else {
+            return Err(unknown(&inside(name), name, properties));
+        };
+        fit(&inside(name), value, property)?;
+    }
+    Ok(())
+}
+
+fn convert(value: &mut Value, expected: &str) {
+    let converted = match (expected, &*value) {
+        ("integer" | "number" | "boolean" | "array" | "object", Value::String(text)) => {
+            serde_json::from_str(text.trim()).ok()
+        }
+        ("integer", Value::Number(number)) => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
+            whole.and_then(|number| format!("{number:.0}").parse().ok())
+        }
+        ("string", Value::Number(_) | Value::Bool(_)) => Some(Value::String(value.to_string())),
+        _ => None,
+    };
+    if let Some(converted) = converted {
+        *value = converted;
+    }
+}
+
+fn unknown(place: &str, name: &str, properties: &Map<String, Value>) -> String {
+    let names: Vec<&str> = properties.keys().map(String::as_str).collect();
+    let contained = || names.iter().copied().find(|known| name.contains(known));
+    match near(name, &names).or_else(contained) {
+        Some(known) => format!("it has no argument `{place}`; did you mean `{known}`?"),
+        None if names.is_empty() => format!("it has no argument `{place}`, and no other"),
+        None => format!("it has no argument `{place}`; its arguments are {}", names.join(", ")),
+    }
+}
+
+fn named(expected: &str) -> &str {
+    match expected {
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "string" => "a text",
+        "array" => "a list",
+        _ => "an object",
+    }
+}
+
+fn shown(value: &Value) -> String {
+    shorten(&value.to_string(), SHOWN).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(given: Value, expected: Result<Value, &str>) {
+        let schema = json!({ "type": "object", "required": ["path"], "properties": {
+            "path": { "type": "string" },
+            "limit": { "type": "integer" },
+            "all": { "type": "boolean" },
+            "items": { "type": "array", "items": { "type": "object", "properties": {
+                "content": { "type": "string" } } } },
+        } });
+        let result = read::<Value>(given.clone(), &schema).map_err(|error| error.to_string());
+        let expected = expected.map_err(|reason| format!("Invalid arguments: {reason}"));
+        assert_eq!(result, expected, "{given}");
+    }
+
+    #[test]
+    fn values_of_another_type_are_converted() {
+        let right = json!({ "path": "3", "limit": 30, "all": true, "items": [{ "content": "a" }] });
+        for limit in [json!("30"), json!(30.0), json!(" 30 "), json!(30)] {
+            let given = json!({ "path": 3, "limit": limit, "all": "true", "items": "[{\"content\":\"a\"}]" });
+            check(given, Ok(right.clone()));
+        }
+        check(json!({ "path": "a", "limit": null, "all": null }), Ok(json!({ "path": "a" })));
+        check(json!("{\"path\": \"a\"}"), Ok(json!({ "path": "a" })));
+        check(json!(null), Ok(json!({})));
+        check(json!({ "path": "[1]" }), Ok(json!({ "path": "[1]" })));
+    }
+
+    #[test]
+    fn wrong_values_and_names_are_named() {
+        for (given, reason) in [
+            (json!({ "limit": "many" }), "limit is \"many\"; expected a whole number"),
+            (json!({ "limit": -1 }), "limit is -1; expected a whole number"),
+            (json!({ "limit": 1.5 }), "limit is 1.5; expected a whole number"),
+            (json!({ "all": "perhaps" }), "all is \"perhaps\"; expected true or false"),
+            (json!({ "path": { "a": 1 } }), "path is {\"a\":1}; expected a text"),
+            (json!({ "items": ["a"] }), "items[0] is \"a\"; expected an object"),
+            (
+                json!({ "items": [{ "contents": "a" }] }),
+                "it has no argument `items[0].contents`; did you mean `content`?",
+            ),
+            (json!({ "file_path": "a" }), "it has no argument `file_path`; did you mean `path`?"),
+            (json!({ "limt": 1 }), "it has no argument `limt`; did you mean `limit`?"),
+            (json!({ "zzz": 1 }), "it has no argument `zzz`; its arguments are path, limit, all, items"),
+            (json!([1]), "expected an object, not [1]"),
+            (json!("3"), "expected an object"),
+        ] {
+            check(given, Err(reason));
+        }
+    }
+
+    #[test]
+    fn invalid_json_is_answered_with_its_place() {
+        for (given, reason) in [
+            (
+                "{\"path\": \"a\", \"content\": \"unfinis",
+                "not valid JSON: EOF while parsing a string at line 1 column 33, after \
+                 \"{\\\"path\\\": \\\"a\\\", \\\"content\\\": \\\"unfinis\"; the end is missing, so send less at once",
+            ),
+            (
+                "{\n\"path\" \"a\"}",
+                "not valid JSON: expected `:` at line 2 column 8, after \"{\\n\\\"path\\\" \"",
+            ),
+        ] {
+            check(Value::String(given.into()), Err(reason));
+        }
+    }
+}
