@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::acp::{PlanEntry, SessionModeId, ToolCallId};
+use crate::acp::{PlanEntry, SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
 use compaction::Fill;
 use history::History;
@@ -27,7 +27,10 @@ pub mod system_prompt;
 pub struct Conversation {
     pub history: History,
     pub plan: Vec<PlanEntry>,
-    pub last_prompt: Option<String>,
+    /// Texts of the user's messages.
+    pub prompts: Vec<String>,
+    /// The last plan that the user accepted.
+    pub accepted_plan: Option<String>,
     /// Number of commands that Modegate itself answered.
     pub answered: u64,
     /// Calls whose arguments are still streaming.
@@ -47,7 +50,7 @@ impl Conversation {
         self.history.apply(event);
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
-            SessionEvent::UserMessage { content, .. } => self.last_prompt = history::text_of(content),
+            SessionEvent::UserMessage { content, .. } => self.prompts.extend(history::text_of(content)),
             SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
                 self.started_calls.retain(|id| *id != call.id);
@@ -55,7 +58,14 @@ impl Conversation {
             }
             SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
                 self.started_calls.retain(|id| *id != update.id);
-                self.open_calls.remove(&update.id);
+                let call = self.open_calls.remove(&update.id);
+                // The exit tool completes only if the user accepts.
+                if let Some(call) = call
+                    && call.kind == ToolKind::SwitchMode
+                    && update.status == ToolCallStatus::Completed
+                {
+                    self.accepted_plan = call.arguments["plan"].as_str().map(str::to_owned);
+                }
             }
             SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
@@ -88,5 +98,40 @@ impl Conversation {
 
     pub fn title_of(&self, call: &ToolCallId) -> String {
         self.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::event::ToolCallUpdateEvent;
+
+    #[test]
+    fn plan_of_a_completed_exit_call_is_accepted() {
+        let mut conversation = Conversation::default();
+        for (id, kind, status, expected) in [
+            ("1", ToolKind::SwitchMode, ToolCallStatus::Failed, None),
+            ("2", ToolKind::Other, ToolCallStatus::Completed, None),
+            ("3", ToolKind::SwitchMode, ToolCallStatus::Completed, Some("plan 3")),
+            ("4", ToolKind::SwitchMode, ToolCallStatus::Failed, Some("plan 3")),
+        ] {
+            let id = ToolCallId::new(id);
+            let call = ToolCallEvent {
+                id: id.clone(),
+                model_id: String::new(),
+                name: String::new(),
+                title: String::new(),
+                kind,
+                arguments: json!({ "plan": format!("plan {id}") }),
+                locations: Vec::new(),
+                is_announced: false,
+            };
+            conversation.apply(&SessionEvent::ToolCall(call));
+            let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };
+            conversation.apply(&SessionEvent::ToolCallUpdate(end));
+            assert_eq!(conversation.accepted_plan.as_deref(), expected);
+        }
     }
 }

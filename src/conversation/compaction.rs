@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use crate::acp::{PlanEntry, PlanEntryStatus};
 use crate::model::{Block, Message, Role};
+use crate::text::counted;
 
 /// Approximate bytes of text per token.
 const BYTES: u64 = 4;
+
+const MAX_PROMPTS: usize = 24 * 1024;
 
 /// Assumed tokens of the tools and the system prompt until the provider's first count.
 const OVERHEAD: u64 = 4_000;
@@ -90,18 +93,52 @@ pub fn question(messages: &[Arc<Message>], retained: usize) -> Vec<Arc<Message>>
     older
 }
 
-/// Returns the text that replaces the older messages. `request` is the last prompt, unless a kept message
-/// contains it.
-pub fn preamble(summary: &str, request: Option<&str>, plan: &[PlanEntry]) -> String {
+/// Bytes of the user's older messages that stay word for word.
+pub fn prompts_budget(context: u64) -> usize {
+    usize::try_from(context / 10 * BYTES).unwrap_or(usize::MAX).min(MAX_PROMPTS)
+}
+
+/// What stays word for word when older messages are replaced.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Verbatim<'a> {
+    /// The user's messages that no kept message contains, oldest first.
+    pub prompts: &'a [&'a str],
+    /// Bytes of `prompts`. The last one stays whole, however long.
+    pub budget: usize,
+    pub accepted_plan: Option<&'a str>,
+    pub tasks: &'a [PlanEntry],
+}
+
+/// Returns the text that replaces the older messages.
+pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
+    let Verbatim { prompts, budget, accepted_plan, tasks } = verbatim;
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
-    if let Some(request) = request {
-        line(format_args!("\n\nMy last request before the summary, word for word:\n{request}"));
+    if !prompts.is_empty() {
+        let mut bytes = 0;
+        let fits = |prompt: &&&str| {
+            bytes += prompt.len();
+            bytes <= budget
+        };
+        let shown = prompts.iter().rev().take_while(fits).count().max(1);
+        let left_out = prompts.len() - shown;
+        let older = if left_out > 0 {
+            format!(" ({} left out)", counted(left_out, "older one is", "older ones are"))
+        } else {
+            String::new()
+        };
+        line(format_args!("\n\nMy messages before the summary, word for word{older}:"));
+        for prompt in &prompts[left_out..] {
+            line(format_args!("\n<message>\n{}\n</message>", prompt.trim()));
+        }
     }
-    if !plan.is_empty() {
+    if let Some(plan) = accepted_plan {
+        line(format_args!("\n\nThe plan that I accepted:\n<plan>\n{}\n</plan>", plan.trim()));
+    }
+    if !tasks.is_empty() {
         line(format_args!("\n\nThe current task list:"));
-        for entry in plan {
+        for entry in tasks {
             let mark = match entry.status {
                 PlanEntryStatus::Completed => "x",
                 PlanEntryStatus::InProgress => ">",
@@ -152,15 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn preamble_contains_summary_last_request_and_plan() {
+    fn preamble_contains_summary_prompts_plan_and_tasks() {
         let plan = [PlanEntry::new("Look", crate::acp::PlanEntryPriority::High, PlanEntryStatus::Completed)];
         let older = [text_message(Role::User, "Do it."), text_message(Role::Assistant, "Yes.")];
-        let text = preamble("All is well.\n", Some("Do it."), &plan);
+        let verbatim = Verbatim {
+            prompts: &["First.", "Second.", "Do it."],
+            budget: 13,
+            accepted_plan: Some("1. Look\n"),
+            tasks: &plan,
+        };
         assert_eq!(
-            text,
-            "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy last request before the \
-             summary, word for word:\nDo it.\n\nThe current task list:\n[x] Look"
+            preamble("All is well.\n", verbatim),
+            "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy messages before the summary, word \
+             for word (1 older one is left out):\n<message>\nSecond.\n</message>\n<message>\nDo it.\n</message>\n\nThe \
+             plan that I accepted:\n<plan>\n1. Look\n</plan>\n\nThe current task list:\n[x] Look"
         );
+        let long = preamble("", Verbatim { prompts: &["a", "long"], budget: 1, ..Verbatim::default() });
+        assert!(long.contains("<message>\nlong\n</message>") && !long.contains("\na\n"), "{long}");
         let messages = question(
             &[older[0].clone(), text_message(Role::Assistant, "Yes."), text_message(Role::User, "And?")],
             1,

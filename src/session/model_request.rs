@@ -12,7 +12,7 @@ use super::policy::Policy;
 use super::servers;
 use super::switch::Switches;
 use super::turn_message::{Next, Summarised, Summary};
-use crate::conversation::compaction::{self, Fill};
+use crate::conversation::compaction::{self, Fill, Verbatim};
 use crate::conversation::neutralise::{map_strings, neutralise};
 use crate::conversation::reminder::{self, Reader, Transition};
 use crate::conversation::system_prompt::{self, Role};
@@ -35,6 +35,8 @@ pub(super) struct Requests {
     transition: Option<PendingTransition>,
     /// Turn of the last summary.
     summarised_in: Option<u64>,
+    /// Bytes of the user's older messages that this summary keeps.
+    prompts_budget: usize,
 }
 
 struct PendingTransition {
@@ -204,6 +206,7 @@ impl Requests {
     fn summary(&mut self, context: u64, models: &Models, log: &mut EventLog) -> Option<Summary> {
         let messages = log.conversation.history.messages();
         let retained = compaction::retained(&messages, context)?;
+        self.prompts_budget = compaction::prompts_budget(context);
         let question = compaction::question(&messages, retained);
         // The same tools keep the provider's cache valid, but the request allows none of them.
         let request = self.request(models, log, Some(Arc::default()), question);
@@ -222,9 +225,16 @@ impl Requests {
             Ok(summary) => {
                 let conversation = &mut log.conversation;
                 let messages = conversation.history.messages();
-                let request = conversation.last_prompt.as_deref();
-                let request = request.filter(|words| !compaction::is_retained(&messages, retained, words));
-                let preamble = compaction::preamble(&summary, request, &conversation.plan);
+                let prompts = conversation.prompts.iter().map(String::as_str);
+                let prompts: Vec<&str> =
+                    prompts.filter(|words| !compaction::is_retained(&messages, retained, words)).collect();
+                let verbatim = Verbatim {
+                    prompts: &prompts,
+                    budget: self.prompts_budget,
+                    accepted_plan: conversation.accepted_plan.as_deref(),
+                    tasks: &conversation.plan,
+                };
+                let preamble = compaction::preamble(&summary, verbatim);
                 Compaction::Done { summary, preamble, retained }
             }
             Err(error) => {

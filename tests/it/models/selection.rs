@@ -152,6 +152,7 @@ async fn full_context_is_summarised_and_reported() {
                 .starts_with("<summary of=\"the conversation so far\">\nThey asked two things.\n</summary>"),
             "{opening}"
         );
+        assert!(opening.contains("<message>\nQuestion 1?\n</message>"), "{opening}");
         let last = &request.messages.last().unwrap().blocks;
         assert!(last.contains(&Block::Text("Question 3?".into())), "{last:?}");
         assert!(matches!(last.last(), Some(Block::Reminder(_))), "plan mode goes on: {last:?}");
