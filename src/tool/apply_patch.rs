@@ -315,7 +315,7 @@ fn other_than_text(target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
             target.path.display()
         )));
     }
-    let is_text = TextFile::decode(bytes.clone()).is_ok_and(|file| !file.lossy);
+    let is_text = TextFile::decode(&bytes).is_ok_and(|file| !file.lossy);
     Ok((!is_text).then_some(bytes))
 }
 

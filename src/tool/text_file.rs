@@ -41,19 +41,19 @@ impl TextFile {
         // The file may grow, so the read is limited, too.
         let taken = open.file.by_ref().take(MAX_FILE).read_to_end(&mut bytes);
         taken.map_err(|error| FileError::io(&target.path, &error))?;
-        Self::decode(bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
+        Self::decode(&bytes).map_err(|what| ToolError::Failed(format!("{path} is {what} ({length} bytes).")))
     }
 
-    pub(super) fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
-        let content_hash = ContentHash::of(&bytes);
-        let encoding = Encoding::of(&bytes);
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let content_hash = ContentHash::of(bytes);
+        let encoding = Encoding::of(bytes);
         let has_zeros = bytes.iter().take(SNIFFED_BYTES).any(|byte| *byte == 0);
-        let text = encoding.decode(&bytes).filter(|_| !has_zeros || encoding.is_utf16());
+        let text = encoding.decode(bytes).filter(|_| !has_zeros || encoding.is_utf16());
         if text.is_none() && (has_zeros || encoding.is_utf16()) {
             return Err("a binary file");
         }
         let lossy = text.is_none();
-        let text = text.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+        let text = text.unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned());
         let rest = text.strip_prefix(BOM).map(str::to_owned);
         let bom = rest.is_some();
         Ok(Self { encoding, bom, text: rest.unwrap_or(text), lossy, unsaved: false, content_hash })
@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn bom_and_line_endings_round_trip() {
-        let file = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
+        let file = TextFile::decode("\u{feff}a\r\nb\r\n".as_bytes()).unwrap();
         assert_eq!((file.bom, file.text.as_str(), file.is_crlf()), (true, "a\r\nb\r\n", true));
         assert_eq!(file.encode("f", &file.with_endings("x\ny\n")).unwrap(), "\u{feff}x\r\ny\r\n".as_bytes());
-        let file = TextFile::decode("a\r\nb\n".into()).unwrap();
+        let file = TextFile::decode("a\r\nb\n".as_bytes()).unwrap();
         assert_eq!(file.with_endings("x\ny"), "x\ny");
     }
 
     #[test]
     fn editor_text_replaces_the_saved_file_only_if_different() {
-        let saved = TextFile::decode("\u{feff}a\r\nb\r\n".into()).unwrap();
+        let saved = TextFile::decode("\u{feff}a\r\nb\r\n".as_bytes()).unwrap();
         for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n"] {
             assert_eq!(saved.clone().shown_as(same), saved);
         }
@@ -156,24 +156,24 @@ mod tests {
         assert_eq!((shown.bom, shown.text.as_str(), shown.unsaved), (true, "a\r\nc\r\n", true));
         assert_eq!(shown.content_hash, ContentHash::of("\u{feff}a\r\nc\r\n".as_bytes()));
         for other in [b"caf\xe9".to_vec(), b"caf\xe9 \xc3\xa9".to_vec()] {
-            let file = TextFile::decode(other).unwrap();
+            let file = TextFile::decode(&other).unwrap();
             assert_eq!(file.clone().shown_as("cafe"), file);
         }
     }
 
     #[test]
     fn binary_files_are_recognised() {
-        assert_eq!(TextFile::decode(b"a\0b".to_vec()), Err("a binary file"));
-        assert_eq!(TextFile::decode(b"\xff\xfea\0b".to_vec()), Err("a binary file"));
-        assert!(TextFile::decode(b"caf\xe9 \xc3\xa9".to_vec()).unwrap().lossy);
+        assert_eq!(TextFile::decode(b"a\0b"), Err("a binary file"));
+        assert_eq!(TextFile::decode(b"\xff\xfea\0b"), Err("a binary file"));
+        assert!(TextFile::decode(b"caf\xe9 \xc3\xa9").unwrap().lossy);
     }
 
     #[test]
     fn other_encodings_are_kept() {
-        let file = TextFile::decode(b"\xff\xfea\0".to_vec()).unwrap();
+        let file = TextFile::decode(b"\xff\xfea\0").unwrap();
         assert_eq!((file.bom, file.text.as_str()), (true, "a"));
         assert_eq!(file.encode("f", "é").unwrap(), b"\xff\xfe\xe9\0");
-        let file = TextFile::decode(b"caf\xe9".to_vec()).unwrap();
+        let file = TextFile::decode(b"caf\xe9").unwrap();
         assert_eq!(file.encode("f", "é").unwrap(), b"\xe9");
         let error = file.encode("f", "λ").unwrap_err().to_string();
         assert!(error.starts_with("f is Latin-1 text, which has no `λ`."), "{error}");

@@ -132,7 +132,7 @@ impl<'a> Document<'a> {
 }
 
 fn line_number(text: &str, at: usize) -> usize {
-    1 + text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count()
+    1 + text[..at].matches('\n').count()
 }
 
 #[derive(Debug, PartialEq, Eq)]

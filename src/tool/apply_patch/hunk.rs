@@ -221,8 +221,9 @@ fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(Hunk, (usize,
                     Some(kind) => (kind != b'+', kind != b'-'),
                     None => return bad("the hunk begins with `\\`"),
                 };
-                for last in [old.last_mut().filter(|_| of_old), new.last_mut().filter(|_| of_new)] {
-                    last.into_iter().for_each(|text| *text = text.trim_end_matches('\n'));
+                let sides = [old.last_mut().filter(|_| of_old), new.last_mut().filter(|_| of_new)];
+                for last in sides.into_iter().flatten() {
+                    *last = last.trim_end_matches('\n');
                 }
                 continue;
             }

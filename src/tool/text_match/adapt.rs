@@ -14,6 +14,9 @@ use crate::tool::text_file::BOM;
 /// Bounds the work of a comparison: maximum pairs of lines or characters.
 const MAX_DIFF: usize = 1 << 24;
 
+/// Replaced lines among which a new line looks for its old form.
+const MAX_MOVED: usize = 200;
+
 /// Returns the text for `range` of `file`, which `old` matches in this step. Returns `None` if the indentation
 /// of `old` is not that of the file, shifted or in other units.
 pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step: Step) -> Option<String> {
@@ -25,19 +28,19 @@ pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step
     let (found, old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
     let ops = diff(&contents(&old), &contents(&new));
     let style = Style::learn(file, &found, &old, &new, &ops, step)?;
+    let bodies: Vec<String> = old.iter().map(|line| plain_body(line.0)).collect();
     let mut writer = Writer { text: String::new(), ending: ending_at(file, range) };
     for op in ops {
         let (from, to) = (op.old_range(), op.new_range());
         for (number, at) in to.enumerate() {
             let replaced = Some(from.start + number).filter(|at| from.contains(at));
             let (content, has_ending) = (new[at].0, !new[at].1.is_empty());
-            let content = match (op, replaced) {
-                (DiffOp::Equal { .. }, Some(same)) => found[same].0.to_owned(),
-                _ => {
-                    let same = |other: &usize| plain_body(old[*other].0) == plain_body(content);
-                    let pair = from.clone().find(same).or(replaced);
-                    style.line(content, pair.map(|at| (old[at].0, found[at].0)), at == 0)?
-                }
+            let content = if let (DiffOp::Equal { .. }, Some(same)) = (op, replaced) {
+                found[same].0.to_owned()
+            } else {
+                let body = plain_body(content);
+                let pair = from.clone().take(MAX_MOVED).find(|at| bodies[*at] == body).or(replaced);
+                style.line(content, pair.map(|at| (old[at].0, found[at].0)), at == 0)?
             };
             writer.line(&content, replaced.map(|at| found[at].1), has_ending);
         }
@@ -123,7 +126,8 @@ impl Style {
                 }
             }
         }
-        let has_extra_blanks = pairs.iter().any(|(old, found)| tail(old) != "" && tail(found) == "");
+        let has_extra_blanks =
+            pairs.iter().any(|(old, found)| !tail(old).is_empty() && tail(found).is_empty());
         let is_plain = |found: &BTreeSet<char>| found.iter().all(|c| plain(*c) == *c);
         let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && is_plain(found));
         let (indentation, first_indent) = (None, None);
@@ -211,8 +215,8 @@ fn body(line: &str) -> &str {
     line.trim_matches(is_blank)
 }
 
-fn plain_body(line: &str) -> impl PartialEq {
-    body(line).chars().map(plain).collect::<String>()
+fn plain_body(line: &str) -> String {
+    body(line).chars().map(plain).collect()
 }
 
 fn tail(line: &str) -> &str {

@@ -47,7 +47,6 @@ impl Outcomes {
     }
 
     fn end(&self, count: usize) {
-        println!("{self:?}");
         assert!(self.applied * 10 >= count * 6, "most changes apply: {self:?}");
         assert!(self.refused > 0 && self.unnamed * 50 <= count, "{self:?}");
     }
@@ -70,6 +69,7 @@ async fn noisy_edits_apply_as_intended_or_are_refused() {
         let (old, new) = case.edit(&mut random);
         outcomes.check("edit_file", json!({ "path": "f", "old_text": old, "new_text": new }), &case).await;
     }
+    println!("{outcomes:?}");
     outcomes.end(count());
 }
 
@@ -83,6 +83,7 @@ async fn noisy_patches_apply_as_intended_or_are_refused() {
         let patch = case.patch(&mut random, DIALECTS[at % DIALECTS.len()]);
         outcomes.check("apply_patch", json!({ "patch": patch }), &case).await;
     }
+    println!("{outcomes:?}");
     outcomes.end(count());
 }
 

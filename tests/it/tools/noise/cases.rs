@@ -101,16 +101,16 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
     let kinds = if is_mixed { 2 } else { 4 };
     let endings: Vec<&str> = (0..clean.len())
         .map(|at| {
-            let is_crlf = has(Noise::Endings) && (!is_mixed || (at * 7 + number) % 3 > 0);
+            let is_crlf = has(Noise::Endings) && (!is_mixed || !(at * 7 + number).is_multiple_of(3));
             if is_crlf { "\r\n" } else { "\n" }
         })
         .collect();
     let in_file = |line: &str| {
         let line = if has(Noise::Plain) { curly(line) } else { line.to_owned() };
-        if has(Noise::MissingBlanks) && line.len() % 3 != 0 { line + "  " } else { line }
+        if has(Noise::MissingBlanks) && !line.len().is_multiple_of(3) { line + "  " } else { line }
     };
     let file: Vec<String> = clean.iter().map(|line| in_file(line)).collect();
-    let style = Style::new(random, &noise, unit);
+    let style = Style::new(random, noise, unit);
     let (mut after, mut copied, mut made) = (Vec::new(), 0, Vec::new());
     for range in &ranges {
         after.extend((copied..range.start).map(|at| (file[at].clone(), at)));
@@ -119,7 +119,9 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         let has_quotes = clean[range.clone()].iter().any(|line| line.contains('"')) && !has(Noise::Plain);
         let mut new =
             changed(random, &clean[range.clone()], unit, if has_quotes { ", \"it's\"" } else { "" }, kinds);
-        new.iter_mut().for_each(|line| line.1 += range.start);
+        for line in &mut new {
+            line.1 += range.start;
+        }
         after.extend(new.iter().map(|(line, at)| {
             let is_kept = clean[*at] == *line;
             let line = if is_kept {
@@ -134,15 +136,16 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         let around = range.start.saturating_sub(3)..(range.end + 3).min(clean.len());
         // A single line without its indentation is in the file as it is.
         let shift = style.shift(&clean[around.clone()], range.len() > 1);
-        let noisy = |lines: &[String]| lines.iter().map(|line| style.noisy(line, &shift)).collect::<Vec<_>>();
+        let written =
+            |lines: &[String]| lines.iter().map(|line| style.noisy(line, &shift)).collect::<Vec<_>>();
         let new: Vec<String> = new.into_iter().map(|line| line.0).collect();
         let anchor =
             clean[..range.start].iter().rfind(|line| line.starts_with("fn ")).cloned().unwrap_or_default();
         made.push(Change {
             first: range.start + 1,
-            old: noisy(&clean[range.clone()]),
-            new: noisy(&new),
-            context: (noisy(&clean[around.start..range.start]), noisy(&clean[range.end..around.end])),
+            old: written(&clean[range.clone()]),
+            new: written(&new),
+            context: (written(&clean[around.start..range.start]), written(&clean[range.end..around.end])),
             anchor,
         });
     }
@@ -165,10 +168,10 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
 /// Functions with nested blocks; some of their lines occur several times.
 fn source(random: &mut Random, unit: &str) -> Vec<String> {
     let mut lines = vec!["use std::fmt;".to_owned(), String::new()];
-    for number in 0..4 + random.below(4) {
+    for number in 0..=3 + random.below(4) {
         let line = |depth: usize, text: String| unit.repeat(depth) + &text;
         lines.push(format!("fn step_{number}(input: &str) -> bool {{"));
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             let value = random.below(90);
             lines.push(match random.below(6) {
                 0 => line(1, format!("let name_{value} = \"value {value}\";")),
@@ -205,7 +208,7 @@ fn changed(random: &mut Random, old: &[String], unit: &str, quotes: &str, kinds:
     match random.below(kinds) {
         0 => {
             lines[at].0 =
-                format!("{lead}renamed({}{quotes}, {});", random.below(90), lines[at].0.trim_start())
+                format!("{lead}renamed({}{quotes}, {});", random.below(90), lines[at].0.trim_start());
         }
         1 => {
             let number = random.below(90);
@@ -235,9 +238,9 @@ struct Style {
 }
 
 impl Style {
-    fn new(random: &mut Random, noise: &[Noise; 2], unit: &str) -> Self {
+    fn new(random: &mut Random, noise: [Noise; 2], unit: &str) -> Self {
         let other_unit = if unit == "\t" { ["    ", "  "][random.below(2)] } else { "\t" };
-        Self { noise: *noise, unit: unit.into(), other_unit: other_unit.into(), is_less: random.chance(50) }
+        Self { noise, unit: unit.into(), other_unit: other_unit.into(), is_less: random.chance(50) }
     }
 
     /// The indentation that the model leaves out, or adds (`+`).
