@@ -30,10 +30,11 @@ pub use command_line::commands_of;
 pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
 use lean_schema::schema_of;
-pub use prepared_call::{Action, PreparedCall, Preview, Task};
+pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
 pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;
+pub use text_file::LastSeen;
 pub use toolset::{Toolset, effect_of, unknown_tool};
 
 pub mod background;
@@ -213,8 +214,8 @@ impl ToolOutput {
 #[derive(Debug)]
 pub struct RunContext {
     pub permit: Permit,
-    /// For each target, the content that the model last saw.
-    pub last_seen: Vec<Option<ContentHash>>,
+    /// For each target, what the model last saw.
+    pub last_seen: Vec<Option<LastSeen>>,
     pub jobs: Vec<Job>,
     pub agents: Vec<background::BackgroundAgent>,
     pub progress: Option<mpsc::Sender<ToolContent>>,

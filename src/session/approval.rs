@@ -55,6 +55,7 @@ struct OpenQuestion {
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Decided {
     Final(Authorization),
+    Ask(CallFacts),
     Granted(Grant),
 }
 
@@ -103,7 +104,7 @@ impl Approvals {
         match policy.decide(&facts) {
             Verdict::Allow if !fits => Decided::Final(Authorization::Invalid),
             Verdict::Allow => Decided::Granted(Grant { call, facts, has_user_consent: false }),
-            Verdict::Ask(_) => Decided::Final(Authorization::Ask),
+            Verdict::Ask(_) => Decided::Ask(facts),
             Verdict::Deny(denial) => Decided::Final(self.denied(call, denial, policy, log)),
         }
     }

@@ -16,7 +16,7 @@ use crate::model::{ModelError, ModelRequest};
 use crate::permission::CallFacts;
 use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
-use crate::tool::{Job, Proposal, SessionAction, SnapshotHandle, ToolContent};
+use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
 use crate::workspace::ContentHash;
 
 pub(super) enum TurnMessage {
@@ -79,16 +79,16 @@ pub(super) enum Next {
 
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
-    /// `last_seen` contains the content of the targets that the model last saw.
+    /// `last_seen` is what the model last saw of the targets.
     Granted {
         permit: Permit,
-        last_seen: Vec<Option<ContentHash>>,
+        last_seen: Vec<Option<LastSeen>>,
         jobs: Vec<Job>,
         agents: Vec<BackgroundAgent>,
         snapshot: Option<SnapshotHandle>,
     },
-    /// The user must decide first.
-    Ask,
+    /// The user must decide first. `last_seen` as in `Granted`.
+    Ask { last_seen: Vec<Option<LastSeen>> },
     /// Not denied, but the arguments are invalid.
     Invalid,
     /// Rejected by the user, or the user was unreachable.

@@ -15,6 +15,8 @@ use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 use crate::model::{Failure, ModelError};
+use crate::permission::Target;
+use crate::tool::LastSeen;
 use crate::tool::chat_question::{self, ChatQuestion};
 use crate::workspace::ContentHash;
 
@@ -33,8 +35,7 @@ pub(super) struct Turns {
     awaiting_acks: VecDeque<oneshot::Receiver<()>>,
     /// Number of model requests in the running turn, or else in the last one.
     pub(super) steps: u32,
-    /// Content of files that the model last saw.
-    pub(super) seen: HashMap<PathBuf, ContentHash>,
+    seen: HashMap<PathBuf, LastSeen>,
     /// Questions that the user may answer by number.
     pub(super) chat_questions: Vec<ChatQuestion>,
 }
@@ -80,6 +81,27 @@ impl RunningTurn {
 }
 
 impl Turns {
+    /// Records files that the model has read or written.
+    pub(super) fn saw(&mut self, files: Vec<(PathBuf, ContentHash)>) {
+        let files = files.into_iter();
+        self.seen
+            .extend(files.map(|(path, content_hash)| (path, LastSeen { content_hash, is_in_context: true })));
+    }
+
+    pub(super) fn last_seen(&self, targets: &[Target]) -> Vec<Option<LastSeen>> {
+        targets.iter().map(|target| self.seen.get(&target.path).copied()).collect()
+    }
+
+    /// After an undo. A note tells the model of it.
+    pub(super) fn forget(&mut self, files: &[PathBuf]) {
+        self.seen.retain(|path, _| !files.contains(path));
+    }
+
+    /// The conversation has been summarised.
+    pub(super) fn leave_context(&mut self) {
+        self.seen.values_mut().for_each(|seen| seen.is_in_context = false);
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
     }

@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{
-    ClientIo, Proposal, RunContext, SessionAction, ToolContent, ToolError, ToolOutput, ToolSpec, blocking,
+    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolContent, ToolError, ToolOutput, ToolSpec,
+    blocking,
 };
 use crate::gate::Permit;
 use crate::permission::{Address, CallFacts, Commands, Target};
@@ -34,7 +35,13 @@ pub type Task<Input, Output> = Box<dyn FnOnce(Input) -> BoxFuture<'static, Resul
 pub enum Preview {
     Content(Vec<ToolContent>),
     /// Made only if the call may need a permission.
-    Task(Task<ClientIo, Vec<ToolContent>>),
+    Task(Task<PreviewContext, Vec<ToolContent>>),
+}
+
+pub struct PreviewContext {
+    pub client_io: ClientIo,
+    /// For each target, what the model last saw.
+    pub last_seen: Vec<Option<LastSeen>>,
 }
 
 pub enum Action {
@@ -101,21 +108,21 @@ impl PreparedCall {
 }
 
 impl Preview {
-    pub(super) fn new<Run>(preview: impl FnOnce(ClientIo) -> Run + Send + 'static) -> Self
+    pub(super) fn new<Run>(preview: impl FnOnce(PreviewContext) -> Run + Send + 'static) -> Self
     where
         Run: Future<Output = Result<Vec<ToolContent>, ToolError>> + Send + 'static,
     {
-        Self::Task(Box::new(|client_io| preview(client_io).boxed()))
+        Self::Task(Box::new(|context| preview(context).boxed()))
     }
 
     pub(super) fn text(text: &str) -> Self {
         Self::Content(vec![ToolContent::text(text)])
     }
 
-    pub async fn content(self, client_io: ClientIo) -> Result<Vec<ToolContent>, ToolError> {
+    pub async fn content(self, context: PreviewContext) -> Result<Vec<ToolContent>, ToolError> {
         match self {
             Self::Content(content) => Ok(content),
-            Self::Task(preview) => preview(client_io).await,
+            Self::Task(preview) => preview(context).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::text_file::TextFile;
+use super::text_file::{LastSeen, TextFile};
 use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect, outcome};
 use crate::client::ClientError;
 use crate::gate::Permit;
@@ -44,7 +44,7 @@ pub(super) async fn change_text(
     context: RunContext,
     targets: &[Target],
     workspace: Workspace,
-    plan: impl FnOnce(&Buffers, &[Option<ContentHash>]) -> Result<Planned, ToolError> + Send + 'static,
+    plan: impl FnOnce(&Buffers, &[Option<LastSeen>]) -> Result<Planned, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
     let RunContext { permit, last_seen, journal, client_io, .. } = context;
     let buffers = Buffers::to_change(&client_io, targets, &permit.cancel).await?;

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::save::{Planned, Planning, change_text};
-use super::text_file::{TextFile, check_unchanged};
-use super::{PreparedCall, Preview, ToolContent, ToolError, ToolOutput, blocking};
+use super::text_file::{LastSeen, TextFile, check_unchanged};
+use super::{PreparedCall, Preview, PreviewContext, ToolContent, ToolError, ToolOutput, blocking};
 use crate::permission::Target;
 use crate::workspace::{Change, ContentHash, Workspace};
 
@@ -32,6 +32,8 @@ struct Before {
     /// Index of the target.
     target: usize,
     content_hash: ContentHash,
+    /// The model must know all of the content, because the plan replaces it.
+    is_replaced: bool,
 }
 
 impl Plan {
@@ -47,7 +49,13 @@ impl Plan {
 
     /// The plan depends on the content of a target.
     pub(super) fn depends_on(&mut self, target: usize, name: &str, content_hash: ContentHash) {
-        self.before.push(Before { name: name.to_owned(), target, content_hash });
+        self.before.push(Before { name: name.to_owned(), target, content_hash, is_replaced: false });
+    }
+
+    /// The plan replaces the whole content of a target.
+    pub(super) fn replaces(&mut self, target: usize, name: &str, old: &TextFile) {
+        let (name, content_hash, is_replaced) = (name.to_owned(), old.content_hash, !old.text.is_empty());
+        self.before.push(Before { name, target, content_hash, is_replaced });
     }
 
     /// Writes a file in place of `old`. The new file gets the mode bits of `like`.
@@ -78,14 +86,16 @@ impl Plan {
     }
 
     /// `shown` are the contents in the preview, if the user saw one.
-    fn check(
-        &self,
-        last_seen: &[Option<ContentHash>],
-        shown: Option<&[ContentHash]>,
-    ) -> Result<(), ToolError> {
-        for (number, Before { name, target, content_hash }) in self.before.iter().enumerate() {
+    fn check(&self, last_seen: &[Option<LastSeen>], shown: Option<&[ContentHash]>) -> Result<(), ToolError> {
+        for (number, Before { name, target, content_hash, is_replaced }) in self.before.iter().enumerate() {
             let shown = shown.and_then(|shown| shown.get(number)).copied();
-            check_unchanged(name, *content_hash, last_seen.get(*target).copied().flatten(), shown)?;
+            let last_seen = last_seen.get(*target).copied().flatten();
+            check_unchanged(name, *content_hash, last_seen, shown)?;
+            if *is_replaced && !last_seen.is_some_and(|last_seen| last_seen.is_in_context) {
+                return Err(ToolError::Failed(format!(
+                    "{name} exists, and you have not read it. Read it first, or change a part of it with edit_file."
+                )));
+            }
         }
         Ok(())
     }
@@ -102,9 +112,11 @@ pub(super) fn prepared(
     let shown = Arc::new(OnceLock::new());
     let preview = {
         let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&shown));
-        Preview::new(async move |client_io| {
+        Preview::new(async move |PreviewContext { client_io, last_seen }| {
             let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
-            let Plan { before, diffs, .. } = blocking(move || plan(&buffers)).await?;
+            let plan = blocking(move || plan(&buffers)).await?;
+            plan.check(&last_seen, None)?;
+            let Plan { before, diffs, .. } = plan;
             shown.get_or_init(|| before.iter().map(|before| before.content_hash).collect::<Vec<_>>());
             Ok(diffs)
         })

@@ -23,7 +23,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Write a whole text file, new or in the place of an old one. To change a part of a file, use edit_file.";
+    let what = "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
     ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).tool(prepare)
 }
 
@@ -54,7 +54,7 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
     let bytes = old.encode(name, &new)?;
     let mut plan = Plan::new(format!("Replaced {name} ({} bytes).", bytes.len()));
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&old.text), &new, 1));
-    plan.depends_on(0, name, old.content_hash);
+    plan.replaces(0, name, &old);
     plan.write(target, None, bytes, Some(&old));
     Ok(plan)
 }

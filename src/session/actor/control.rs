@@ -341,9 +341,7 @@ impl Actor {
         }
         let (policy, log) = (&self.policy, &mut self.log);
         let undone = self.checkpoints.undo(turn, who, policy, &self.workspace, log).await?;
-        for file in &undone.files {
-            self.turns.seen.remove(file);
-        }
+        self.turns.forget(&undone.files);
         let note = record_undone(&undone, &self.workspace, log).await;
         self.notes.add(note, false, policy, log);
         log.save().await;

@@ -110,7 +110,7 @@ impl Actor {
             }
             TurnMessage::Finished { update, seen, job, questions, send_permit } => {
                 self.turns.chat_questions.extend(questions);
-                self.turns.seen.extend(seen);
+                self.turns.saw(seen);
                 if let Some(note) = job.and_then(|job| self.jobs.add(job, self.policy.context.live)) {
                     self.note_for_model(note);
                 }
@@ -128,6 +128,9 @@ impl Actor {
                 let command = self.turns.running.as_mut().and_then(|turn| turn.command.as_mut());
                 if let Some(command) = command {
                     summarised.end_command(command);
+                }
+                if summarised.outcome.is_ok() {
+                    self.turns.leave_context();
                 }
                 self.requests.summarised(summarised, send_permit, &mut self.log).await;
             }
@@ -169,6 +172,9 @@ impl Actor {
     pub(in crate::session) async fn authorization(&mut self, decided: Decided) -> Authorization {
         let grant = match decided {
             Decided::Final(authorization) => return authorization,
+            Decided::Ask(facts) => {
+                return Authorization::Ask { last_seen: self.turns.last_seen(&facts.targets) };
+            }
             Decided::Granted(grant) => grant,
         };
         let Some(cancel) = self.turns.running.as_ref().map(|turn| turn.cancel.clone()) else {
@@ -177,8 +183,7 @@ impl Actor {
         if cancel.is_cancelled() {
             return Authorization::Cancelled;
         }
-        let targets = grant.facts.targets.iter();
-        let last_seen = targets.map(|target| self.turns.seen.get(&target.path).copied()).collect();
+        let last_seen = self.turns.last_seen(&grant.facts.targets);
         self.approvals.forget_denials();
         let (jobs, agents) = (self.jobs.list().to_vec(), self.subagents.background().to_vec());
         let snapshot = {

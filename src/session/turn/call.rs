@@ -17,7 +17,8 @@ use crate::session::ancestry::Change;
 use crate::session::session_action;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::tool::{
-    Action, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec, chat_question,
+    Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
+    chat_question,
 };
 use crate::workspace::{Changes, Journal};
 
@@ -49,9 +50,9 @@ impl Turn {
             (Err(_), _) if self.cancel.is_cancelled() => return Ok(After::Continue),
             (Err(error), _) => return self.failed(id, error.to_string()).await,
         };
-        if matches!(answer, Authorization::Ask) {
-            let client_io = self.client_io.for_call(&id);
-            let preview = prepared.preview.content(client_io);
+        if let Authorization::Ask { last_seen } = answer {
+            let context = PreviewContext { client_io: self.client_io.for_call(&id), last_seen };
+            let preview = prepared.preview.content(context);
             let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(preview) => preview,
                 Err(error) => return self.failed(id, error.to_string()).await,
@@ -186,7 +187,7 @@ impl Turn {
             // The actor closes the calls that a cancelled turn leaves open.
             Authorization::Cancelled
             | Authorization::Granted { .. }
-            | Authorization::Ask
+            | Authorization::Ask { .. }
             | Authorization::Invalid => Ok(After::Continue),
         }
     }

@@ -22,10 +22,11 @@ fn attempts(outside: &Path) -> Vec<Attempt> {
     vec![
         works("write_file", json!({ "path": "new.txt", "content": "x" })),
         works("write_file", json!({ "path": "deep/er/new.txt", "content": "x" })),
-        works("write_file", json!({ "path": "a.txt", "content": "x" })),
+        // The model has not read the file.
+        never("write_file", json!({ "path": "a.txt", "content": "x" })),
         works("edit_file", json!({ "path": "b.txt", "old_text": "old", "new_text": "new" })),
         works("edit_file", json!({ "path": "link.txt", "old_text": "target", "new_text": "new" })),
-        works("write_file", json!({ "path": "sub/../c.txt", "content": "x" })),
+        works("write_file", json!({ "path": "sub/../new.txt", "content": "x" })),
         never("write_file", json!({ "path": "../outside/kept.txt", "content": "x" })),
         never("write_file", json!({ "path": outside.join("kept.txt"), "content": "x" })),
         never("write_file", json!({ "path": "way_out/kept.txt", "content": "x" })),

@@ -245,7 +245,8 @@ async fn resumed_session_keeps_mode_grants_and_history() {
     assert_eq!(messages.len(), 1, "nothing is shown: {messages:?}");
     assert_eq!(messages[0]["result"]["modes"]["currentModeId"], "ask");
     // What was allowed once and for all is not asked again.
-    let seen = turn(&mut client, &session, "again", &[&[write("w2")], &[]]).await;
+    let read = call("r", "read_file", json!({ "path": "a.txt" }));
+    let seen = turn(&mut client, &session, "again", &[&[read, write("w2")], &[]]).await;
     assert!(!seen.iter().any(|message| message["method"] == "session/request_permission"), "{seen:?}");
     assert_eq!(crate::support::read(&client.cwd(), "a.txt").as_deref(), Some("w2"));
     let request = client.model.next_request(&session).await;
@@ -259,7 +260,7 @@ async fn resumed_session_keeps_mode_grants_and_history() {
         .filter(|message| message["params"]["update"]["sessionUpdate"] == "tool_call")
         .map(|message| message["params"]["update"]["toolCallId"].as_str().unwrap())
         .collect();
-    assert_eq!(calls, ["call_2_1"]);
+    assert_eq!(calls, ["call_2_1", "call_2_2"]);
     client.end().await;
 }
 

@@ -50,7 +50,8 @@ async fn answer_always(client: &mut TestClient, session: &str, content: &str, op
 /// The same with another call.
 async fn answer_call(client: &mut TestClient, session: &str, event: ModelEvent, option: &str) -> u32 {
     let id = client.prompt(session, "write").await;
-    for event in [event, ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)] {
+    let read = call("read", "read_file", json!({ "path": "a.txt" }));
+    for event in [read, event, ModelEvent::Stop(ModelStop::Done), ModelEvent::Stop(ModelStop::Done)] {
         client.model.say(session, Ok(event));
     }
     let mut request_count = 0;

@@ -111,7 +111,9 @@ async fn undo_rejects_conflicts_and_read_only_modes() {
     create_files(&cwd);
     let session = client.session().await;
     let write = |path: &str| call(path, "write_file", json!({ "path": path, "content": "changed\n" }));
-    turn(&mut client, &session, "change", &[&[write("a.txt"), write("b.txt")], &[]]).await;
+    let read = |path: &str| call(path, "read_file", json!({ "path": path }));
+    let calls = [read("a.txt"), read("b.txt"), write("a.txt"), write("b.txt")];
+    turn(&mut client, &session, "change", &[&calls, &[]]).await;
     let changed = tree(&cwd);
     set_mode(&mut client, &session, "plan").await;
     let answer = slash(&mut client, &session, "/undo").await;
@@ -256,6 +258,7 @@ async fn undo_with(client: &mut TestClient, between: Between) -> (BTreeMap<Strin
     let write = |id, content| call(id, "write_file", json!({ "path": "a.txt", "content": content }));
     let stop = || modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done);
     client.model.next_request(&session).await;
+    say(call("r", "read_file", json!({ "path": "a.txt" })));
     say(write("1", "agent 1\n"));
     say(stop());
     // Asked again, the model has the result of its first call.

@@ -252,6 +252,7 @@ async fn new_files_get_folders_and_links_resolve_before_sending() {
     assert_eq!(text, "Created deep/er/n.txt (2 bytes).");
     client.file("a.txt", "one\n", None);
     std::os::unix::fs::symlink("a.txt", client.path("link")).unwrap();
+    client.call("read_file", json!({ "path": "a.txt" })).await;
     client.call("write_file", json!({ "path": "link", "content": "two\n" })).await;
     assert_eq!(client.requests.last().unwrap().1["path"], json!(client.path("a.txt")));
     assert_eq!(client.saved("link").as_deref(), Some("two\n"));

@@ -113,7 +113,7 @@ const FOR_USERS: [Message; 15] = [
     ),
 ];
 
-const FOR_MODELS: [Message; 10] = [
+const FOR_MODELS: [Message; 11] = [
     (
         "There is no such tool.",
         "the name is wrong; the message names a similar tool, if there is one",
@@ -123,6 +123,11 @@ const FOR_MODELS: [Message; 10] = [
         "has changed since you read it. Read it again.",
         "an edit of a file that changed",
         "read the file again",
+    ),
+    (
+        "exists, and you have not read it. Read it first, or change a part of it with edit_file.",
+        "`write_file` would replace a file that the model does not know",
+        "read the file first",
     ),
     (
         "changed while the permission request was open. Read it again.",

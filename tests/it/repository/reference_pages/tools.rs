@@ -39,7 +39,11 @@ const GROUPS: [Group; 8] = [
          keeps its encoding and line endings. Files that are not UTF-8 are read and written on disk, also where the editor \
          serves files.",
         &[
-            ("write_file", ""),
+            (
+                "write_file",
+                "The model must have read or written an existing file with content, since the last summary of the \
+                 conversation and since an undo of the file.",
+            ),
             (
                 "edit_file",
                 "If the exact text does not occur, `edit_file` ignores more, step by step: line numbers as `read_file` shows \
