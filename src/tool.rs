@@ -65,6 +65,7 @@ mod list_page;
 pub mod mcp;
 pub mod memory;
 mod move_file;
+mod near_path;
 pub mod output_terminal;
 mod picture;
 mod prepared_call;
@@ -250,7 +251,7 @@ impl Tool for BuiltIn {
     async fn prepare(&self, arguments: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
         let (prepare, workspace) = (Arc::clone(&self.prepare), workspace.clone());
         let prepared = blocking(move || prepare(arguments, &workspace)).await;
-        prepared.map_err(|error| error.of_tool(&self.spec.name))
+        prepared.map(near_path::suggesting).map_err(|error| error.of_tool(&self.spec.name))
     }
 }
 

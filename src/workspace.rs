@@ -62,6 +62,8 @@ impl Unusable {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    #[error("{}: there is no such file or directory", .0.display())]
+    Missing(PathBuf),
     #[error("{path}: {reason}")]
     Io { path: String, reason: String },
     #[error("{0}")]
@@ -71,7 +73,7 @@ pub enum FileError {
 impl FileError {
     pub fn io(path: &Path, error: &io::Error) -> Self {
         let reason = match error.kind() {
-            io::ErrorKind::NotFound => "there is no such file or directory".into(),
+            io::ErrorKind::NotFound => return Self::Missing(path.to_owned()),
             io::ErrorKind::AlreadyExists => "it exists already".into(),
             io::ErrorKind::PermissionDenied => "permission denied".into(),
             io::ErrorKind::IsADirectory => "it is a directory".into(),

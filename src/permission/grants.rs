@@ -79,6 +79,8 @@ impl std::fmt::Display for Scope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tool(tool) => write!(f, "{tool}"),
+            // This tool reads no folders.
+            Self::Below(tool, path) if tool == "read_file" => write!(f, "{tool} of {}", path.display()),
             Self::Below(tool, path) => write!(f, "{tool} below {}", path.display()),
             Self::Run(_, command) => write!(f, "{command}"),
             Self::Command(_, command) => write!(f, "`{command}`"),

@@ -13,8 +13,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -106,7 +107,10 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
                 return Err(error);
             }
         };
-    watch(&epoll, connection, (&signals, child), suspended.as_ref());
+    let supervision = Supervision { epoll, connection, signals, suspended };
+    if supervision.watch(child) {
+        supervision.linger(&mut children);
+    }
     Ok(end_all(&mut children, child))
 }
 
@@ -199,6 +203,9 @@ const REQUESTED: u64 = 0;
 const DIED: u64 = 1;
 const SUSPENDED: u64 = 2;
 
+/// Time in which processes that a command left behind may exit on their own.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// System calls of the command that wait for the supervisor.
 struct Suspended {
     listener: OwnedFd,
@@ -222,45 +229,81 @@ fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// Returns when the command exits or Modegate requests the end. Reaps adopted children, and answers suspended
-/// calls.
-fn watch(
-    epoll: &OwnedFd,
-    mut connection: &UnixStream,
-    (signals, child): (&OwnedFd, Pid),
-    suspended: Option<&Suspended>,
-) {
-    loop {
-        let mut ready =
+struct Supervision<'a> {
+    epoll: OwnedFd,
+    connection: &'a UnixStream,
+    signals: OwnedFd,
+    suspended: Option<Suspended>,
+}
+
+#[derive(Default)]
+struct Ready {
+    requested: bool,
+    died: bool,
+}
+
+impl Supervision<'_> {
+    /// Returns true when the command exits, and false when Modegate requests the end. Reaps adopted children.
+    fn watch(&self, child: Pid) -> bool {
+        let mut connection = self.connection;
+        loop {
+            let ready = self.wait(None);
+            if ready.died {
+                while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
+                    if pid == child {
+                        // Modegate may be gone.
+                        let _ = report(connection, &Report::Exited(exit(status.as_raw())));
+                        return true;
+                    }
+                }
+            }
+            if ready.requested {
+                let mut byte = [0];
+                match connection.read(&mut byte) {
+                    Ok(1) if byte[0] == REQUEST_EXIT => {
+                        // The process may have just exited.
+                        let _ = process::kill_process_group(child, Signal::TERM);
+                    }
+                    Ok(1) => {}
+                    _ => return false,
+                }
+            }
+        }
+    }
+
+    /// Lets processes that are about to exit do so: `git commit` leaves one that looks for garbage.
+    fn linger(&self, children: &mut Children) {
+        let deadline = Instant::now() + LINGER;
+        loop {
+            reap_children();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_done = children.list().is_ok_and(|all| all.is_empty());
+            if is_done || left.is_zero() || self.wait(Some(left)).requested {
+                return;
+            }
+        }
+    }
+
+    /// Waits for an event, and answers suspended calls.
+    fn wait(&self, limit: Option<Duration>) -> Ready {
+        let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(REQUESTED) };
                 3];
-        let count = epoll::wait(epoll, &mut ready[..], None).unwrap_or(0);
-        let is_ready = |what| ready[..count].iter().any(|event| event.data.u64() == what);
-        if is_ready(DIED) {
-            // One read drains the queue.
-            let _ = rustix::io::read(signals, &mut [0; 1024]);
-            while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
-                if pid == child {
-                    // Modegate may be gone.
-                    let _ = report(connection, &Report::Exited(exit(status.as_raw())));
-                    return;
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let count = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()).unwrap_or(0);
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            match (event.data.u64(), &self.suspended) {
+                (SUSPENDED, Some(Suspended { listener, folder })) => folder.answer(listener),
+                (DIED, _) => {
+                    // One read drains the queue.
+                    let _ = rustix::io::read(&self.signals, &mut [0; 1024]);
+                    ready.died = true;
                 }
+                _ => ready.requested = true,
             }
         }
-        if let Some(Suspended { listener, folder }) = suspended.filter(|_| is_ready(SUSPENDED)) {
-            folder.answer(listener);
-        }
-        if is_ready(REQUESTED) {
-            let mut byte = [0];
-            match connection.read(&mut byte) {
-                Ok(1) if byte[0] == REQUEST_EXIT => {
-                    // The process may have just exited.
-                    let _ = process::kill_process_group(child, Signal::TERM);
-                }
-                Ok(1) => {}
-                _ => return,
-            }
-        }
+        ready
     }
 }
 

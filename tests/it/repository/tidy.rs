@@ -345,7 +345,7 @@ const LIBRARIES: [(&str, &[&str]); 32] = [
             "yaml_error",
         ],
     ),
-    ("strsim", &["mode/definition"]),
+    ("strsim", &["mode/definition", "tool/near_path"]),
     ("std::env", &["config"]),
     ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
 ];

@@ -305,6 +305,21 @@ fn globs_match_hidden_but_not_ignored_or_git_files() {
 }
 
 #[test]
+fn missing_paths_name_the_nearest_readable_file() {
+    let dir = project();
+    let read = |path: &str| ("read_file", json!({ "path": path }));
+    check(dir.path(), read("src/A.rs"), &["no such file or directory; did you mean ", "/src/a.rs?"], &[]);
+    check(dir.path(), read("scr/a.rs"), &["/src/a.rs?"], &[]);
+    check(dir.path(), read("src/unlike.rs"), &["no such file or directory"], &["did you mean"]);
+    check(dir.path(), read("secret/kez.txt"), &["/secret/key.txt?"], &[]);
+    let folder = dir.path().join("home/.config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    let rules = "permissions: {deny: ['read_file(secret/key.txt)']}\n";
+    std::fs::write(folder.join("modes.yaml"), rules).unwrap();
+    check(dir.path(), read("secret/kez.txt"), &["no such file or directory"], &["did you mean"]);
+}
+
+#[test]
 fn search_returns_context_files_or_counts() {
     let dir = home_and_repository();
     std::fs::write(dir.path().join("work/a.rs"), "one\nfn a() {\n}\nfour\nfive\nfn b() {\n").unwrap();

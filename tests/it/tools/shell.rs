@@ -319,6 +319,7 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
             "sleep 1000 & echo a",
             "a\n[Exit status 0. A process that it left running was stopped; shell with background: true keeps one running.]",
         ),
+        ("sleep 0.01 & echo a", "a\n[Exit status 0.]"),
         ("mkdir -p d && cd d && pwd | grep -o 'work/d'", "work/d\n[Exit status 0.]"),
         ("cat", "[Exit status 0, no output.]"),
         ("printf 'a\\0b\\0'; head -c 9 /dev/zero", "a\u{2400}b\u{2400}\n[Exit status 0.]"),
