@@ -137,7 +137,7 @@ pub fn confine(
             {
                 // Without a listener, the calls are refused.
                 let listener = own_folder.and_then(|_| kernel::listen(&mut syscalls::suspending()).ok());
-                return syscalls::filter(signals_held, listener.is_some()).map(|()| listener);
+                syscalls::filter(signals_held, listener.is_some()).map(|()| listener)
             }
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());

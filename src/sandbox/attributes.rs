@@ -48,16 +48,16 @@ pub struct Time {
 /// Reads a call's arguments. `memory` copies up to as many bytes of the caller from an address. Returns `None`
 /// if the call is another one, or its arguments cannot be read.
 pub fn request(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Request> {
-    let [a, b, c, d, e, _] = call.arguments;
+    let arg = call.arguments;
     let reader = Reader { memory };
     let (object, change) = match call.number {
-        libc::SYS_fchmod => (Object::Descriptor(low(a)), mode(b)),
-        libc::SYS_fchmodat => (reader.path(Some(a), b, 0)?, mode(c)),
-        libc::SYS_fchmodat2 => (reader.path(Some(a), b, d)?, mode(c)),
-        libc::SYS_fchown => (Object::Descriptor(low(a)), owner(b, c)),
-        libc::SYS_fchownat => (reader.path(Some(a), b, e)?, owner(c, d)),
-        libc::SYS_utimensat => (reader.path(Some(a), b, d)?, reader.times(c, 1)?),
-        number => reader.old(number, [a, b, c])?,
+        libc::SYS_fchmod => (Object::Descriptor(low(arg[0])), mode(arg[1])),
+        libc::SYS_fchmodat => (reader.path(Some(arg[0]), arg[1], 0)?, mode(arg[2])),
+        libc::SYS_fchmodat2 => (reader.path(Some(arg[0]), arg[1], arg[3])?, mode(arg[2])),
+        libc::SYS_fchown => (Object::Descriptor(low(arg[0])), owner(arg[1], arg[2])),
+        libc::SYS_fchownat => (reader.path(Some(arg[0]), arg[1], arg[4])?, owner(arg[2], arg[3])),
+        libc::SYS_utimensat => (reader.path(Some(arg[0]), arg[1], arg[3])?, reader.times(arg[2], 1)?),
+        number => reader.old(number, [arg[0], arg[1], arg[2]])?,
     };
     Some(Request { object, change })
 }
@@ -172,8 +172,9 @@ mod tests {
     }
 
     fn check(number: c_long, arguments: [u64; 5], expected: Option<(Object, Change)>) {
-        let [a, b, c, d, e] = arguments;
-        let call = Call { id: 0, thread: 1, number, arguments: [a, b, c, d, e, 0] };
+        let mut all = [0; 6];
+        all[..5].copy_from_slice(&arguments);
+        let call = Call { id: 0, thread: 1, number, arguments: all };
         let expected = expected.map(|(object, change)| Request { object, change });
         assert_eq!(request(&call, &memory), expected, "{number} {arguments:?}");
     }

@@ -86,36 +86,37 @@ pub(super) fn tool() -> Arc<dyn Tool> {
 }
 
 fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let Arguments { pattern, path, glob, output, context, ignore_case, multiline, limit, per_file } = given;
     let matcher = RegexMatcherBuilder::new()
-        .case_insensitive(given.ignore_case)
+        .case_insensitive(ignore_case)
         .multi_line(true)
-        .dot_matches_new_line(given.multiline)
-        .line_terminator((!given.multiline).then_some(b'\n'))
-        .build(&given.pattern)
+        .dot_matches_new_line(multiline)
+        .line_terminator((!multiline).then_some(b'\n'))
+        .build(&pattern)
         .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
-    let target = workspace.resolve(given.path.as_deref().unwrap_or("."))?;
-    let globs = globs(&target.path, given.glob.as_deref()).map_err(ToolError::Arguments)?;
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
     let place = workspace.display(&target);
-    let pattern = code_span(&shorten(&given.pattern, TITLE));
+    let pattern = code_span(&shorten(&pattern, TITLE));
     let title = if place == "." {
         format!("Search for {pattern}")
     } else {
         format!("Search {} for {pattern}", code_span(&place))
     };
-    let context = if given.output == Output::Content { given.context.min(MAX_CONTEXT) } else { 0 };
+    let context = if output == Output::Content { context.min(MAX_CONTEXT) } else { 0 };
     let searcher = SearcherBuilder::new()
         .binary_detection(BinaryDetection::quit(0))
         .line_number(true)
         .heap_limit(Some(MAX_LINE))
-        .multi_line(given.multiline)
+        .multi_line(multiline)
         .before_context(context)
         .after_context(context)
         .build();
     let found = Found {
-        output: given.output,
+        output,
         has_context: context > 0,
-        limit: given.limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES),
-        per_file: given.per_file.unwrap_or(usize::MAX).max(1),
+        limit: limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES),
+        per_file: per_file.unwrap_or(usize::MAX).max(1),
         ..Found::default()
     };
     let search =

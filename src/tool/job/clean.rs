@@ -52,18 +52,16 @@ impl Cleaner {
 
     fn byte(&mut self, byte: u8, done: &mut String) {
         self.state = match (self.state, byte) {
-            (State::Text, 0x1b) => State::Escape,
+            (State::Text, 0x1b) | (State::Escape, b' '..=b'/') => State::Escape,
             (State::Text, _) => return self.text(byte, done),
-            (State::Escape, b'[') => State::Control,
+            (State::Escape, b'[') | (State::Control, b' '..=b'?') => State::Control,
             (State::Escape, b']' | b'P' | b'X' | b'^' | b'_') => State::Command,
-            (State::Escape, b' '..=b'/') => State::Escape,
             (State::Control, b'K') => {
                 if self.is_overwriting {
                     self.line.clear();
                 }
                 State::Text
             }
-            (State::Control, b' '..=b'?') => State::Control,
             (State::Escape | State::Control, b'@'..=b'~')
             | (State::Escape, b'0'..=b'?')
             | (State::Command, 0x07)

@@ -122,7 +122,7 @@ pub(super) struct Ends {
 impl Ends {
     fn push(&mut self, bytes: &[u8]) {
         self.written += bytes.len();
-        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.lines += bytes.split(|byte| *byte == b'\n').count() - 1;
         let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
         self.head.extend_from_slice(head);
         let rest = &rest[rest.len().saturating_sub(TAIL)..];
@@ -200,7 +200,7 @@ mod tests {
         let path = output.file.as_ref().unwrap().path();
         let (head, tail) = text.split_once("[… ").unwrap();
         assert!(
-            head.starts_with("0\n1\n") && head.ends_with("\n") && tail.ends_with("19998\n19999\n"),
+            head.starts_with("0\n1\n") && head.ends_with('\n') && tail.ends_with("19998\n19999\n"),
             "{text}"
         );
         let shown = head.lines().count() + tail.lines().count() - 1;
