@@ -41,6 +41,8 @@ pub struct Inputs<'a> {
     pub mode: &'a Mode,
     pub reader: Reader,
     pub transition: Option<&'a Transition>,
+    /// True in the first turn, in which the model learns which calls are asked.
+    pub is_first_turn: bool,
     pub notes: &'a [&'a str],
     pub ceilings: &'a Ceilings,
     pub grants: &'a Grants,
@@ -49,7 +51,7 @@ pub struct Inputs<'a> {
 }
 
 /// Returns `None` if there is nothing to say: no mode restricts anything, the current mode has no prompt, and
-/// there is neither a switch nor a note.
+/// there is neither a switch nor a note nor, in the first turn, a change that is asked.
 pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
     let Inputs { mode, transition, notes, ceilings, tools, .. } = *inputs;
     let prompt = match inputs.reader {
@@ -58,10 +60,11 @@ pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
     };
     let instructs = inputs.reader == Reader::Agent && mode.in_band_switch == InBand::Instruct;
     let needs_status = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
-    if transition.is_none() && notes.is_empty() && !needs_status {
+    if transition.is_none() && notes.is_empty() && !needs_status && !inputs.is_first_turn {
         return None;
     }
     let now = Levels::of(ceilings, inputs.grants, tools);
+    let introduced = now.not_asked(ceilings).filter(|_| inputs.is_first_turn || transition.is_some());
     let mut lines: Vec<String> = Vec::new();
     if let Some(Transition { from, to, before, unconfirmed }) = transition {
         let mut sentences = vec![format!("The user's session has switched from {from} mode to {to} mode.")];
@@ -79,9 +82,11 @@ pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
         lines.push(guardrail(inputs, &now));
         lines.extend((!prompt.is_empty()).then(|| prompt.to_owned()));
     }
-    if needs_status || transition.is_some() {
-        let not_asked = transition.and_then(|_| now.not_asked(ceilings));
-        let sentences: Vec<String> = now.asked().iter().chain(&not_asked).map(ToString::to_string).collect();
+    if !needs_status && transition.is_none() && introduced.is_some() {
+        lines.push(format!("{} mode is on.", mode.name));
+    }
+    if needs_status || transition.is_some() || introduced.is_some() {
+        let sentences: Vec<String> = now.asked().iter().chain(&introduced).map(ToString::to_string).collect();
         lines.extend((!sentences.is_empty()).then(|| sentences.join(" ")));
     }
     if needs_status && now.misses_a_tool() {
@@ -90,7 +95,7 @@ pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
     if instructs {
         lines.push(instructions(mode, inputs.modes));
     }
-    Some(NeutralisedText::new(lines.join("\n")).into_reminder())
+    (!lines.is_empty()).then(|| NeutralisedText::new(lines.join("\n")).into_reminder())
 }
 
 const UNCONFIRMED: &str =

@@ -32,6 +32,8 @@ pub(super) struct Requests {
     pub(super) system: Option<Arc<str>>,
     offers: Offers,
     is_reminded: bool,
+    /// Since the session was created or opened.
+    first_turn: Option<u64>,
     transition: Option<PendingTransition>,
     /// Turn of the last summary.
     summarised_in: Option<u64>,
@@ -112,6 +114,7 @@ impl Requests {
                 mode,
                 reader: if is_subagent { Reader::Subagent } else { Reader::Agent },
                 transition,
+                is_first_turn: *self.first_turn.get_or_insert(log.turns) == log.turns,
                 notes: &notes,
                 ceilings: &ceilings,
                 grants: &policy.grants,

@@ -74,8 +74,8 @@ struct FullArguments {
 }
 
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. A sandbox enforces it: \
-                no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
+    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
+                tools for such commands. A sandbox enforces it: no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(

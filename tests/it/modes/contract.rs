@@ -136,7 +136,7 @@ async fn reminder_names_only_offered_tools() {
         client.until_answer(prompt).await;
         client.end().await;
         let reminder = reminders(&request).concat();
-        assert_eq!(reminder.is_empty(), mode != "plan", "{mode}: {reminder}");
+        assert_eq!(reminder.is_empty(), mode == "code", "{mode}: {reminder}");
         let offered = names(&request);
         let words: BTreeSet<&str> =
             reminder.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
@@ -146,6 +146,34 @@ async fn reminder_names_only_offered_tools() {
             assert!(offered.contains(name), "{name} is named in {mode}, and not offered: {reminder}");
         }
     }
+}
+
+/// Without that, a model asks the user for `git log`.
+#[tokio::test]
+async fn first_turn_in_ask_names_asked_and_free_calls() {
+    require_sandbox();
+    let home = tempfile::tempdir().unwrap();
+    let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+    let mut client = TestClient::with(Setup { mode: "ask", tools, ..Setup::default() });
+    let session = client.session().await;
+    let mut seen = Vec::new();
+    for prompt in ["one", "two"] {
+        let prompt = client.prompt(&session, prompt).await;
+        let request = client.model.next_request(&session).await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(prompt).await;
+        seen.push(reminders(&request).concat());
+    }
+    client.end().await;
+    assert_eq!(
+        seen,
+        [
+            "<system-reminder>\nAsk mode is on.\nThe user is asked before: changing files, fetch, changing memories, \
+             shell. Allowed in the session's folders without asking: reading and searching, shell_read_only.\n\
+             </system-reminder>",
+            ""
+        ]
+    );
 }
 
 fn reminders(request: &ModelRequest) -> Vec<String> {

@@ -152,7 +152,7 @@ async fn compact_summarises_the_conversation() {
         last = Some(client.model.next_request(&session).await);
     }
     let request = format!("{:?}", last.unwrap().messages);
-    assert!(request.contains("All was said.") && !request.contains("question 0"), "{request}");
+    assert!(request.contains("All was said.") && !request.contains("0 0 0"), "{request}");
     // A summary that fails leaves everything as it was.
     let failed = turn(&mut client, &session, "/compact", &[&[]]).await;
     assert!(output(&failed).contains("Nothing was summarised: the summary is empty."), "{failed:?}");
