@@ -11,7 +11,7 @@ use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
-use crate::session::{LastTurn, SessionHandle};
+use crate::session::{LastTurn, PromptEnd, SessionHandle};
 use crate::text;
 use report::TokenCount;
 use view::View;
@@ -116,32 +116,9 @@ pub async fn run(
         writeln!(view.progress, "modegate: {warning}")?;
         view.warning = Some(warning);
     }
-    let Limits { max_tokens, timeout } = job.limits;
-    let (cancel, mut exceeded) = (stop.child_token(), None);
-    let turn = handle.prompt(vec![job.prompt.into()], None, cancel.clone());
-    let timer = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(turn, timer);
-    let stopped = loop {
-        tokio::select! {
-            biased;
-            Some(message) = end.recv() => take(&mut view, message, &handle).await?,
-            stopped = &mut turn => break stopped.map(|end| (end.reason.stop_reason(), end.head, end.command)),
-            () = &mut timer, if exceeded.is_none() => exceeded = Some(Outcome::TimedOut),
-        }
-        if exceeded.is_none() && max_tokens.is_some_and(|max| view.tokens.total() > max) {
-            exceeded = Some(Outcome::TokenLimit);
-        }
-        if exceeded.is_some() {
-            cancel.cancel();
-        }
-    };
+    let (stopped, exceeded) = turn(&handle, &mut end, job.prompt, job.limits, &mut view, &stop).await?;
     let (stopped, head, command) = match stopped {
-        Ok((reason, head, command)) => (Ok(reason), head, command),
+        Ok(PromptEnd { reason, head, command, .. }) => (Ok(reason.stop_reason()), head, command),
         Err(error) => (Err(error), None, None),
     };
     while let Ok(message) = end.try_recv() {
@@ -150,7 +127,6 @@ pub async fn run(
     if let Some(command) = &command {
         view.answer_command(&command.answer)?;
     }
-    let stopped = stopped.map_err(|error| error.to_string());
     let last_turn = handle.last_turn().await.unwrap_or_default();
     let limit = match (exceeded, &stopped) {
         // The turn may have ended before it was cancelled.
@@ -173,6 +149,40 @@ pub async fn run(
         return Ok(limit);
     }
     outcome(stopped, command.map(|command| command.has_failed), &mut view)
+}
+
+/// Runs the turn. Also returns the limit that it exceeded, if any.
+async fn turn<O: Write, P: Write>(
+    handle: &SessionHandle,
+    end: &mut ClientEnd,
+    prompt: String,
+    Limits { max_tokens, timeout }: Limits,
+    view: &mut View<'_, O, P>,
+    stop: &CancellationToken,
+) -> std::io::Result<(Result<PromptEnd, String>, Option<Outcome>)> {
+    let (cancel, mut exceeded) = (stop.child_token(), None);
+    let turn = handle.prompt(vec![prompt.into()], None, cancel.clone());
+    let timer = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(turn, timer);
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = end.recv() => take(view, message, handle).await?,
+            stopped = &mut turn => return Ok((stopped.map_err(|error| error.to_string()), exceeded)),
+            () = &mut timer, if exceeded.is_none() => exceeded = Some(Outcome::TimedOut),
+        }
+        if exceeded.is_none() && max_tokens.is_some_and(|max| view.tokens.total() > max) {
+            exceeded = Some(Outcome::TokenLimit);
+        }
+        if exceeded.is_some() {
+            cancel.cancel();
+        }
+    }
 }
 
 fn limit_text(limit: Outcome, limits: &Limits, tokens: &TokenCount, steps: u32) -> String {
@@ -204,7 +214,7 @@ fn outcome<O: Write, P: Write>(
         (Ok(StopReason::EndTurn), Some(true)) => Outcome::Failed,
         // In plan mode a plan is a success, even if calls were denied.
         (Ok(StopReason::EndTurn), None) if !plan && !view.denied.is_empty() => Outcome::Denied,
-        (Ok(StopReason::EndTurn), None) if plan && !view.answered => {
+        (Ok(StopReason::EndTurn), None) if plan && !view.answered && view.plan.is_none() => {
             writeln!(view.progress, "modegate: the answer is empty")?;
             Outcome::Denied
         }

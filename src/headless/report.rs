@@ -9,6 +9,7 @@ use crate::conversation::acp_updates::TOKENS_META;
 /// cached ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "the names in the JSON result")]
 pub(super) struct TokenCount {
     pub input_tokens: u64,
     pub cache_read_tokens: u64,

@@ -163,7 +163,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
                     // Reported with the permission request.
                     return Ok(());
                 }
-                let Some(rule) = rule else {
+                // A tool that does not exist is the model's mistake, not a denial.
+                let Some(rule) = rule.filter(|rule| *rule != "unknown_tool") else {
                     return writeln!(
                         self.progress,
                         "  failed: {}",

@@ -24,6 +24,7 @@ use crate::acp::{
     SelectedPermissionOutcome, SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate,
     ToolCallUpdateFields, ToolKind,
 };
+use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::conversation::mode_switch::{self, Found, Switch};
 use crate::event::{SessionEvent, SwitchOutcome};
@@ -322,6 +323,10 @@ fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {
 
 fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
     let response = match answer {
+        Err(ClientError::Gone) => {
+            let text = "No user can accept the plan here. It is kept: end your turn without repeating it.";
+            return Chosen::No(text.into());
+        }
         Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };

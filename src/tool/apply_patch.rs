@@ -15,6 +15,7 @@ use super::buffers::Buffers;
 use super::edit_file::list;
 use super::text_change::{self, Plan};
 use super::text_file::{BOM, MAX_FILE, TextFile};
+use super::text_match::changed_lines;
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
@@ -37,8 +38,8 @@ const MAX_REPORTED: usize = 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// A unified diff as `git diff` writes it, where `@@` headers may lack line numbers; or a patch between `*** Begin
-    /// Patch` and `*** End Patch`.
+    /// A unified diff as `git diff` writes it, where `@@` headers may lack line numbers; or a patch between
+    /// `*** Begin Patch` and `*** End Patch`.
     patch: String,
 }
 
@@ -118,11 +119,14 @@ struct Patch {
 
 impl Patch {
     fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
-        let mut plan = Plan::new(format!("Applied the patch to {} files.", self.files.len()));
+        let mut plan = Plan::new("Applied the patch:".to_owned());
         let mut failed = Vec::new();
         for file in &self.files {
-            if let Err(error) = self.plan_file(file, buffers, &mut plan) {
-                failed.push(error.to_string().trim_end_matches(" Nothing is changed.").to_owned());
+            match self.plan_file(file, buffers, &mut plan) {
+                Ok(done) => plan.note(&done),
+                Err(error) => {
+                    failed.push(error.to_string().trim_end_matches(" Nothing is changed.").to_owned());
+                }
             }
             if plan.total > MAX_TOTAL {
                 let most = MAX_TOTAL >> 20;
@@ -142,10 +146,18 @@ impl Patch {
         Err(ToolError::Failed(failed.join("\n")))
     }
 
-    fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<(), ToolError> {
+    /// Returns what the change does, for the model.
+    fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<String, ToolError> {
         let target = &self.targets[file.at];
         let to = &self.targets[file.at + file.operation.paths().len() - 1];
         let name = self.workspace.display(target);
+        let mut done = match &file.operation {
+            Operation::Create(_) => format!("created {name}"),
+            Operation::Rename { .. } => format!("moved {name} to {}", self.workspace.display(to)),
+            Operation::Copy { .. } => format!("copied {name} to {}", self.workspace.display(to)),
+            Operation::Remove(_) | Operation::Delete(_) => format!("deleted {name}"),
+            Operation::Modify(_) => format!("edited {name}"),
+        };
         match &file.operation {
             Operation::Create(_) => {
                 self.check_free(target, "create it")?;
@@ -165,7 +177,7 @@ impl Patch {
                         plan.depends_on(file.at, &name, ContentHash::of(&bytes));
                         plan.write(to, Some(target), bytes, None);
                     }
-                    None => self.plan_text(file, to, buffers, plan)?,
+                    None => done.push_str(&self.plan_text(file, to, buffers, plan)?),
                 }
                 if !is_copy {
                     plan.remove(target);
@@ -181,21 +193,24 @@ impl Patch {
                 }
                 plan.remove(target);
             }
-            Operation::Modify(_) | Operation::Delete(_) => self.plan_text(file, target, buffers, plan)?,
+            Operation::Modify(_) | Operation::Delete(_) => {
+                done.push_str(&self.plan_text(file, target, buffers, plan)?);
+            }
         }
         if let Some(executable) = file.executable {
             plan.set_executable(to, executable);
         }
-        Ok(())
+        Ok(done)
     }
 
+    /// Returns the first changed line and the numbers of changed lines, for the model.
     fn plan_text(
         &self,
         file: &File,
         to: &Target,
         buffers: &Buffers,
         plan: &mut Plan,
-    ) -> Result<(), ToolError> {
+    ) -> Result<String, ToolError> {
         let target = &self.targets[file.at];
         let name = self.workspace.display(target);
         let old = buffers.read_to_edit(target, &name)?;
@@ -213,13 +228,17 @@ impl Patch {
             }
             self.show(plan, target, Some(&old.text), text);
             plan.remove(target);
-            return Ok(());
+            return Ok(String::new());
         }
         self.show(plan, to, Some(&old.text), text);
         let like = (to != target).then_some(target);
         let result = TextFile { bom: new.starts_with(BOM), ..old.clone() };
         plan.write(to, like, result.encode(&name, text)?, Some(&old));
-        Ok(())
+        if text == old.text {
+            return Ok(String::new());
+        }
+        let (line, added, removed) = changed_lines(&old.text, &(0..old.text.len()), text);
+        Ok(format!(":{line} (+{added} -{removed})"))
     }
 
     fn check_free(&self, target: &Target, what: &str) -> Result<(), ToolError> {

@@ -31,8 +31,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Show a directory and what lies below it, as an indented list. Files that git ignores and hidden files are \
-                left out.";
+    let what = "Show a directory and what lies below it, as an indented list. Leaves out `.git` and files that git ignores.";
     ToolSpec::new("directory_tree", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 

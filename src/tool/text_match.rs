@@ -264,7 +264,7 @@ impl Document<'_> {
 }
 
 /// The number of the first changed line, and the counts of added and removed lines.
-fn changed_lines(text: &str, place: &Range<usize>, new: &str) -> (usize, usize, usize) {
+pub(super) fn changed_lines(text: &str, place: &Range<usize>, new: &str) -> (usize, usize, usize) {
     let start = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
     let at_line_start = text[..place.end].ends_with('\n') && (new.is_empty() || new.ends_with('\n'));
     let end = text[place.end..].find('\n').map_or(text.len(), |at| place.end + at + 1);

@@ -100,7 +100,7 @@ fn result_reports_messages_tokens_and_changed_files() {
 fn plan_of_one_run_is_carried_out_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let exit = call("1", "switch_mode", &json!({ "mode": "code", "plan": "Write new.txt." }));
-    let model = script(dir.path(), &[&[exit], &[json!({ "text": "The plan is above." })]]);
+    let model = script(dir.path(), &[&[exit], &[]]);
     let store = dir.path().join("store.db").display().to_string();
     let run_with = |model: &str, more: &[&str]| {
         run(dir.path(), &[&["--store", &store, "--model", model, "--output", "json"], more].concat())

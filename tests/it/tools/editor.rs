@@ -147,7 +147,10 @@ async fn partly_refused_patch_is_rolled_back() {
     assert!(client.saved("new.txt").is_none());
     client.locked.clear();
     let text = client.call("apply_patch", json!({ "patch": patch })).await;
-    assert_eq!(text, "Applied the patch to 4 files.");
+    assert_eq!(
+        text,
+        "Applied the patch:\nedited a.txt:1 (+1 -1)\ndeleted c.txt\ncreated new.txt\nedited b.txt:1 (+1 -1)"
+    );
     assert_eq!(saved(&client), ["1\n", "2\n", "", "x\n"], "the control");
     undo(&mut client).await;
     assert_eq!(saved(&client), ["one\n", "two\n", "three\n", ""], "undone on the disk");
