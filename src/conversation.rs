@@ -3,7 +3,7 @@
 //! [`acp_updates`] and [`history`] turn the same events into updates for a client and messages for a model.
 //! A second version of the protocol would be a second such reader. Only [`system_prompt`] reads files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::acp::{PlanEntry, SessionModeId, ToolCallId, ToolCallStatus, ToolKind};
 use crate::event::{Compaction, SessionEvent, ToolCallEvent};
@@ -27,8 +27,10 @@ pub mod system_prompt;
 pub struct Conversation {
     pub history: History,
     pub plan: Vec<PlanEntry>,
-    /// Texts of the user's messages.
-    pub prompts: Vec<String>,
+    /// Texts of the user's last messages.
+    pub prompts: VecDeque<String>,
+    /// Number of older messages that `prompts` lacks.
+    pub forgotten_prompts: usize,
     /// The last plan that the user accepted.
     pub accepted_plan: Option<String>,
     /// Number of commands that Modegate itself answered.
@@ -50,7 +52,15 @@ impl Conversation {
         self.history.apply(event);
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
-            SessionEvent::UserMessage { content, .. } => self.prompts.extend(history::text_of(content)),
+            SessionEvent::UserMessage { content, .. } => {
+                self.prompts.extend(history::text_of(content));
+                while self.prompts.len() > 1
+                    && self.prompts.iter().map(String::len).sum::<usize>() > compaction::MAX_PROMPTS
+                {
+                    self.prompts.pop_front();
+                    self.forgotten_prompts += 1;
+                }
+            }
             SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
                 self.started_calls.retain(|id| *id != call.id);

@@ -13,7 +13,8 @@ use crate::text::counted;
 /// Approximate bytes of text per token.
 const BYTES: u64 = 4;
 
-const MAX_PROMPTS: usize = 24 * 1024;
+/// Maximum bytes of the user's older messages that a conversation keeps for the next summary.
+pub const MAX_PROMPTS: usize = 24 * 1024;
 
 /// Assumed tokens of the tools and the system prompt until the provider's first count.
 const OVERHEAD: u64 = 4_000;
@@ -103,6 +104,8 @@ pub fn prompts_budget(context: u64) -> usize {
 pub struct Verbatim<'a> {
     /// The user's messages that no kept message contains, oldest first.
     pub prompts: &'a [&'a str],
+    /// Number of messages before `prompts`.
+    pub forgotten: usize,
     /// Bytes of `prompts`. The last one stays whole, however long.
     pub budget: usize,
     pub accepted_plan: Option<&'a str>,
@@ -111,7 +114,7 @@ pub struct Verbatim<'a> {
 
 /// Returns the text that replaces the older messages.
 pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
-    let Verbatim { prompts, budget, accepted_plan, tasks } = verbatim;
+    let Verbatim { prompts, forgotten, budget, accepted_plan, tasks } = verbatim;
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());
     let mut line =
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
@@ -123,8 +126,8 @@ pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
         };
         let shown = prompts.iter().rev().take_while(fits).count().max(1);
         let left_out = prompts.len() - shown;
-        let older = if left_out > 0 {
-            format!(" ({} left out)", counted(left_out, "older one is", "older ones are"))
+        let older = if left_out + forgotten > 0 {
+            format!(" ({} left out)", counted(left_out + forgotten, "older one is", "older ones are"))
         } else {
             String::new()
         };
@@ -194,6 +197,7 @@ mod tests {
         let older = [text_message(Role::User, "Do it."), text_message(Role::Assistant, "Yes.")];
         let verbatim = Verbatim {
             prompts: &["First.", "Second.", "Do it."],
+            forgotten: 1,
             budget: 13,
             accepted_plan: Some("1. Look\n"),
             tasks: &plan,
@@ -201,7 +205,7 @@ mod tests {
         assert_eq!(
             preamble("All is well.\n", verbatim),
             "<summary of=\"the conversation so far\">\nAll is well.\n</summary>\n\nMy messages before the summary, word \
-             for word (1 older one is left out):\n<message>\nSecond.\n</message>\n<message>\nDo it.\n</message>\n\nThe \
+             for word (2 older ones are left out):\n<message>\nSecond.\n</message>\n<message>\nDo it.\n</message>\n\nThe \
              plan that I accepted:\n<plan>\n1. Look\n</plan>\n\nThe current task list:\n[x] Look"
         );
         let long = preamble("", Verbatim { prompts: &["a", "long"], budget: 1, ..Verbatim::default() });

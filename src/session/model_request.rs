@@ -233,6 +233,7 @@ impl Requests {
                     prompts.filter(|words| !compaction::is_retained(&messages, retained, words)).collect();
                 let verbatim = Verbatim {
                     prompts: &prompts,
+                    forgotten: conversation.forgotten_prompts,
                     budget: self.prompts_budget,
                     accepted_plan: conversation.accepted_plan.as_deref(),
                     tasks: &conversation.plan,
