@@ -146,11 +146,14 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer with an unknown scope")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::Undo { .. } | Entry::Hint { .. } | Entry::Delegate { .. } | Entry::Agent { .. } => {}
             Entry::ExternalAgent { agent, sandboxed, under: Some(under), .. } => {
                 self.process(number, agent, *sandboxed, under);
             }
-            Entry::ExternalAgent { under: None, .. } => {}
+            Entry::Undo { .. }
+            | Entry::Hint { .. }
+            | Entry::Delegate { .. }
+            | Entry::Agent { .. }
+            | Entry::ExternalAgent { under: None, .. } => {}
         }
     }
 

@@ -237,8 +237,8 @@ impl Patch {
         if text == old.text {
             return Ok(String::new());
         }
-        let (line, added, removed) = changed_lines(&old.text, &(0..old.text.len()), text);
-        Ok(format!(":{line} (+{added} -{removed})"))
+        let (first, added, removed) = changed_lines(&old.text, &(0..old.text.len()), text);
+        Ok(format!(":{first} (+{added} -{removed})"))
     }
 
     fn check_free(&self, target: &Target, what: &str) -> Result<(), ToolError> {

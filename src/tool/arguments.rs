@@ -134,6 +134,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "short rows")]
     fn check(given: Value, expected: Result<Value, &str>) {
         let schema = json!({ "type": "object", "required": ["path"], "properties": {
             "path": { "type": "string" },

@@ -119,10 +119,10 @@ impl Preview {
         Self::Content(vec![ToolContent::text(text)])
     }
 
-    pub async fn content(self, context: PreviewContext) -> Result<Vec<ToolContent>, ToolError> {
+    pub async fn content(self, asked: PreviewContext) -> Result<Vec<ToolContent>, ToolError> {
         match self {
             Self::Content(content) => Ok(content),
-            Self::Task(preview) => preview(context).await,
+            Self::Task(preview) => preview(asked).await,
         }
     }
 }
