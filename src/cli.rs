@@ -306,16 +306,8 @@ where
         Ok(config) => config,
         Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
     };
-    if let Some(file) = &cli.from_plan {
-        if cli.prompt.as_deref() == Some("-") {
-            return usage_error(&mut errors, "with --from-plan, piped text is appended without `-p -`");
-        }
-        match from_plan::prompt(file, cli.prompt.as_deref()) {
-            Ok(prompt) => cli.prompt = Some(prompt),
-            Err(error) => {
-                return usage_error(&mut errors, &format!("--from-plan {}: {error:#}", file.display()));
-            }
-        }
+    if let Err(error) = from_plan::apply(&mut cli) {
+        return usage_error(&mut errors, &format!("{error:#}"));
     }
     let mut input = BufReader::new(input);
     let is_read = read_prompt(&mut cli, mode_given, &mut input, input_kind)?;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde_json::Value;
 
+use super::Cli;
 use crate::bounded_file;
 
 /// Maximum bytes of the file.
@@ -13,7 +14,18 @@ const MAX_FILE: u64 = 4 * 1024 * 1024;
 const TASK: &str = "The user approved the plan below. Carry it out, and mark its steps with todo as you go. Where the \
                     code differs from the plan's assumptions, adapt the plan and say so.";
 
-pub(super) fn prompt(file: &Path, more: Option<&str>) -> anyhow::Result<String> {
+/// Makes the prompt of `--from-plan`.
+pub(super) fn apply(cli: &mut Cli) -> anyhow::Result<()> {
+    let Some(file) = &cli.from_plan else { return Ok(()) };
+    if cli.prompt.as_deref() == Some("-") {
+        bail!("with --from-plan, piped text is appended without `-p -`");
+    }
+    let prompt = prompt(file, cli.prompt.as_deref());
+    cli.prompt = Some(prompt.with_context(|| format!("--from-plan {}", file.display()))?);
+    Ok(())
+}
+
+fn prompt(file: &Path, more: Option<&str>) -> anyhow::Result<String> {
     let text = match bounded_file::read_own_text(file, MAX_FILE) {
         Ok(text) => text,
         Err(error) => bail!("{error}"),
