@@ -22,8 +22,14 @@ use crate::tool::Location;
 const MAX_INTERRUPTIONS: u32 = 6;
 
 /// For the model, after the text of such a reply.
-const INTERRUPTED: &str = "Your reply above broke off. It is incomplete, and none of its calls or mode switches took \
-                           effect. Your next reply replaces it: begin it anew.";
+fn interrupted_note(called: &[String]) -> String {
+    let calls =
+        if called.is_empty() { "its calls".into() } else { format!("its calls ({})", called.join(", ")) };
+    format!(
+        "Your reply above broke off. It is incomplete, and none of {calls} or mode switches took effect. Your next reply \
+         replaces it: begin it anew."
+    )
+}
 
 /// A reply that has ended.
 pub(super) struct Step {
@@ -50,6 +56,8 @@ pub(super) struct Listener<'a> {
     calls: Vec<Announced>,
     /// Calls whose arguments are still streaming, by the model's ids.
     started: Vec<(String, ToolCallId)>,
+    /// Tools of all calls, for the note if the reply breaks off.
+    called: Vec<String>,
     message_id: MessageId,
     chunk_kind: ChunkKind,
     /// True once the history contains a part of the reply.
@@ -107,6 +115,7 @@ impl<'a> Listener<'a> {
             switches,
             calls: Vec::new(),
             started: Vec::new(),
+            called: Vec::new(),
             chunk_kind: ChunkKind::Other,
             has_output: false,
         }
@@ -169,6 +178,7 @@ impl<'a> Listener<'a> {
             ModelEvent::ToolCallStarted { id, name } => {
                 let call = self.ids.call();
                 self.started.push((id, call.clone()));
+                self.called.push(name.clone());
                 let kind = self.turn.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
                 return self.turn.post_event(SessionEvent::ToolCallStarted { id: call, name, kind }).await;
             }
@@ -201,6 +211,9 @@ impl<'a> Listener<'a> {
     async fn announce(&mut self, model_id: String, name: String, arguments: Value) -> Result<(), TurnError> {
         let started = self.started.iter().position(|(id, _)| *id == model_id);
         let is_announced = started.is_some();
+        if !is_announced {
+            self.called.push(name.clone());
+        }
         let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).1);
         let tool = match self.turn.tools.find(&name) {
             Some(tool) => {
@@ -235,7 +248,9 @@ impl<'a> Listener<'a> {
         self.started.extend(announced);
         self.end_started("The model's reply broke off, so this call was not carried out.").await?;
         if self.has_output {
-            self.turn.post_event(SessionEvent::ReplyInterrupted { note: INTERRUPTED.into() }).await?;
+            self.turn
+                .post_event(SessionEvent::ReplyInterrupted { note: interrupted_note(&self.called) })
+                .await?;
         }
         Ok(())
     }
