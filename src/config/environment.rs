@@ -11,7 +11,7 @@ use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
-use crate::process::sandbox_paths::{TOOLCHAINS, User};
+use crate::process::sandbox_paths::{TOOLCHAINS, User, account_home};
 use crate::process::supervisor::ARGUMENT;
 use crate::sandbox::kernel;
 
@@ -123,6 +123,7 @@ fn user() -> User {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     User {
         home: etcetera::home_dir().ok(),
+        account_home: account_home(),
         path: std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
         toolchains: TOOLCHAINS.iter().filter_map(|name| folder(name)).collect(),
         cargo: folder("CARGO_HOME"),

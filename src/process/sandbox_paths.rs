@@ -63,6 +63,8 @@ pub const TOOLCHAINS: &[&str] = &[
 #[derive(Debug, Clone, Default)]
 pub struct User {
     pub home: Option<PathBuf>,
+    /// See [`account_home`]; `HOME` may name another.
+    pub account_home: Option<PathBuf>,
     pub path: Vec<PathBuf>,
     pub toolchains: Vec<PathBuf>,
     pub cargo: Option<PathBuf>,
@@ -84,6 +86,23 @@ impl User {
     }
 }
 
+/// The home folder of this user in the system's list of users.
+#[cfg(unix)]
+pub fn account_home() -> Option<PathBuf> {
+    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").ok()?).to_string();
+    let accounts = std::fs::read("/etc/passwd").ok()?;
+    String::from_utf8_lossy(&accounts).lines().find_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        fields.next().filter(|id| *id == user)?;
+        fields.nth(2).map(PathBuf::from)
+    })
+}
+
+#[cfg(not(unix))]
+pub fn account_home() -> Option<PathBuf> {
+    None
+}
+
 pub struct SandboxPaths<'a> {
     user: &'a User,
     roots: &'a [PathBuf],
@@ -97,8 +116,7 @@ impl<'a> SandboxPaths<'a> {
         Self { user, roots, real: Real::of(user), repositories }
     }
 
-    /// Returns `None` if a root is the root of the file system, the home folder or a parent of the home
-    /// folder.
+    /// Returns `None` if a root is the root of the file system, a home folder or a parent of a home folder.
     pub fn readable(&mut self, besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
         let Self { user, roots, real, repositories } = self;
         if roots.iter().any(|root| real.is_too_wide(root)) {
@@ -138,14 +156,17 @@ impl<'a> SandboxPaths<'a> {
 
 /// Cache of real paths, which saves over a thousand file system calls at the start of a session.
 struct Real {
-    home: Option<PathBuf>,
+    homes: Vec<PathBuf>,
     known: HashMap<OsString, Option<PathBuf>>,
 }
 
 impl Real {
     fn of(user: &User) -> Self {
-        let home = user.home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
-        Self { home, known: HashMap::new() }
+        // The home of a service account can be a system folder, which commands need.
+        let is_system = |home: &&PathBuf| SYSTEM.iter().any(|place| home.starts_with(place));
+        let account = user.account_home.iter().filter(|home| !is_system(home));
+        let homes = user.home.iter().chain(account).filter_map(|home| std::fs::canonicalize(home).ok());
+        Self { homes: homes.collect(), known: HashMap::new() }
     }
 
     fn path(&mut self, place: &Path) -> Option<PathBuf> {
@@ -166,10 +187,10 @@ impl Real {
         if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
     }
 
-    /// True if a path contains the whole home folder or file system, or is missing.
+    /// True if a path contains a whole home folder or file system, or is missing.
     fn is_too_wide(&mut self, place: &Path) -> bool {
         let Some(place) = self.path(place) else { return true };
-        place.parent().is_none() || self.home.as_ref().is_some_and(|home| home.starts_with(&place))
+        place.parent().is_none() || self.homes.iter().any(|home| home.starts_with(&place))
     }
 
     /// Real paths, so that later changes of links have no effect.
@@ -202,15 +223,21 @@ mod tests {
         let path =
             [home.join("bin"), home.clone(), "/".into(), home.parent().unwrap().to_owned(), "rel".into()];
         let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
-        let places = SandboxPaths::of(&user, std::slice::from_ref(&work)).readable(&[]).unwrap();
-        for place in &places {
-            assert!(!home.starts_with(place), "{}", place.display());
-            assert!(!place.join("credentials.toml").exists(), "{}", place.display());
+        let elsewhere = User { home: Some("/none".into()), account_home: Some(home.clone()), ..user.clone() };
+        for user in [user, elsewhere] {
+            let places = SandboxPaths::of(&user, std::slice::from_ref(&work)).readable(&[]).unwrap();
+            for place in &places {
+                assert!(!home.starts_with(place), "{}", place.display());
+                assert!(!place.join("credentials.toml").exists(), "{}", place.display());
+            }
+            assert!(places.contains(&work) && places.contains(&home.join("bin")));
+            for wide in [&home, Path::new("/"), home.parent().unwrap()] {
+                let places = SandboxPaths::of(&user, &[wide.to_owned()]).readable(&[]);
+                assert_eq!(places, None, "{}", wide.display());
+            }
         }
-        assert!(places.contains(&work) && places.contains(&home.join("bin")));
-        for wide in [&home, Path::new("/"), home.parent().unwrap()] {
-            assert_eq!(SandboxPaths::of(&user, &[wide.to_owned()]).readable(&[]), None, "{}", wide.display());
-        }
+        let service = User { account_home: Some("/usr/sbin".into()), ..User::default() };
+        assert!(SandboxPaths::of(&service, &[work]).readable(&[]).unwrap().contains(&"/usr".into()));
     }
 
     #[test]
