@@ -135,6 +135,14 @@ int main(int argc, char **argv) {
         wait(0);
         return effect(0);
     }
+    if (IS("chmod-race")) {
+        char *path = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        pid_t other = fork();
+        for (strcpy(path, arg); other == 0;) { strcpy(path, second); strcpy(path, arg); }
+        for (int i = 0; i < 2000; i++) chmod(path, 0600);
+        kill(other, SIGKILL);
+        return 0;
+    }
     if (IS("chown")) return effect(chown(arg, 12345, 12345));
     if (IS("lchown")) return effect(lchown(arg, 12345, 12345));
     if (IS("fchown")) return effect(fchown(open(arg, O_RDONLY), 12345, 12345));
