@@ -1,5 +1,5 @@
-//! Text of a command's output as a terminal would leave it: without escape sequences and overwritten lines.
-//! Pure.
+//! Text of a command's output as a terminal would leave it: without escape sequences, overwritten lines and
+//! blanks at the ends of lines. Pure.
 
 use super::output::unfinished;
 
@@ -45,9 +45,8 @@ impl Cleaner {
     }
 
     pub(super) fn finish(&mut self) -> String {
-        let rest = self.rest();
-        *self = Self::default();
-        rest
+        self.trim_end();
+        std::mem::take(self).rest()
     }
 
     fn byte(&mut self, byte: u8, done: &mut String) {
@@ -79,6 +78,7 @@ impl Cleaner {
     fn text(&mut self, byte: u8, done: &mut String) {
         match byte {
             b'\n' => {
+                self.trim_end();
                 self.line.push(b'\n');
                 self.pass_on(self.line.len(), done);
                 self.is_overwriting = false;
@@ -103,6 +103,11 @@ impl Cleaner {
         if self.line.len() >= MAX_LINE {
             self.pass_on(self.line.len() - unfinished(&self.line), done);
         }
+    }
+
+    fn trim_end(&mut self) {
+        let end = self.line.iter().rposition(|byte| !matches!(byte, b' ' | b'\t'));
+        self.line.truncate(end.map_or(0, |last| last + 1));
     }
 
     fn pass_on(&mut self, length: usize, done: &mut String) {
@@ -143,6 +148,11 @@ mod tests {
         check(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", "alink\n");
         check(b"\x1b]never ended\nnext\x1b[31\nlast\x1b", "\nnext\nlast");
         check("\u{1b}é".as_bytes(), "é");
+    }
+
+    #[test]
+    fn blanks_at_the_ends_of_lines_are_removed() {
+        check(b"a \t\n  b c  \r\n \n\td\x1b[0m  ", "a\n  b c\n\n\td");
     }
 
     #[test]

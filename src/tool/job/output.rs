@@ -8,14 +8,18 @@ use super::clean::{Cleaner, NUL};
 use crate::text::grouped;
 use crate::workspace::{OutputFile, Outputs};
 
-/// Bytes of output kept from the start and from the end.
-pub(super) const HEAD: usize = 12 * 1024;
-pub(super) const TAIL: usize = 24 * 1024;
+/// Bytes of output that the model gets from the start and from the end.
+const HEAD: usize = 4 * 1024;
+const TAIL: usize = 6 * 1024;
+
+/// The same for the client's terminal, whose reader may be behind.
+const RAW_HEAD: usize = 12 * 1024;
+const RAW_TAIL: usize = 24 * 1024;
 
 /// Output is shown as binary if it is longer, and more than a third of its characters are no text.
 const BINARY: usize = 1024;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     pub raw: Ends,
     cleaner: Cleaner,
@@ -25,6 +29,19 @@ pub(super) struct Output {
     /// `None` until something is saved, and if it cannot be.
     file: Option<OutputFile>,
     is_saved: bool,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self {
+            raw: Ends::new(RAW_HEAD, RAW_TAIL),
+            cleaner: Cleaner::default(),
+            text: Ends::new(HEAD, TAIL),
+            unsaved: String::new(),
+            file: None,
+            is_saved: false,
+        }
+    }
 }
 
 impl Output {
@@ -110,9 +127,11 @@ fn place(file: &OutputFile) -> String {
     if file.is_full() { format!("; the start of it all: {path}") } else { format!("; all of it: {path}") }
 }
 
-/// First [`HEAD`] and last [`TAIL`] bytes.
-#[derive(Debug, Default)]
+/// The first and the last bytes.
+#[derive(Debug)]
 pub(super) struct Ends {
+    max_head: usize,
+    max_tail: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     pub written: usize,
@@ -120,13 +139,17 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    fn new(max_head: usize, max_tail: usize) -> Self {
+        Self { max_head, max_tail, head: Vec::new(), tail: VecDeque::new(), written: 0, lines: 0 }
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         self.written += bytes.len();
         self.lines += bytes.split(|byte| *byte == b'\n').count() - 1;
-        let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
+        let (head, rest) = bytes.split_at(bytes.len().min(self.max_head - self.head.len()));
         self.head.extend_from_slice(head);
-        let rest = &rest[rest.len().saturating_sub(TAIL)..];
-        let surplus = (self.tail.len() + rest.len()).saturating_sub(TAIL);
+        let rest = &rest[rest.len().saturating_sub(self.max_tail)..];
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.max_tail);
         self.tail.drain(..surplus);
         self.tail.extend(rest);
     }
@@ -191,7 +214,7 @@ mod tests {
         let outputs = Outputs::default();
         let mut output = Output::default();
         for number in 0..20_000 {
-            output.push(format!("{number}\r\n").as_bytes());
+            output.push(format!("{number} \t\r\n").as_bytes());
             if output.is_unsaved() {
                 output = output.saved(&outputs, scratch.path());
             }
@@ -204,6 +227,7 @@ mod tests {
             "{text}"
         );
         let shown = head.lines().count() + tail.lines().count() - 1;
+        assert!(text.len() - path.as_os_str().len() < HEAD + TAIL + 60, "{}", text.len());
         let note = format!("{} lines left out; all of it: {}]\n", grouped(20_000 - shown), path.display());
         assert!(tail.starts_with(&note), "{note}: {tail}");
         let whole: String = (0..20_000).map(|number| format!("{number}\n")).collect();
@@ -233,9 +257,9 @@ mod tests {
 
     #[test]
     fn incremental_reads_add_up_to_the_whole_output() {
-        let text = "aé€😀\n".repeat(2000);
+        let text = "aé€😀\n".repeat(900);
         for (step, every) in [(1, 1), (1, 7), (3, 2), (4096, 1), (5, 3)] {
-            let (mut output, mut read, mut from) = (Ends::default(), String::new(), 0);
+            let (mut output, mut read, mut from) = (Ends::new(HEAD, TAIL), String::new(), 0);
             for (at, bytes) in text.as_bytes().chunks(step).enumerate() {
                 output.push(bytes);
                 if at % every == 0 {
@@ -246,7 +270,7 @@ mod tests {
             let (more, next) = output.since(from, true);
             assert_eq!((read + &more, next), (text.clone(), text.len()), "{step} {every}");
         }
-        let mut output = Ends::default();
+        let mut output = Ends::new(HEAD, TAIL);
         output.push(&vec![b'x'; HEAD + TAIL + 10]);
         let (text, next) = output.since(0, false);
         assert!(text.contains("\n[10 bytes are not shown]\n"), "{text}");

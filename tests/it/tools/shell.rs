@@ -350,7 +350,7 @@ async fn whole_output_of_a_command_can_be_read_in_plan() {
     let (_, text) = call(&mut client, &session, "shell_read_only", json!({ "command": "seq 20000" })).await;
     let (head, tail) = text.split_once("\n[… ").expect(&text);
     let (note, tail) = tail.split_once("]\n").unwrap();
-    let path = note.strip_prefix("13,226 lines left out; all of it: ").expect(note);
+    let path = note.strip_prefix("17,937 lines left out; all of it: ").expect(note);
     assert!(
         head.starts_with("1\n2\n") && tail.contains("\n20000\n[Exit status 0.]\n[Read-only sandbox: "),
         "{text}"
