@@ -253,7 +253,7 @@ impl Agent {
             move || (policy(workspace.cwd()), tools.for_session(&workspace))
         };
         let (policy, (tools, missing)) = reading("the session's folder", found).await?;
-        let tools = tools.with_agents(&policy.agents);
+        let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, server_notices) = server::gather(&policy.servers, servers);
         let capabilities = self.registry().capabilities;
         let (events, reports) = mpsc::unbounded_channel();

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{Action, PreparedCall, Preview, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
-use crate::permission::Effect;
+use crate::mode::{Mode, Modes};
+use crate::permission::{Effect, compare};
 
 const MAX_STEPS: usize = 50;
 
@@ -20,7 +21,7 @@ struct Arguments {
     /// Steps of the plan, in order, one line each. They become the task list. At most 50.
     #[serde(default)]
     steps: Vec<String>,
-    /// Id of the mode to switch to. Default: the exit configured for this mode.
+    /// Id of the mode. Default: the exit of this mode.
     #[serde(default)]
     mode: Option<String>,
 }
@@ -33,9 +34,16 @@ pub struct Proposal {
     pub mode: Option<String>,
 }
 
-pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Present the finished plan to the user and ask to leave this mode. The user decides; a rejection means that the \
-                mode stays. Call it once the plan is complete, not before.";
+/// Names the modes that may change something, whatever the current mode is, so that the prompt cache stays valid.
+pub(super) fn tool(modes: &Modes) -> Arc<dyn Tool> {
+    let may_change =
+        |mode: &&Mode| modes.ceilings(&mode.id).is_ok_and(|ceilings| !compare::changes_nothing(&ceilings));
+    let ids: Vec<&str> = modes.iter().filter(may_change).map(|mode| mode.id.as_str()).collect();
+    let what = format!(
+        "Present the finished plan to the user and ask to leave this mode. The user decides; a rejection means that the mode \
+         stays. Call it once the plan is complete, not before. Modes: {}.",
+        ids.join(", ")
+    );
     let spec = ToolSpec::new("switch_mode", ToolKind::SwitchMode, Effect::Session, what);
     ToolSpec { is_exit: true, ..spec }.tool(|arguments, _| prepare(arguments))
 }

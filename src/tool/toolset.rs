@@ -17,7 +17,7 @@ use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
-use crate::mode::definition;
+use crate::mode::{Modes, definition};
 use crate::permission::Effect;
 use crate::process::shell::Shell;
 use crate::server::Entry;
@@ -83,7 +83,7 @@ impl Toolset {
             search_files::tool(),
             todo::tool(),
             ask_user::tool(),
-            switch_mode::tool(),
+            switch_mode::tool(&Modes::built_in()),
             write_file::tool(),
             edit_file::tool(),
             apply_patch::tool(),
@@ -111,6 +111,11 @@ impl Toolset {
     #[must_use]
     pub fn with_memories(self, memories: &Arc<dyn Memories>) -> Self {
         self.with(&memory::tools(memories))
+    }
+
+    #[must_use]
+    pub fn with_modes(self, modes: &Modes) -> Self {
+        self.with(&[switch_mode::tool(modes)])
     }
 
     /// Replaces tools by those of the same name.

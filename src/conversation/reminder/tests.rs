@@ -99,11 +99,11 @@ fn plan_reminder_contains_the_required_sentences() {
         "only read-only tools are available this turn", // D35
         "Research",                                     // D34
         "actionable plan",                              // D34
-        "Do not edit, create or delete anything, run no shell command or background job", // D34
-        "no call that changes state",                   // D34
-        "disabled by the user's mode",                  // D35
+        "Do not edit, create or delete anything, run no shell command or background job but `shell_read_only`", // D34
+        "no call that changes state",                           // D34
+        "disabled by the user's mode",                          // D35
         "presenting the plan and asking the user to review it", // D36
-        "the user\nswitches to `code`",                 // D36
+        "the user\nswitches to `code`",                         // D36
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }

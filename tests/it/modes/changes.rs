@@ -1,5 +1,6 @@
 //! Mode switches that are asked for, and limits on what a session may do.
 
+use modegate::mode::ToolList;
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::policy::{Layers, Owner};
 use serde_json::{Value, json};
@@ -39,6 +40,24 @@ async fn question(client: &mut TestClient) -> Value {
 async fn answer(client: &mut TestClient, question: &Value, option: &str) {
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
     client.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
+}
+
+/// The words are the same in all modes, for the prompt cache.
+#[tokio::test]
+async fn exit_tool_names_the_modes_that_may_change_something() {
+    let mut modes = layers("modes: [{id: docs, extends: ask}, {id: look, extends: plan}]").modes;
+    modes.set_default_tool_list(ToolList::Mask);
+    for mode in ["plan", "look", "docs"] {
+        let mut client = TestClient::with(Setup { mode, modes: modes.clone(), ..Setup::default() });
+        let session = client.session().await;
+        let prompt = client.prompt(&session, "go").await;
+        done(&client, &session);
+        client.until_answer(prompt).await;
+        let tools = client.model.requests(&session).remove(0).tools;
+        let exit = tools.iter().find(|tool| tool.name == "switch_mode").unwrap();
+        assert!(exit.description.ends_with(" Modes: ask, code, docs."), "{mode}: {}", exit.description);
+        client.end().await;
+    }
 }
 
 #[tokio::test]
