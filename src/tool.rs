@@ -225,6 +225,8 @@ pub struct RunContext {
     pub journal: Journal,
     /// Detects the changes of a command; `None` if they are not tracked.
     pub snapshot: Option<SnapshotHandle>,
+    /// Number of compactions of the session so far.
+    pub compactions: u64,
     pub client_io: ClientIo,
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use secrecy::SecretString;
+
 use super::sandbox_paths::{SandboxPaths, User};
 use super::state_folders;
 use super::{Command, Errors, Process, Processes};
@@ -139,6 +141,9 @@ impl Shell {
             let own = READ_ONLY_SETTINGS.map(|(name, value)| (name.into(), value.into()));
             self.0.environment.iter().cloned().chain(own).collect()
         });
+        // A read-only command has a folder of its own.
+        let own = (!sandbox.is_read_only()).then(|| self.processes().scratch().to_str()).flatten();
+        let own = own.map(|folder| ("TMPDIR".to_owned(), SecretString::from(folder)));
         Command {
             program: self.0.program.clone(),
             arguments: vec!["-c".into(), line.into()],
@@ -148,7 +153,7 @@ impl Shell {
             confinement: Confinement::clone(&sandbox.0),
             errors: Errors::Merged,
             has_stdio: false,
-            own: Vec::new(),
+            own: own.into_iter().collect(),
             keeps_terminal: false,
         }
     }

@@ -86,6 +86,8 @@ pub(super) enum Authorization {
         jobs: Vec<Job>,
         agents: Vec<BackgroundAgent>,
         snapshot: Option<SnapshotHandle>,
+        /// Number of compactions of the session so far.
+        compactions: u64,
     },
     /// The user must decide first. `last_seen` as in `Granted`.
     Ask { last_seen: Vec<Option<LastSeen>> },

@@ -23,13 +23,16 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 const MAILBOX: usize = 4;
 
-const SANDBOXED: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
 
-/// What programs print if the sandbox refuses a call, in lower case.
-const REFUSALS: [&str; 7] = [
-    "permission denied",
+const WORKSPACE: &str = "\n[Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.]";
+
+/// What programs print if a sandbox refuses a write, in lower case.
+const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
+
+/// What they print besides in the read-only sandbox.
+const OTHER_REFUSALS: [&str; 5] = [
     "operation not permitted",
-    "read-only file system",
     "function not implemented",
     "network is unreachable",
     "could not resolve",
@@ -91,11 +94,18 @@ pub struct JobSpec {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// True for commands that only read.
-    pub sandboxed: bool,
-    /// True for the first such command of a session.
+    pub sandbox: Sandbox,
+    /// True for the first command of its tool in a session, and after a compaction.
     pub is_first: bool,
     pub keeps: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    #[default]
+    Off,
+    Workspace,
+    ReadOnly,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -343,23 +353,27 @@ impl JobSnapshot {
             None => text.push_str("[Still running.]"),
             Some(end) => {
                 text.push_str(&end.describe(self.written == 0));
-                let Notes { sandboxed, is_first, .. } = end.notes;
-                if sandboxed && (is_first || shows_refusal(&self.output)) {
-                    text.push_str(SANDBOXED);
-                }
+                text.push_str(end.sandbox_note(&self.output));
             }
         }
         text
     }
 }
 
-/// True if the sandbox probably refused something. The exit status does not tell: `cargo check | tail`.
-fn shows_refusal(output: &str) -> bool {
-    let output = output.to_lowercase();
-    REFUSALS.iter().any(|message| output.contains(message))
-}
-
 impl End {
+    /// A read-only command's exit status does not tell of a refusal: `cargo check | tail`.
+    fn sandbox_note(&self, output: &str) -> &'static str {
+        let output = output.to_lowercase();
+        let shows = |messages: &[&str]| messages.iter().any(|message| output.contains(message));
+        match self.notes.sandbox {
+            Sandbox::ReadOnly if self.notes.is_first || shows(&REFUSED_WRITES) || shows(&OTHER_REFUSALS) => {
+                READ_ONLY
+            }
+            Sandbox::Workspace if self.exit != Some(Exit::Status(0)) && shows(&REFUSED_WRITES) => WORKSPACE,
+            Sandbox::Off | Sandbox::Workspace | Sandbox::ReadOnly => "",
+        }
+    }
+
     /// True if the command ran undisturbed and its end is confirmed.
     pub fn is_own(&self) -> bool {
         self.why.is_none() && self.failure.is_none() && self.confirmed
@@ -414,25 +428,32 @@ impl End {
 mod tests {
     use super::*;
 
+    fn check(output: &str, status: i32, notes: Notes, expected: &str) {
+        let exit = Some(Exit::Status(status));
+        let end = End { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true };
+        let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
+        let whole = format!("{output}\n[Exit status {status}.]{expected}");
+        assert_eq!(snapshot.describe(), whole, "{notes:?}");
+    }
+
+    const DENIED: &str = "error: Permission denied (os error 13)";
+
     #[test]
     fn read_only_commands_name_the_sandbox_first_and_where_it_refused() {
-        let check = |output: &str, notes, expected| {
-            let end = End {
-                notes,
-                exit: Some(Exit::Status(0)),
-                why: None,
-                failure: None,
-                left_behind: 0,
-                confirmed: true,
-            };
-            let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
-            assert_eq!(snapshot.describe().contains(SANDBOXED), expected, "{output} {notes:?}");
-        };
-        let (free, sandboxed) = (Notes::default(), Notes { sandboxed: true, ..Notes::default() });
-        check("a", Notes { is_first: true, ..sandboxed }, true);
-        check("a", sandboxed, false);
-        check("error: Permission denied (os error 13)", sandboxed, true);
-        check("cp: setting times: Operation not permitted", sandboxed, true);
-        check("error: Permission denied (os error 13)", free, false);
+        let read_only = Notes { sandbox: Sandbox::ReadOnly, ..Notes::default() };
+        check("a", 0, Notes { is_first: true, ..read_only }, READ_ONLY);
+        check("a", 0, read_only, "");
+        check(DENIED, 0, read_only, READ_ONLY);
+        check("cp: setting times: Operation not permitted", 1, read_only, READ_ONLY);
+    }
+
+    #[test]
+    fn other_commands_name_the_sandbox_where_it_refused_a_write() {
+        let workspace = Notes { sandbox: Sandbox::Workspace, is_first: true, ..Notes::default() };
+        check(DENIED, 1, workspace, WORKSPACE);
+        check("touch: cannot touch 'x': Read-only file system", 1, workspace, WORKSPACE);
+        check(DENIED, 0, workspace, "");
+        check("No such file or directory", 1, workspace, "");
+        check(DENIED, 1, Notes::default(), "");
     }
 }

@@ -9,7 +9,9 @@ use super::{Job, JobSnapshot, RunContext, ToolError, ToolOutput};
 const MAX_RUNNING: usize = 16;
 
 pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolOutput, ToolError> {
-    let Command { start, limit, runner: Runner { shell, sandbox, .. } } = command;
+    let Command { start, limit, runner } = command;
+    let notes = Notes { keeps: false, ..runner.notes(context.compactions) };
+    let Runner { shell, sandbox, .. } = runner;
     let mut running = 0;
     for job in &context.jobs {
         running += usize::from(job.snapshot().await.is_some_and(|snapshot| snapshot.end.is_none()));
@@ -23,7 +25,7 @@ pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolO
         None => None,
     };
     let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
-    let job = start.begin(id, Notes::default(), &shell, &sandbox, context.permit, limit).await?;
+    let job = start.begin(id, notes, &shell, &sandbox, context.permit, limit).await?;
     if let Some(covered) = covered {
         covered.keep_as_job(&job);
     }

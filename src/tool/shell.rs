@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::command_line::CommandLine;
 use super::content::{fitting, visible};
-use super::job::{JobSpec, Notes};
+use super::job::{JobSpec, Notes, Sandbox};
 use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
 use super::{
@@ -227,25 +227,31 @@ pub(super) struct Command {
 pub(super) struct Runner {
     pub shell: Shell,
     pub sandbox: CommandSandbox,
-    has_run: Arc<AtomicBool>,
+    /// Number of compactions at the last command; at first an impossible one.
+    compactions: Arc<AtomicU64>,
 }
 
 impl Runner {
     fn new(shell: Shell, sandbox: CommandSandbox) -> Self {
-        Self { shell, sandbox, has_run: Arc::new(AtomicBool::new(false)) }
+        Self { shell, sandbox, compactions: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    fn notes(&self) -> Notes {
-        let is_first = !self.has_run.swap(true, Ordering::Relaxed);
-        let sandboxed = self.sandbox.is_read_only();
-        Notes { sandboxed, is_first, keeps: !sandboxed }
+    /// What an earlier result said is in the history until a compaction.
+    pub(super) fn notes(&self, compactions: u64) -> Notes {
+        let is_first = self.compactions.swap(compactions, Ordering::Relaxed) != compactions;
+        let sandbox = match &self.sandbox {
+            sandbox if sandbox.is_off() => Sandbox::Off,
+            sandbox if sandbox.is_read_only() => Sandbox::ReadOnly,
+            _ => Sandbox::Workspace,
+        };
+        Notes { sandbox, is_first, keeps: sandbox != Sandbox::ReadOnly }
     }
 }
 
 impl Command {
     async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, runner } = self;
-        let notes = runner.notes();
+        let notes = runner.notes(context.compactions);
         let Runner { shell, sandbox, .. } = runner;
         let _busy = BusyGuard::begin();
         let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;

@@ -214,7 +214,8 @@ impl Actor {
             let update = ToolCallUpdateEvent::in_progress(call);
             self.log.record(SessionEvent::ToolCallUpdate(update), None).await;
         }
-        Authorization::Granted { permit, last_seen, jobs, agents, snapshot }
+        let compactions = self.log.conversation.compactions;
+        Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions }
     }
 
     pub(in crate::session) async fn turn_over(&mut self) {

@@ -61,31 +61,35 @@ impl Turn {
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
         }
         match answer {
-            Authorization::Granted { permit, last_seen, jobs, agents, snapshot } => match prepared.action {
-                Action::Propose(proposal) => {
-                    drop(permit);
-                    self.propose(id, proposal).await
+            Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions } => {
+                match prepared.action {
+                    Action::Propose(proposal) => {
+                        drop(permit);
+                        self.propose(id, proposal).await
+                    }
+                    Action::Session(action) => session_action::run(self, id, action, permit).await,
+                    Action::Run(run) => {
+                        let (changes, reported_changes) = mpsc::unbounded_channel();
+                        let recording =
+                            tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
+                        let client_io = self.client_io.for_call(&id);
+                        let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
+                        let context = RunContext {
+                            permit,
+                            last_seen,
+                            jobs,
+                            agents,
+                            progress: None,
+                            changes,
+                            journal,
+                            snapshot,
+                            compactions,
+                            client_io,
+                        };
+                        self.carry_out(id, &spec, run, context, recording).await
+                    }
                 }
-                Action::Session(action) => session_action::run(self, id, action, permit).await,
-                Action::Run(run) => {
-                    let (changes, reported_changes) = mpsc::unbounded_channel();
-                    let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
-                    let client_io = self.client_io.for_call(&id);
-                    let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
-                    let context = RunContext {
-                        permit,
-                        last_seen,
-                        jobs,
-                        agents,
-                        progress: None,
-                        changes,
-                        journal,
-                        snapshot,
-                        client_io,
-                    };
-                    self.carry_out(id, &spec, run, context, recording).await
-                }
-            },
+            }
             answer => self.refused(id, answer).await,
         }
     }

@@ -58,6 +58,7 @@ impl ToolFixture {
             journal: Journal::new(None, changes.clone()),
             changes,
             snapshot: Some(self.snapshot.clone()),
+            compactions: 0,
             client_io: ClientIo::disconnected(),
         };
         (call.run(context).await, reports)
@@ -122,6 +123,7 @@ async fn dropped_command_is_ended_and_reported() {
         journal: Journal::new(None, changes.clone()),
         changes,
         snapshot,
+        compactions: 0,
         client_io: client,
     };
     tokio::select! {

@@ -165,6 +165,7 @@ pub(super) async fn run_tool(
         journal: Journal::new(None, changes.clone()),
         changes,
         snapshot: None,
+        compactions: 0,
         client_io: ClientIo::disconnected(),
     };
     call.run(context).await.map(|output| output.text)

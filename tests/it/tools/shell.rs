@@ -174,8 +174,35 @@ async fn workspace_commands_write_only_in_the_workspace() {
         let (_, text) = call(&mut client, &session, "shell", json!({ "command": line })).await;
         assert_eq!(read(&client.cwd(), "inside").as_deref(), Some("x\n"), "{text}");
         assert_eq!(!text.contains("Permission denied"), escapes, "{text}");
+        let line = json!({ "command": format!("touch {outside} && rm {outside}") });
+        let (_, text) = call(&mut client, &session, "shell", line).await;
+        let note =
+            "\n[Exit status 1.]\n[Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.]";
+        assert_eq!(text.ends_with(note), !escapes, "{text}");
+        let (_, text) = call(&mut client, &session, "shell", json!({ "command": "echo $TMPDIR" })).await;
+        assert_eq!(text, format!("{}\n[Exit status 0.]", std::env::temp_dir().display()));
         client.end().await;
     }
+}
+
+#[tokio::test]
+async fn sandbox_is_named_again_after_a_compaction() {
+    require_sandbox();
+    let (mut client, session, _home) = begin("plan").await;
+    let run = json!({ "command": "echo a" });
+    let mut named = Vec::new();
+    for compacts in [false, true, false] {
+        let (_, text) = call(&mut client, &session, "shell_read_only", run.clone()).await;
+        named.push(text.contains("Read-only sandbox"));
+        if compacts {
+            let prompt = client.prompt(&session, "/compact").await;
+            client.model.say(&session, Ok(ModelEvent::Text("All was said.".into())));
+            say_done(&client, &session);
+            client.until_answer(prompt).await;
+        }
+    }
+    assert_eq!(named, [true, false, true]);
+    client.end().await;
 }
 
 #[tokio::test]

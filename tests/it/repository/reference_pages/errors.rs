@@ -113,7 +113,7 @@ const FOR_USERS: [Message; 15] = [
     ),
 ];
 
-const FOR_MODELS: [Message; 11] = [
+const FOR_MODELS: [Message; 12] = [
     (
         "There is no such tool.",
         "the name is wrong; the message names a similar tool, if there is one",
@@ -147,8 +147,13 @@ const FOR_MODELS: [Message; 11] = [
     ("took longer than", "the call's timeout is over", "divide the work; `shell` has an argument `timeout`"),
     (
         "Read-only sandbox: writes only below $TMPDIR, no network, no home folder.",
-        "the first `shell_read_only` command of a session, and those that print a refusal",
+        "the first `shell_read_only` command of a session or after a summary, and those that print a refusal",
         "read in another way, or ask the user to leave the mode",
+    ),
+    (
+        "Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.",
+        "a `shell` command failed and printed that a write was refused",
+        "write there, or the user adds the folder to [`shell.write`](config.md#keys)",
     ),
     (
         "Only public servers and those in the user's settings can be fetched.",
