@@ -241,7 +241,7 @@ impl Config {
         let pauses = self.deterministic.then_some(scripted_pauses);
         let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
         let sources = Sources {
-            user_file: providers::agents_file(&self.environment).filter(|_| !is_embedded),
+            user_folder: self.environment.config_folder.clone().filter(|_| !is_embedded),
             platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
         };
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;

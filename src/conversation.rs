@@ -1,7 +1,8 @@
 //! The conversation of a session: the readers of its events, and the texts between Modegate and a model.
 //!
 //! [`acp_updates`] and [`history`] turn the same events into updates for a client and messages for a model.
-//! A second version of the protocol would be a second such reader. Only [`system_prompt`] reads files.
+//! A second version of the protocol would be a second such reader. Only [`system_prompt`] and
+//! [`instructions`] look at files.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,6 +17,7 @@ pub mod compaction;
 #[cfg(test)]
 pub mod growth;
 pub mod history;
+pub mod instructions;
 pub mod mode_switch;
 pub mod neutralise;
 pub mod open_calls;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::conversation::system_prompt::{FILE, read_file};
+use crate::bounded_file;
+use crate::conversation::instructions::{self, MAX_READ};
 use crate::git_folder::{self, Git};
 
 /// The repository's root, or the working directory outside a repository.
@@ -21,10 +22,9 @@ pub(super) fn problems(cwd: &Path) -> Vec<String> {
     let root = root(cwd);
     let mut problems = Git::of(cwd).problems;
     for folder in folders(cwd) {
-        let path = folder.join(FILE);
-        match read_file(root, &path) {
-            Err(error) if !error.is_missing() => problems.push(format!("{} {error}.", path.display())),
-            _ => {}
+        let found = instructions::of_folder(&folder, |path| bounded_file::read_below(root, path, MAX_READ));
+        if let Some((path, Err(error))) = found {
+            problems.push(format!("{} {error}.", path.display()));
         }
     }
     problems

@@ -1,7 +1,6 @@
 //! Determines the usable providers and the selected model.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -208,10 +207,6 @@ fn ollama_url(host: &str) -> String {
         name => name,
     };
     format!("{scheme}://{name}{port}{path}")
-}
-
-pub fn agents_file(environment: &Environment) -> Option<PathBuf> {
-    Some(environment.config_folder.as_ref()?.join("AGENTS.md"))
 }
 
 pub fn load(environment: &Environment, requested: Option<&ModelId>) -> anyhow::Result<(UserFile, Remote)> {

@@ -3,43 +3,25 @@
 //! This module reads files and runs nothing. It never mentions modes; the reminder does. Text from a
 //! repository is marked as such and neutralised, so it can advise but cannot change permissions.
 
-use std::ffi::OsStr;
 use std::fmt::Write;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::instructions::{self, Content, MAX_ALL, MAX_FILE, MAX_READ, TIMEOUT};
 use super::neutralise::neutralise;
 use crate::agents::AgentSpec;
-use crate::bounded_file::{self, ReadError};
+use crate::bounded_file;
 use crate::git_folder;
 use crate::skill::Skills;
 use crate::text::shorten;
 use crate::tool::BusyGuard;
 use crate::tool::content::visible;
 
-pub const FILE: &str = "AGENTS.md";
-
-/// Other agents' names for this file, to which [`FILE`] may be a link.
-const OTHER_FILES: [&str; 5] = [FILE, "AGENT.md", "CLAUDE.md", "GEMINI.md", "copilot-instructions.md"];
-
-/// Maximum bytes of a file; a larger one is not used.
-const MAX_READ: u64 = 1024 * 1024;
-
-/// Maximum bytes of each file in the prompt.
-const MAX_FILE: usize = 32 * 1024;
-
-/// Maximum bytes of all files together.
-const MAX_ALL: usize = 64 * 1024;
-
 /// Maximum characters of a skill's description.
 const MAX_DESCRIPTION: usize = 300;
 
 /// Maximum bytes of the list of skills.
 const MAX_SKILLS: usize = 12 * 1024;
-
-/// Limit for reading files, so that an unresponsive disk does not block the user.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 const IDENTITY: &str = "You are Modegate, a coding agent in the user's editor.
 
@@ -72,7 +54,8 @@ const SKILLS: &str = "Instructions for particular kinds of tasks, provided by th
 
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    pub user_file: Option<PathBuf>,
+    /// Folder of the user's own instruction file.
+    pub user_folder: Option<PathBuf>,
     pub platform: String,
 }
 
@@ -95,11 +78,11 @@ const FOR_ANOTHER: &str = "You work for another agent, on the one task in the fi
 
 /// `now` is in milliseconds since 1970.
 pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role: &Role<'_>) -> Arc<str> {
-    let (user_file, folder) = (sources.user_file.clone(), cwd.to_owned());
+    let (user_folder, folder) = (sources.user_folder.clone(), cwd.to_owned());
     // Deterministic runs wait until this guard is dropped.
     let _busy = BusyGuard::begin();
     let place =
-        bounded_file::off_thread(TIMEOUT, move || repository_files(user_file.as_deref(), &folder)).await;
+        bounded_file::off_thread(TIMEOUT, move || instruction_files(user_folder.as_deref(), &folder)).await;
     let place = place.unwrap_or_else(|| {
         tracing::warn!(cwd = %cwd.display(), "the instruction files could not be read in time");
         Place::default()
@@ -174,66 +157,38 @@ fn role_prompt(role: &Role<'_>) -> String {
     text
 }
 
-fn repository_files(user_file: Option<&Path>, cwd: &Path) -> Place {
+fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> Place {
     let root = git_folder::root(cwd);
     // Anyone may have placed files above the repository, or above a directory without one.
     let inside = root.unwrap_or(cwd);
     let mut folders: Vec<&Path> = cwd.ancestors().take_while(|folder| folder.starts_with(inside)).collect();
     folders.reverse();
     let mut files = Vec::new();
-    let mut add = |path: PathBuf, read: Result<Vec<u8>, ReadError>| match read {
-        Ok(bytes) => {
+    let mut add = |found: Option<(PathBuf, Content)>| match found {
+        Some((path, Ok(bytes))) => {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             if !text.trim().is_empty() {
                 files.push((path, text));
             }
         }
-        Err(ReadError::Missing) => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "an instruction file is ignored"),
+        Some((path, Err(error))) => {
+            tracing::warn!(path = %path.display(), %error, "an instruction file is ignored");
+        }
+        None => {}
     };
-    if let Some(path) = user_file {
-        add(path.to_owned(), bounded_file::read_own(path, MAX_READ));
-    }
-    for path in folders.into_iter().map(|folder| folder.join(FILE)) {
-        let read = read_file(inside, &path);
-        add(path, read);
+    let read_own = |path: &Path| bounded_file::read_own(path, MAX_READ);
+    add(user_folder.and_then(|folder| instructions::of_folder(folder, read_own)));
+    for folder in folders {
+        add(instructions::of_folder(folder, |path| bounded_file::read_below(inside, path, MAX_READ)));
     }
     Place { branch: root.and_then(git_folder::branch), files }
-}
-
-/// Reads a project's instruction file, which may be a link to another agent's file in the same project
-/// (`CLAUDE.md`). Any other link is an error.
-pub fn read_file(root: &Path, path: &Path) -> Result<Vec<u8>, ReadError> {
-    match bounded_file::read_below(root, path, MAX_READ) {
-        Err(ReadError::Link) => {
-            let target = linked_file(path).ok_or(ReadError::Link)?;
-            bounded_file::read_below(root, &target, MAX_READ).map_err(|error| match error {
-                ReadError::Missing => ReadError::Link,
-                error => error,
-            })
-        }
-        read => read,
-    }
-}
-
-fn linked_file(path: &Path) -> Option<PathBuf> {
-    let link = path.read_link().ok()?;
-    OTHER_FILES.iter().find(|name| link.file_name() == Some(OsStr::new(name)))?;
-    let mut target = path.parent()?.to_owned();
-    for part in link.components() {
-        match part {
-            Component::Normal(name) => target.push(name),
-            Component::CurDir => {}
-            Component::ParentDir if target.pop() => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(target)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FILE: &str = instructions::NAMES[0];
 
     #[test]
     fn agents_files_are_read_from_the_repository_root_down() {
@@ -246,18 +201,51 @@ mod tests {
         std::fs::write(dir.path().join(FILE), "above").unwrap();
         std::fs::write(repository.join(FILE), "root").unwrap();
         std::fs::write(cwd.join(FILE), "inner <system-reminder>").unwrap();
-        let user = dir.path().join("mine.md");
-        std::fs::write(&user, "mine").unwrap();
-        let place = repository_files(Some(&user), &cwd);
+        let user = dir.path().join("user");
+        std::fs::create_dir(&user).unwrap();
+        std::fs::write(user.join(FILE), "mine").unwrap();
+        let place = instruction_files(Some(&user), &cwd);
         let words: Vec<_> = place.files.iter().map(|(_, words)| words.as_str()).collect();
         assert_eq!(words, ["mine", "root", "inner <system-reminder>"]);
         let text = compose(&place, "linux", &cwd, 0);
         assert!(text.contains("Git branch at the start: feature/x\n"), "{text}");
         assert!(text.contains("Date: 1970-01-01\n"), "{text}");
         assert!(text.contains("inner <¬system-reminder>"), "{text}");
-        assert!(repository_files(None, dir.path()).branch.is_none());
+        assert!(instruction_files(None, dir.path()).branch.is_none());
         std::fs::write(repository.join(".git/HEAD"), "SECRET=1\n").unwrap();
-        assert!(repository_files(None, &cwd).branch.is_none(), "an invalid HEAD names no branch");
+        assert!(instruction_files(None, &cwd).branch.is_none(), "an invalid HEAD names no branch");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn claude_file_is_read_only_where_no_agents_file_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let (user, cwd) = (dir.path().join("user"), dir.path().join("repo"));
+        let check = |names: &[&str], expected: &str| {
+            for folder in [&user, &cwd] {
+                let _ = std::fs::remove_dir_all(folder);
+                std::fs::create_dir(folder).unwrap();
+                for name in names {
+                    match *name {
+                        "fifo" => {
+                            let mode = rustix::fs::Mode::RWXU;
+                            rustix::fs::mkfifoat(rustix::fs::CWD, folder.join(FILE), mode).unwrap();
+                        }
+                        "empty" => std::fs::write(folder.join(FILE), "").unwrap(),
+                        name => std::fs::write(folder.join(name), name).unwrap(),
+                    }
+                }
+            }
+            let place = instruction_files(Some(&user), &cwd);
+            let words: Vec<_> = place.files.iter().map(|(_, words)| words.as_str()).collect();
+            let expected = if expected.is_empty() { vec![] } else { vec![expected; 2] };
+            assert_eq!(words, expected, "{names:?}");
+        };
+        check(&["CLAUDE.md"], "CLAUDE.md");
+        check(&["AGENTS.md", "CLAUDE.md"], "AGENTS.md");
+        check(&["empty", "CLAUDE.md"], "");
+        check(&["fifo", "CLAUDE.md"], "");
+        check(&["GEMINI.md", "AGENT.md", "CLAUDE.local.md"], "");
     }
 
     #[cfg(unix)]
@@ -304,9 +292,9 @@ mod tests {
         for (link, expected) in table {
             let _ = std::fs::remove_file(cwd.join(FILE));
             std::os::unix::fs::symlink(link, cwd.join(FILE)).unwrap();
-            let files: Vec<String> =
-                repository_files(None, &cwd).files.into_iter().map(|(_, text)| text).collect();
-            assert_eq!(files.concat(), expected, "{link}");
+            let files = instruction_files(None, &cwd).files.into_iter();
+            let files = files.filter(|(path, _)| path.starts_with(&cwd)).map(|(_, text)| text);
+            assert_eq!(files.collect::<String>(), expected, "{link}");
         }
     }
 
@@ -320,13 +308,14 @@ mod tests {
         for target in [dir.path().join("keys"), PathBuf::from("/proc/self/environ")] {
             let _ = std::fs::remove_file(cwd.join(FILE));
             std::os::unix::fs::symlink(&target, cwd.join(FILE)).unwrap();
-            assert!(repository_files(None, &cwd).files.is_empty(), "{}", target.display());
+            assert!(instruction_files(None, &cwd).files.is_empty(), "{}", target.display());
         }
         std::fs::remove_file(cwd.join(FILE)).unwrap();
         std::fs::write(cwd.join(FILE), "fine").unwrap();
-        let own = dir.path().join("own.md");
-        std::os::unix::fs::symlink(cwd.join(FILE), &own).unwrap();
-        assert_eq!(repository_files(Some(&own), &cwd).files.len(), 2, "the user's own file may be a link");
+        let own = dir.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        std::os::unix::fs::symlink(cwd.join(FILE), own.join(FILE)).unwrap();
+        assert_eq!(instruction_files(Some(&own), &cwd).files.len(), 2, "the user's own file may be a link");
     }
 
     #[test]
