@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::acp::{
@@ -44,6 +45,8 @@ pub enum SessionEvent {
     /// A fact for the model that stays in its history, such as an undo. The client does not see it.
     SystemNote {
         text: String,
+        /// Set if the note quotes instructions.
+        quotes: Option<InstructionSource>,
     },
     /// The reply broke off. Its text so far stays in the history, marked by the note.
     ReplyInterrupted {
@@ -95,6 +98,16 @@ pub enum SessionEvent {
     Stop {
         reason: StopReason,
     },
+}
+
+/// The author of instructions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstructionSource {
+    /// Path of an instruction file. Text, because a path need not be Unicode.
+    File(String),
+    /// Name of an MCP server.
+    Server(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,6 +22,8 @@ pub struct Permit {
     pub claim: Option<Claim>,
     /// Readable files below the targets; all if `None`.
     pub files: Option<FilesBelow>,
+    /// Instruction files near the targets that the model may read; none if `None`.
+    pub instruction_files: Option<FilesBelow>,
     over: oneshot::Sender<Unconfirmed>,
     _released: DropGuard,
 }
@@ -113,7 +115,16 @@ impl Gate {
                 is_unconfirmed: false,
             },
         );
-        Permit { cancel, denied, effect, claim, files: None, over: to_gate, _released: released.drop_guard() }
+        Permit {
+            cancel,
+            denied,
+            effect,
+            claim,
+            files: None,
+            instruction_files: None,
+            over: to_gate,
+            _released: released.drop_guard(),
+        }
     }
 
     pub fn active(&mut self, is_selected: impl Fn(&CallFacts) -> bool) -> Option<Active> {

@@ -47,6 +47,7 @@ mod jobs;
 mod mode_effect;
 mod model_request;
 mod model_selection;
+mod nearby_instructions;
 mod notes;
 pub mod options;
 mod permission_options;

@@ -31,6 +31,7 @@ pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
 use lean_schema::schema_of;
 pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
+pub use read_file::NAME as READ_FILE;
 pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::neutralise::{NeutralisedText, neutralise};
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId, ToolCallStatus};
-use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct History {
     open: Vec<OpenCall>,
     bytes: usize,
     index: HashMap<ToolCallId, usize>,
+    /// Instructions in the messages, with their notes.
+    instructions: Vec<(InstructionSource, String)>,
 }
 
 #[derive(Debug, Clone)]
@@ -63,9 +65,11 @@ impl History {
             }
             SessionEvent::ToolCall(call) => self.call(call),
             SessionEvent::ToolCallUpdate(update) => self.update(update),
-            SessionEvent::SystemNote { text } => {
+            SessionEvent::SystemNote { text, quotes } => {
                 self.close_calls();
-                self.append(Role::User, Block::Note(note(text)));
+                let note = note(text);
+                self.instructions.extend(quotes.clone().map(|source| (source, note.clone())));
+                self.append(Role::User, Block::Note(note));
             }
             SessionEvent::ReplyInterrupted { note } => self.mark_interrupted(note),
             SessionEvent::Notice { .. }
@@ -93,14 +97,28 @@ impl History {
         self.bytes
     }
 
+    pub fn has_instructions(&self, source: &InstructionSource) -> bool {
+        self.instructions.iter().any(|(known, _)| known == source)
+    }
+
+    pub fn instruction_bytes(&self) -> usize {
+        self.instructions.iter().map(|(_, note)| note.len()).sum()
+    }
+
     fn replace(&mut self, preamble: &str, retained: usize) {
         self.close_calls();
         let rest = self.messages.split_off(self.messages.len().saturating_sub(retained));
         let older = std::mem::take(&mut self.messages);
         self.append(Role::User, Block::Text(neutralise(preamble).into_owned()));
-        // Notes stay, because a summary may omit them.
-        let notes =
-            older.iter().flat_map(|message| &message.blocks).filter(|block| matches!(block, Block::Note(_)));
+        // Notes stay, because a summary may omit them. Instructions are long, and are quoted again when needed.
+        let (dropped, instructions) =
+            std::mem::take(&mut self.instructions).into_iter().partition::<Vec<_>, _>(|(_, note)| {
+                !rest.iter().flat_map(|message| &message.blocks).any(|block| is_note(block, note))
+            });
+        self.instructions = instructions;
+        let notes = older.iter().flat_map(|message| &message.blocks).filter(|block| {
+            matches!(block, Block::Note(_)) && !dropped.iter().any(|(_, note)| is_note(block, note))
+        });
         let notes: Vec<Block> = notes.cloned().collect();
         for note in &notes[notes.len().saturating_sub(MAX_NOTES)..] {
             self.append(Role::User, note.clone());
@@ -262,6 +280,10 @@ fn prompt_block(block: &ContentBlock) -> Block {
 
 const MAX_NOTES: usize = 20;
 
+fn is_note(block: &Block, note: &str) -> bool {
+    matches!(block, Block::Note(text) if text == note)
+}
+
 /// Neutralises a note, because it may contain file names and model output.
 fn note(text: &str) -> String {
     NeutralisedText::new(text).into_note()
@@ -377,7 +399,28 @@ mod tests {
     }
 
     fn system_note(text: &str) -> SessionEvent {
-        SessionEvent::SystemNote { text: text.into() }
+        SessionEvent::SystemNote { text: text.into(), quotes: None }
+    }
+
+    #[test]
+    fn compaction_drops_instructions_that_are_not_in_the_last_messages() {
+        let source = |name: &str| InstructionSource::File(name.into());
+        let quoting = |name: &str| SessionEvent::SystemNote { text: name.into(), quotes: Some(source(name)) };
+        let done = SessionEvent::Compaction {
+            id: "k".into(),
+            stage: Compaction::Done { summary: "s".into(), preamble: "p".into(), retained: 1 },
+        };
+        let mut history = History::default();
+        for event in [system_note("fact"), quoting("old"), text_message("a"), quoting("new")] {
+            history.apply(&event);
+        }
+        let bytes = history.instruction_bytes();
+        assert!(history.has_instructions(&source("old")) && history.has_instructions(&source("new")));
+        history.apply(&done);
+        assert!(!history.has_instructions(&source("old")) && history.has_instructions(&source("new")));
+        assert_eq!(history.instruction_bytes(), bytes / 2);
+        let notes = [Block::Text("p".into()), Block::Note(note("fact")), Block::Note(note("new"))];
+        assert_eq!(history.messages()[0].blocks, notes);
     }
 
     #[test]

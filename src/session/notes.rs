@@ -6,6 +6,7 @@
 use super::event_log::EventLog;
 use super::policy::Policy;
 use crate::acp::MessageId;
+use crate::conversation::instructions::{Instructions, MAX_ALL};
 use crate::event::SessionEvent;
 use crate::text::counted;
 
@@ -18,6 +19,8 @@ const LAST_REQUESTS: u32 = 5;
 #[derive(Default)]
 pub(super) struct Notes {
     for_model: Vec<String>,
+    /// For the model; some may be in its context already.
+    instructions: Vec<Instructions>,
     /// Notices for the start of the next turn.
     pub(super) for_user: Vec<String>,
     /// Notices about interrupted operations, unless a replay shows them anyway.
@@ -36,7 +39,7 @@ impl Notes {
     /// Adds a fact for the model, immediately if no turn is running.
     pub(super) fn add(&mut self, text: String, is_turn_running: bool, policy: &Policy, log: &mut EventLog) {
         if !is_turn_running && log.conversation.open_calls.is_empty() && has_model(policy) {
-            log.apply_new(SessionEvent::SystemNote { text });
+            log.apply_new(SessionEvent::SystemNote { text, quotes: None });
             log.post_unsaved();
         } else {
             self.add_later(text);
@@ -47,6 +50,10 @@ impl Notes {
         if self.for_model.len() < MAX_PENDING && !self.for_model.contains(&text) {
             self.for_model.push(text);
         }
+    }
+
+    pub(super) fn quote(&mut self, instructions: Vec<Instructions>) {
+        self.instructions.extend(instructions);
     }
 
     /// Warns the model once, so that it can report before the turn ends.
@@ -64,9 +71,19 @@ impl Notes {
     /// Delivers the facts for the model. All earlier calls must have ended.
     pub(super) fn deliver(&mut self, policy: &Policy, log: &mut EventLog) {
         let pending = std::mem::take(&mut self.for_model);
-        if has_model(policy) {
-            for text in pending {
-                log.apply_new(SessionEvent::SystemNote { text });
+        let instructions = std::mem::take(&mut self.instructions);
+        if !has_model(policy) {
+            return;
+        }
+        for text in pending {
+            log.apply_new(SessionEvent::SystemNote { text, quotes: None });
+        }
+        for instructions in instructions {
+            let history = &log.conversation.history;
+            if !history.has_instructions(&instructions.source) {
+                let remaining = MAX_ALL.saturating_sub(history.instruction_bytes());
+                let (source, text) = instructions.note(remaining);
+                log.apply_new(SessionEvent::SystemNote { text, quotes: Some(source) });
             }
         }
     }

@@ -72,6 +72,6 @@ pub(super) async fn run(
     }
     let shown = [plan.as_str(), &text].into_iter().filter(|text| !text.is_empty());
     let content = shown.map(ToolContent::text).collect();
-    turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }).await?;
+    turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
     Ok(After::Continue)
 }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::CommandEnd;
 use super::spawn::Spawned;
 use crate::acp::{MessageId, ToolCallId};
+use crate::conversation::instructions::Instructions;
 use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
@@ -28,6 +29,7 @@ pub(super) enum TurnMessage {
     Finished {
         update: ToolCallUpdateEvent,
         seen: Vec<(PathBuf, ContentHash)>,
+        instructions: Vec<Instructions>,
         job: Option<Job>,
         questions: Vec<ChatQuestion>,
         send_permit: Option<OwnedSemaphorePermit>,

@@ -33,7 +33,10 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::Notice { message_id, text } => {
             ("notice", json!({ "message_id": message_id, "text": text }))
         }
-        SessionEvent::SystemNote { text } => ("system_note", json!({ "text": text })),
+        SessionEvent::SystemNote { text, quotes: None } => ("system_note", json!({ "text": text })),
+        SessionEvent::SystemNote { text, quotes } => {
+            ("system_note", json!({ "text": text, "quotes": quotes }))
+        }
         SessionEvent::ReplyInterrupted { note } => ("reply_interrupted", json!({ "note": note })),
         SessionEvent::ToolCallStarted { id, name, kind } => {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
@@ -136,7 +139,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             SessionEvent::AgentThought { message_id: body.take("message_id")?, text: body.take("text")? }
         }
         "notice" => SessionEvent::Notice { message_id: body.take("message_id")?, text: body.take("text")? },
-        "system_note" => SessionEvent::SystemNote { text: body.take("text")? },
+        "system_note" => SessionEvent::SystemNote { text: body.take("text")?, quotes: body.take("quotes")? },
         "reply_interrupted" => SessionEvent::ReplyInterrupted { note: body.take("note")? },
         "mode_switch" => SessionEvent::Switch {
             switch: SwitchOutcome {
@@ -274,6 +277,7 @@ mod tests {
         ContentBlock, MessageId, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionModeId, StopReason,
         ToolCallId, ToolCallStatus, ToolKind,
     };
+    use crate::event::InstructionSource;
 
     fn check(event: &SessionEvent) {
         let (kind, body) = write(event);
@@ -331,7 +335,9 @@ mod tests {
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: Some(text()) },
             SessionEvent::AgentThought { message_id: message_id.clone(), text: text() },
             SessionEvent::Notice { message_id, text: text() },
-            SessionEvent::SystemNote { text: text() },
+            SessionEvent::SystemNote { text: text(), quotes: None },
+            SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::File(text())) },
+            SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::Server(text())) },
             SessionEvent::ReplyInterrupted { note: text() },
             SessionEvent::Switch { switch },
             SessionEvent::ToolCallStarted {

@@ -19,6 +19,8 @@ use crate::workspace::{self, FileError, Workspace};
 /// Bytes at the start of a file that tell an image, or a binary file.
 const HEAD: u64 = 8192;
 
+pub const NAME: &str = "read_file";
+
 const CHUNK: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,7 +39,7 @@ struct Arguments {
 pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
                 Read a file before you edit it.";
-    ToolSpec::new("read_file", ToolKind::Read, Effect::Read, what).tool(prepare)
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
 fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {

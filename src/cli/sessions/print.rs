@@ -76,7 +76,7 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         }
         SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
         SessionEvent::Notice { text, .. } => ("modegate", text.clone()),
-        SessionEvent::SystemNote { text: note } | SessionEvent::ReplyInterrupted { note } => {
+        SessionEvent::SystemNote { text: note, .. } | SessionEvent::ReplyInterrupted { note } => {
             ("to model", note.clone())
         }
         SessionEvent::ToolCall(call) => ("tool", call.title.clone()),
@@ -193,7 +193,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::Undone { turn, files } => {
             writeln!(output, "*Undone: the files of turn {turn} are as before it: {}*\n", files.join(", "))
         }
-        SessionEvent::SystemNote { text: note } | SessionEvent::ReplyInterrupted { note } => {
+        SessionEvent::SystemNote { text: note, .. } | SessionEvent::ReplyInterrupted { note } => {
             writeln!(output, "*Note to the model: {note}*\n")
         }
         SessionEvent::Stop { reason } => {

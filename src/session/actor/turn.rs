@@ -21,7 +21,7 @@ use crate::session::turns::{FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, handoff, intents, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
-use crate::tool::SessionAction;
+use crate::tool::{self, SessionAction};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -108,9 +108,10 @@ impl Actor {
             TurnMessage::Progress { id, content, send_permit } => {
                 self.log.send(acp_updates::progress(id, &content), send_permit);
             }
-            TurnMessage::Finished { update, seen, job, questions, send_permit } => {
+            TurnMessage::Finished { update, seen, instructions, job, questions, send_permit } => {
                 self.turns.chat_questions.extend(questions);
                 self.turns.saw(seen);
+                self.notes.quote(instructions);
                 if let Some(note) = job.and_then(|job| self.jobs.add(job, self.policy.context.live)) {
                     self.note_for_model(note);
                 }
@@ -204,11 +205,15 @@ impl Actor {
             |_: &Claim| !has_user_consent && matches!(self.policy.without_asking(&facts), Consent::Mode);
         let unconsented = claim.clone().filter(has_no_consent);
         let facts = CallFacts { claim: unconsented, ..facts };
-        let reads = facts.effect == Effect::Read && !facts.targets.is_empty();
-        let files = reads
-            .then(|| FilesBelow::new(self.policy.call_ceilings(), self.policy.grants.clone(), facts.clone()));
+        let files_of =
+            |call: CallFacts| FilesBelow::new(self.policy.call_ceilings(), self.policy.grants.clone(), call);
+        let is_about_files = !facts.targets.is_empty();
+        let files = (is_about_files && facts.effect == Effect::Read).then(|| files_of(facts.clone()));
+        // Decided as a call of the model, so that rules and lists of tools apply, also after an edit.
+        let instruction_files = (is_about_files && matches!(facts.effect, Effect::Read | Effect::Edit))
+            .then(|| files_of(CallFacts::of_tool(tool::READ_FILE, Effect::Read)));
         let mut permit = self.gate.admit(call.clone(), facts, self.log.turns, &cancel);
-        (permit.files, permit.claim) = (files, claim);
+        (permit.files, permit.instruction_files, permit.claim) = (files, instruction_files, claim);
         if starts {
             // Recorded together with the permit: no mode change comes between the two.
             let update = ToolCallUpdateEvent::in_progress(call);

@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{After, Announced, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
+use crate::conversation::instructions::Instructions;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::session::ancestry::Change;
-use crate::session::session_action;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
+use crate::session::{nearby_instructions, session_action};
 use crate::tool::{
     Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
     chat_question,
@@ -98,7 +99,7 @@ impl Turn {
         let call = id.clone();
         match self.ask_actor(|reply| TurnMessage::Propose { call, proposal, reply }).await? {
             Proposed::Switched(text) => {
-                self.finish(id, ToolOutput { text, ..ToolOutput::default() }).await?;
+                self.finish(id, ToolOutput { text, ..ToolOutput::default() }, Vec::new()).await?;
                 Ok(After::Continue)
             }
             Proposed::NotSwitched { message, ends_turn } => {
@@ -117,6 +118,7 @@ impl Turn {
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
         let (cancel, denied) = (context.permit.cancel.clone(), context.permit.denied.clone());
+        let instruction_files = context.permit.instruction_files.take();
         // A capacity of one suffices: newer content includes the older.
         let (progress, shown) = mpsc::channel(1);
         context.progress = self.live.then_some(progress);
@@ -128,7 +130,9 @@ impl Turn {
         match outcome {
             Ok(output) => {
                 let question = (!output.questions.is_empty()).then(|| chat_question::text(&output.questions));
-                self.finish(id, output).await?;
+                let seen = output.seen.iter().map(|(path, _)| path.as_path());
+                let instructions = nearby_instructions::read(&self.workspace, instruction_files, seen).await;
+                self.finish(id, output, instructions).await?;
                 Ok(question.map_or(After::Continue, |text| After::Stop(text.into())))
             }
             Err(error) if denied.is_cancelled() && !self.cancel.is_cancelled() => {
@@ -151,6 +155,7 @@ impl Turn {
         &self,
         id: ToolCallId,
         output: ToolOutput,
+        instructions: Vec<Instructions>,
     ) -> Result<(), TurnError> {
         let ToolOutput { text, content, seen, plan, job, questions } = output;
         if let Some(entries) = plan {
@@ -165,7 +170,7 @@ impl Turn {
             denied: None,
         };
         let send_permit = self.send_permit().await;
-        self.post(TurnMessage::Finished { update, seen, job, questions, send_permit }).await
+        self.post(TurnMessage::Finished { update, seen, instructions, job, questions, send_permit }).await
     }
 
     pub(in crate::session) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {

@@ -344,3 +344,40 @@ async fn model_is_told_once_that_its_turn_will_end() {
     }
     client.end().await;
 }
+
+/// A folder's instructions come with its first file, stay in the history of a resumed session, and come again only
+/// when a summary has replaced them.
+#[tokio::test]
+async fn folder_instructions_are_quoted_once_per_context() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
+    let session = client.session().await;
+    std::fs::create_dir(client.cwd().join("sub")).unwrap();
+    std::fs::write(client.cwd().join("sub/AGENTS.md"), "Be kind.").unwrap();
+    let write = call("w", "write_file", json!({ "path": "sub/a.txt", "content": "a" }));
+    let read = || call("r", "read_file", json!({ "path": "sub/a.txt" }));
+    let counts = |requests: &[ModelRequest]| -> Vec<usize> {
+        let count = |it: &ModelRequest| notes(it).iter().filter(|note| note.ends_with("> Be kind.")).count();
+        requests.iter().map(count).collect()
+    };
+    turn(&mut client, &session, "one", &[&[write], &[read()], &[text("Yes.")]]).await;
+    let requests = client.model.requests(&session);
+    check(&requests);
+    assert_eq!(counts(&requests), [0, 1, 1], "an edit counts, and a read after it repeats nothing");
+    client.end().await;
+
+    let mut client = fixture.agent(Setup::default());
+    open(&mut client, "session/resume", &session).await;
+    turn(&mut client, &session, "two", &[&[read()], &[text("Yes.")]]).await;
+    turn(&mut client, &session, "three", &[&[text(&"Yes. ".repeat(2000))]]).await;
+    turn(&mut client, &session, "/compact", &[&[text("All is well.")]]).await;
+    turn(&mut client, &session, "four", &[&[read()], &[read()], &[text("Yes.")]]).await;
+    let requests = client.model.requests(&session);
+    // The request for the summary is the fourth.
+    assert_eq!(counts(&requests), [1, 1, 1, 1, 0, 1, 1]);
+    check(&requests[..3]);
+    check(&requests[4..]);
+    client.end().await;
+    let record = record(&fixture, &session);
+    assert_eq!(record.iter().filter(|row| row.contains("> Be kind.")).count(), 2, "{record:?}");
+}

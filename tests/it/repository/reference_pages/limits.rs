@@ -171,14 +171,14 @@ const FILES: [Row; 22] = [
     ),
     ("`AGENTS.md`, `CLAUDE.md`", "conversation/instructions.rs", "MAX_READ", Bytes, "the file is not used"),
     (
-        "part of one `AGENTS.md` or `CLAUDE.md` in the system prompt",
+        "part of one `AGENTS.md` or `CLAUDE.md` for the model",
         "conversation/instructions.rs",
         "MAX_FILE",
         Bytes,
         "it is cut",
     ),
     (
-        "all of them in the system prompt",
+        "all of them in the system prompt; all notes with instructions",
         "conversation/instructions.rs",
         "MAX_ALL",
         Bytes,
@@ -437,7 +437,7 @@ const DELEGATION: [Row; 6] = [
     ("`wait` of `view_background`", "tool/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
-const SERVERS: [Row; 17] = [
+const SERVERS: [Row; 18] = [
     (
         "start of a server, with its list of tools",
         "tool/mcp/task.rs",
@@ -476,6 +476,7 @@ const SERVERS: [Row; 17] = [
         Of("characters"),
         "the description is cut",
     ),
+    ("instructions of a server", "conversation/instructions.rs", "MAX_SERVER", Bytes, "they are cut"),
     ("schema of a tool", "tool/mcp/listing.rs", "MAX_SCHEMA", Bytes, "the tool is left out"),
     ("schemas of a server", "tool/mcp/listing.rs", "MAX_LIST", Bytes, "the other tools are left out"),
     (
