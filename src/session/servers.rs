@@ -7,9 +7,11 @@ use super::approval::record_denial;
 use super::event_log::EventLog;
 use super::notes::Notes;
 use super::policy::Policy;
+use crate::conversation::instructions::Instructions;
+use crate::event::InstructionSource;
 use crate::gate::{Active, Gate};
 use crate::permission::hints::Belief;
-use crate::permission::{CallFacts, Denial, Effect, Verdict};
+use crate::permission::{self, CallFacts, Denial, Effect, Verdict};
 use crate::server::ServerSandbox;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
@@ -124,6 +126,19 @@ impl Servers {
         self.questions = (turn, count + 1);
         Ok(active)
     }
+}
+
+/// Instructions that the model does not have, of servers with an available tool. In a note, not in the system
+/// prompt: a server may start late, and another prompt would invalidate the provider's cache.
+pub(super) fn instructions(policy: &Policy, log: &EventLog) -> Vec<Instructions> {
+    let (ceilings, history) = (policy.ceilings(), &log.conversation.history);
+    let source = |server: &str| InstructionSource::Server(server.to_owned());
+    let is_wanted = |server: &str, tool: &CallFacts| {
+        !history.has_instructions(&source(server))
+            && permission::is_available(&ceilings, &policy.grants, tool)
+    };
+    let found = policy.context.tools.servers().instructions(is_wanted);
+    found.iter().filter_map(|(server, text)| Instructions::new(source(server), text)).collect()
 }
 
 /// A note for the model about servers that are still starting.

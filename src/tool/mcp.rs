@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::Tool;
+use crate::permission::CallFacts;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{Entry, ServerDefinition, ServerSandbox};
 pub use connect::ConnectOptions;
@@ -80,6 +81,19 @@ impl Servers {
 
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.0.iter().flat_map(|server| server.state().listing.iter().collect::<Vec<_>>()).collect()
+    }
+
+    /// The servers' names and instructions. Servers that are not ready, or have no tool that `is_wanted`, are left
+    /// out.
+    pub fn instructions(&self, is_wanted: impl Fn(&str, &CallFacts) -> bool) -> Vec<(String, String)> {
+        let of_server = |server: &Server| {
+            let (state, name) = (server.state(), &server.entry.name);
+            let info = state.peer?.peer.peer_info()?;
+            let text = info.instructions.as_ref()?;
+            let has_tool = state.listing.iter().any(|tool| is_wanted(name, &tool.spec().facts()));
+            has_tool.then(|| (name.clone(), text.clone()))
+        };
+        self.0.iter().filter_map(of_server).collect()
     }
 
     pub fn status(&self) -> Vec<ServerStatus> {

@@ -63,6 +63,7 @@ call() {
 rich_tools() {
     say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool rich),$(tool structured),$(tool bad),$(tool secret),$(tool deaf),$(tool die),$(tool elicit '{"readOnlyHint":true}'),$(tool sample '{"readOnlyHint":true}')"']}}'
 }
+unhinted_tools() { say '{"jsonrpc":"2.0","id":'"$id"',"result":{"tools":['"$(tool note)"']}}'; }
 case $behaviour in
 hang) exec sleep 1000 ;;
 gone) echo "cannot start without $TOKEN" >&2 && exit 4 ;;
@@ -80,9 +81,9 @@ while IFS= read -r line; do
     initialize)
         echo started >>started.log 2>/dev/null
         echo "$line" 2>/dev/null >begun.json
-        answer '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"test","version":"1"}}'
+        answer '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"test","version":"1"}'"${INSTRUCTIONS:+,\"instructions\":\"$INSTRUCTIONS\"}"'}'
         ;;
-    tools/list) if [[ $behaviour == rich ]]; then rich_tools; elif [[ $behaviour != mute ]]; then tools; fi ;;
+    tools/list) if [[ $behaviour == rich ]]; then rich_tools; elif [[ $behaviour == unhinted ]]; then unhinted_tools; elif [[ $behaviour != mute ]]; then tools; fi ;;
     tools/call) call ;;
     ping) answer '{}' ;;
     esac

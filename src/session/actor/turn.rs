@@ -18,7 +18,7 @@ use crate::session::subagent_relay::Report;
 use crate::session::turn::Turn;
 use crate::session::turn_message::{Authorization, Next, TurnMessage};
 use crate::session::turns::{FROM_TURN, RunningTurn};
-use crate::session::{DEADLINE, handoff, intents, slash_commands, turn};
+use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
 use crate::tool::{self, SessionAction};
@@ -93,6 +93,7 @@ impl Actor {
             return Some(Next::Summarise(summary));
         }
         self.notes.warn_of_limit(self.log.turns, limit - steps, limit);
+        self.notes.quote(servers::instructions(&self.policy, &self.log));
         self.notes.deliver(&self.policy, &mut self.log);
         let may_steer = |prompt: &Prompt| slash_commands::may_steer(prompt, &self.policy);
         while let Some(message) = self.turns.join_next(self.log.turns, may_steer) {

@@ -3,4 +3,5 @@
 mod edge_cases;
 mod elicitation;
 pub(crate) mod http;
+mod instructions;
 pub(crate) mod servers;

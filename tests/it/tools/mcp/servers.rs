@@ -24,7 +24,7 @@ pub(crate) struct McpSession {
 }
 
 /// A server of the client's that behaves so.
-fn server(name: &str, behaviour: &str) -> Value {
+pub(crate) fn server(name: &str, behaviour: &str) -> Value {
     json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [] })
 }
 
