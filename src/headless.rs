@@ -1,6 +1,6 @@
 //! Runs one prompt without an editor. Denies permission requests, because no user can answer them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -85,10 +85,10 @@ pub async fn run(
         notices: Vec::new(),
         printed: 0,
         is_command: job.prompt.trim_start().starts_with('/'),
-        running: HashSet::new(),
+        calls: HashMap::new(),
+        last_call: None,
         text: String::new(),
         answered: false,
-        last_call: String::new(),
         model: open.model.map(|model| model.to_string()),
         warning: None,
         message: None,

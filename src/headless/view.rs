@@ -1,6 +1,6 @@
 //! Output of a headless run.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -73,6 +73,12 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
     }
 }
 
+#[derive(Debug, Default)]
+pub(super) struct OpenCall {
+    title: String,
+    is_command: bool,
+}
+
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
     pub(super) progress: &'a mut P,
@@ -86,12 +92,13 @@ pub(super) struct View<'a, O, P> {
     pub(super) printed: usize,
     /// True if a notice may be the answer to a slash command, so that it waits for the next update.
     pub(super) is_command: bool,
-    /// Commands that have not ended.
-    pub(super) running: HashSet<ToolCallId>,
+    /// Calls that have not ended.
+    pub(super) calls: HashMap<ToolCallId, OpenCall>,
+    /// The call whose lines were printed last.
+    pub(super) last_call: Option<ToolCallId>,
     pub(super) text: String,
     /// True if the model has written text since its last call.
     pub(super) answered: bool,
-    pub(super) last_call: String,
     /// `None` if an external agent answers.
     pub(super) model: Option<String>,
     pub(super) warning: Option<String>,
@@ -143,21 +150,21 @@ impl<O: Write, P: Write> View<'_, O, P> {
             SessionUpdate::ToolCall(call) => {
                 // Text before a call is not the answer.
                 self.answered = false;
-                self.last_call.clone_from(&call.title);
-                if call.kind == ToolKind::Execute {
-                    self.running.insert(call.tool_call_id.clone());
-                }
+                let open = OpenCall { title: call.title.clone(), is_command: call.kind == ToolKind::Execute };
+                self.calls.insert(call.tool_call_id.clone(), open);
                 // A call without its arguments has no final title.
                 if call.raw_input.is_none() {
                     return Ok(());
                 }
-                writeln!(self.progress, "· {}", call.title)
+                self.print_heading(&call.tool_call_id, &call.title)
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.title.is_some() => {
-                self.last_call = update.fields.title.clone().unwrap_or_default();
-                writeln!(self.progress, "· {}", self.last_call)
+                let title = update.fields.title.clone().unwrap_or_default();
+                self.calls.entry(update.tool_call_id.clone()).or_default().title.clone_from(&title);
+                self.print_heading(&update.tool_call_id, &title)
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status == Some(ToolCallStatus::Failed) => {
+                let call = self.calls.remove(&update.tool_call_id).unwrap_or_default();
                 let rule = update.meta.as_ref().and_then(|meta| meta.get(DENIED_META));
                 if rule.and_then(Value::as_str) == Some(NO_USER) {
                     // Reported with the permission request.
@@ -165,31 +172,47 @@ impl<O: Write, P: Write> View<'_, O, P> {
                 }
                 // A tool that does not exist is the model's mistake, not a denial.
                 let Some(rule) = rule.filter(|rule| *rule != "unknown_tool") else {
-                    return writeln!(
-                        self.progress,
-                        "  failed: {}",
-                        first_line(update.fields.content.as_deref())
+                    let reason = first_line(update.fields.content.as_deref());
+                    return self.print_result(
+                        &update.tool_call_id,
+                        &call.title,
+                        &format!("failed: {reason}"),
                     );
                 };
-                self.denied.push(self.last_call.clone());
                 // The first sentence names the mode, limit or rule.
                 let message = first_line(update.fields.content.as_deref());
                 let first = message.split_once(". ").map_or(message.as_str(), |(first, _)| first);
                 let rule = rule.as_str().unwrap_or_default();
-                writeln!(self.progress, "  denied: {} ({rule})", first.trim_end_matches('.'))
+                let line = format!("denied: {} ({rule})", first.trim_end_matches('.'));
+                self.print_result(&update.tool_call_id, &call.title, &line)?;
+                self.denied.push(call.title);
+                Ok(())
             }
             SessionUpdate::ToolCallUpdate(update)
-                if update.fields.status == Some(ToolCallStatus::Completed)
-                    && self.running.remove(&update.tool_call_id) =>
+                if update.fields.status == Some(ToolCallStatus::Completed) =>
             {
-                match last_line(update.fields.content.as_deref()) {
-                    Some(end) => writeln!(self.progress, "  {end}"),
-                    None => Ok(()),
+                let call = self.calls.remove(&update.tool_call_id).filter(|call| call.is_command);
+                match (call, last_line(update.fields.content.as_deref())) {
+                    (Some(call), Some(end)) => self.print_result(&update.tool_call_id, &call.title, &end),
+                    _ => Ok(()),
                 }
             }
             // Other updates are for editors.
             _ => Ok(()),
         }
+    }
+
+    fn print_heading(&mut self, call: &ToolCallId, title: &str) -> io::Result<()> {
+        self.last_call = Some(call.clone());
+        writeln!(self.progress, "· {title}")
+    }
+
+    /// Repeats the heading of the call if lines of another call stand below it.
+    fn print_result(&mut self, call: &ToolCallId, title: &str, line: &str) -> io::Result<()> {
+        if self.last_call.as_ref() != Some(call) {
+            self.print_heading(call, title)?;
+        }
+        writeln!(self.progress, "  {line}")
     }
 
     fn print_notices(&mut self) -> io::Result<()> {
@@ -244,6 +267,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
             return self.show_plan(request);
         }
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
+        self.last_call = Some(request.tool_call.tool_call_id.clone());
         writeln!(self.progress, "denied: {what}: needs permission, and a headless run has no user to ask")?;
         let hint = hint(reason, request.tool_call.fields.kind);
         writeln!(self.progress, "        {}", printable(&hint))?;
@@ -256,7 +280,9 @@ impl<O: Write, P: Write> View<'_, O, P> {
 
     /// Prints a plan as the answer. No user can accept it, so the mode stays.
     fn show_plan(&mut self, request: &RequestPermissionRequest) -> io::Result<()> {
-        writeln!(self.progress, "  the mode stays: a headless run has no user to accept the plan")?;
+        let title = request.tool_call.fields.title.as_deref().unwrap_or_default();
+        let line = "the mode stays: a headless run has no user to accept the plan";
+        self.print_result(&request.tool_call.tool_call_id, title, line)?;
         let content = request.tool_call.fields.content.iter().flatten();
         for block in content {
             let ToolCallContent::Content(content) = block else { continue };

@@ -3,6 +3,7 @@
 mod agents;
 mod headless;
 mod headless_ci;
+mod headless_progress;
 mod modes;
 mod modes_import;
 mod sessions;
