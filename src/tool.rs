@@ -24,6 +24,7 @@ use crate::model::ToolOffer;
 use crate::model::schema::Schema;
 use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
+use background::BackgroundRole;
 use chat_question::ChatQuestion;
 pub use client_io::{ClientIo, Elicited};
 pub use command_line::commands_of;
@@ -36,7 +37,7 @@ pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;
 pub use text_file::LastSeen;
-pub use toolset::{Toolset, effect_of, unknown_tool};
+pub use toolset::{Toolset, effect_of, offered, unknown_tool};
 
 pub mod background;
 pub mod background_list;
@@ -102,6 +103,7 @@ pub struct ToolSpec {
     pub claim: Option<Claim>,
     pub shell: ShellUse,
     pub is_exit: bool,
+    pub background: BackgroundRole,
     pub schema: Schema,
     pub timeout: Duration,
 }
@@ -122,6 +124,7 @@ impl ToolSpec {
             claim: None,
             shell: ShellUse::Off,
             is_exit: false,
+            background: BackgroundRole::None,
             schema: Schema::lazy(schema_of::<NoArguments>),
             timeout: TIMEOUT,
         }

@@ -16,6 +16,7 @@ use crate::config::{self, Flags, agent_checks};
 use crate::permission::{self, Ceilings, Grants, Verdict};
 use crate::text::counted;
 use crate::tool::content::visible;
+use crate::tool::{ToolSpec, offered};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
@@ -113,7 +114,9 @@ fn in_mode(
     let ceilings = Ceilings { modes, rules: vec![Arc::new(layers.rules.clone())] };
     let tools = tools(environment, &Workspace::new(cwd, &[])?, &layers.agents)?;
     let (mut there, mut requested) = (Vec::new(), Vec::new());
-    for tool in tools.all() {
+    let is_available =
+        |spec: &ToolSpec| permission::is_available(&ceilings, &Grants::default(), &spec.facts());
+    for tool in offered(&tools.all(), false, is_available) {
         match permission::decide(&ceilings, &Grants::default(), &tool.spec().facts()) {
             Verdict::Allow => there.push(tool.spec().name.to_string()),
             Verdict::Ask(_) => requested.push(tool.spec().name.to_string()),

@@ -21,7 +21,7 @@ use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{Message, ModelRequest, ToolOffer};
 use crate::permission::{self, CallFacts};
 use crate::store::Row;
-use crate::tool::{Tool, ToolSpec};
+use crate::tool::{self, Tool, ToolSpec};
 
 /// Inputs of the next model request, apart from the policy and the conversation.
 #[derive(Default)]
@@ -91,12 +91,13 @@ impl Requests {
         models: &Models,
         switches: &mut Switches,
         log: &mut EventLog,
+        has_background_work: bool,
     ) -> Next {
         policy.begin_reply();
         let context = Arc::clone(&policy.context);
         let mode = context.modes.resolve(&policy.mode.0).ok();
         let all = context.tools.all();
-        self.offers.update(policy, mode, &all);
+        self.offers.update(policy, mode, &all, has_background_work);
         let starting = servers::starting(&context.tools);
         let ceilings = policy.ceilings();
         let tools: Vec<CallFacts> = all.iter().map(|tool| tool.spec().facts()).collect();
@@ -255,11 +256,17 @@ impl Requests {
 
 impl Offers {
     /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
-    fn update(&mut self, policy: &Policy, mode: Option<&Mode>, all: &[Arc<dyn Tool>]) {
+    fn update(
+        &mut self,
+        policy: &Policy,
+        mode: Option<&Mode>,
+        all: &[Arc<dyn Tool>],
+        has_background_work: bool,
+    ) {
         let ceilings = policy.ceilings();
         let is_available =
-            |tool: &Arc<dyn Tool>| permission::is_available(&ceilings, &policy.grants, &tool.spec().facts());
-        let available: Vec<Arc<dyn Tool>> = all.iter().filter(|tool| is_available(tool)).cloned().collect();
+            |spec: &ToolSpec| permission::is_available(&ceilings, &policy.grants, &spec.facts());
+        let available = tool::offered(all, has_background_work, is_available);
         let names = || available.iter().map(|tool| &*tool.spec().name);
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();

@@ -3,6 +3,17 @@
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+/// How a tool takes part in background work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackgroundRole {
+    #[default]
+    None,
+    /// Some of its calls start background work.
+    Starts,
+    /// Useful only while there is background work.
+    Controls,
+}
+
 #[derive(Debug, Clone)]
 pub struct BackgroundAgent {
     pub id: String,

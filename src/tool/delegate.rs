@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::background::BackgroundRole;
 use super::session_action::{SessionAction, list};
 use super::{PreparedCall, Tool, ToolSpec};
 use crate::acp::ToolKind;
@@ -29,7 +30,8 @@ pub(super) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
                 the agent suits the task better. It has its own conversation, the same folders and mode, and cannot ask \
                 the user. Several calls in one message run one after the other unless they are in the background.";
     let what = format!("{what}\n\n{}", list(agents));
-    ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, what).tool(
+    let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, what);
+    ToolSpec { background: BackgroundRole::Starts, ..spec }.tool(
         |Arguments { task, agent, background: is_background }, _| {
             let call = SessionAction::Delegate { agent, task, is_background }.prepared()?;
             Ok(PreparedCall { is_background, ..call })

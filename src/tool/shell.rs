@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use super::background::BackgroundRole;
 use super::command_line::CommandLine;
 use super::content::{fitting, visible};
 use super::job::{JobSpec, Notes, Sandbox};
@@ -95,7 +96,7 @@ pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
     };
     let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
     let runner = Runner::new(shell, sandbox);
-    ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, ..spec }
+    ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, background: BackgroundRole::Starts, ..spec }
         .tool(move |given, workspace| prepare(given, &runner, workspace))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::background::BackgroundRole;
 use super::background_list::{Entry, find};
 use super::jobs::lost;
 use super::{PreparedCall, Tool, ToolOutput, ToolSpec};
@@ -21,7 +22,7 @@ struct Arguments {
 pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Stop a background job or agent with everything it started, and show its last output.";
     let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, what);
-    spec.tool(|Arguments { id }, _| {
+    ToolSpec { background: BackgroundRole::Controls, ..spec }.tool(|Arguments { id }, _| {
         Ok(PreparedCall::new(format!("Stop {id}"), async move |context| {
             let text = match find(&context.jobs, &context.agents, &id)? {
                 Entry::Job(job) => {

@@ -5,13 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
+use super::background::BackgroundRole;
 use super::fetch::{self, Limits};
 use super::mcp::{ConnectOptions, ServerEvent, Servers};
 use super::memory::{self, Memories, Nowhere};
 use super::{
-    Tool, apply_patch, ask_user, delegate, delete_file, directory_tree, edit_file, find_files, handoff,
-    list_directory, move_file, read_file, search_files, shell, skills, stop_background, switch_mode, todo,
-    view_background, write_file,
+    Tool, ToolSpec, apply_patch, ask_user, delegate, delete_file, directory_tree, edit_file, find_files,
+    handoff, list_directory, move_file, read_file, search_files, shell, skills, stop_background, switch_mode,
+    todo, view_background, write_file,
 };
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
@@ -56,6 +57,21 @@ fn effects() -> Vec<(&'static str, Effect)> {
 pub fn effect_of(name: &str) -> Option<Effect> {
     static EFFECTS: LazyLock<Vec<(&str, Effect)>> = LazyLock::new(effects);
     EFFECTS.iter().find(|(tool, _)| *tool == name).map(|(_, effect)| *effect)
+}
+
+/// Returns the tools that a model is offered. Tools that control background work are offered only if the
+/// session has such work, or can start it.
+pub fn offered(
+    all: &[Arc<dyn Tool>],
+    has_background_work: bool,
+    is_available: impl Fn(&ToolSpec) -> bool,
+) -> Vec<Arc<dyn Tool>> {
+    let mut offered: Vec<_> = all.iter().filter(|tool| is_available(tool.spec())).cloned().collect();
+    let starts = |tool: &Arc<dyn Tool>| tool.spec().background == BackgroundRole::Starts;
+    if !has_background_work && !offered.iter().any(starts) {
+        offered.retain(|tool| tool.spec().background != BackgroundRole::Controls);
+    }
+    offered
 }
 
 /// Returns the nearest name for an unknown tool. Does not check globs and MCP tools.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::background::BackgroundAgent;
+use super::background::{BackgroundAgent, BackgroundRole};
 use super::background_list::{Entry, find};
 use super::jobs::{describe, lost};
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
@@ -34,7 +34,8 @@ pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Show the status of background work: the output of a job since you last looked, or an agent's answer.";
     let spec = ToolSpec::new("view_background", ToolKind::Read, Effect::Session, what);
     let timeout = Duration::from_secs(MAX_WAIT + 10);
-    ToolSpec { timeout, ..spec }.tool(|Arguments { id, wait, all }, _| {
+    let spec = ToolSpec { timeout, background: BackgroundRole::Controls, ..spec };
+    spec.tool(|Arguments { id, wait, all }, _| {
         if wait > MAX_WAIT {
             return Err(ToolError::arguments(format!("wait is at most {MAX_WAIT}")));
         }

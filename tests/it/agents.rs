@@ -1,5 +1,6 @@
 //! Delegation, sub-agents and external agents.
 
+mod background_tools;
 pub(crate) mod delegation;
 mod delegation_edge_cases;
 pub(crate) mod external;

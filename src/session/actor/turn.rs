@@ -100,7 +100,9 @@ impl Actor {
             self.approvals.forget_denials();
             self.log.record(message, None).await;
         }
-        Some(self.requests.next(&mut self.policy, &self.models, &mut self.switches, &mut self.log))
+        let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
+        let Self { policy, models, switches, log, .. } = self;
+        Some(self.requests.next(policy, models, switches, log, has_background))
     }
 
     pub(in crate::session) async fn turn_message(&mut self, message: TurnMessage) {

@@ -27,6 +27,7 @@ use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect};
 use crate::text::shorten;
+use crate::tool::background::BackgroundRole;
 use crate::tool::content::visible;
 use crate::tool::{
     PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
@@ -74,6 +75,7 @@ impl RemoteTool {
             claim,
             shell: ShellUse::Off,
             is_exit: false,
+            background: BackgroundRole::None,
             schema: schema.into(),
             timeout: server.entry.timeout,
         };

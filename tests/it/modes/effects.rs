@@ -9,6 +9,7 @@ use modegate::acp::ToolKind;
 use modegate::mode::ShellUse;
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::permission::Effect;
+use modegate::tool::background::BackgroundRole;
 use modegate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolset};
 use modegate::workspace::Workspace;
 use serde_json::{Value, json};
@@ -42,6 +43,7 @@ impl Slow {
             claim: None,
             shell: ShellUse::Off,
             is_exit: false,
+            background: BackgroundRole::None,
             schema: (&json!({ "type": "object" })).into(),
             timeout: Duration::from_mins(10),
         };
