@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::environment::Environment;
 use super::policies::Policies;
 use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
+use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
 use crate::process::shell::Shell;
 use crate::process::trial::{self, Tried};
@@ -49,7 +50,11 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let file = read.unwrap_or_default();
     add("keys", keys(environment));
     if is_readable {
-        add("command line, model", model(flags, environment));
+        let (model, small_model) = models(flags, environment);
+        add("command line, model", model);
+        if let Some(small_model) = small_model {
+            add("small model", small_model);
+        }
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
@@ -123,21 +128,21 @@ fn keys(environment: &Environment) -> State {
     State::Fine(names.join(", "))
 }
 
-fn model(flags: &Flags, environment: &Environment) -> State {
+/// Also returns the small model, if one is set.
+fn models(flags: &Flags, environment: &Environment) -> (State, Option<State>) {
     let config = match Config::without_store(flags, environment.clone()) {
         Ok(config) => config,
-        Err(error) => return State::wrong(format!("{error:#}"), "see `modegate --help`"),
+        Err(error) => return (State::wrong(format!("{error:#}"), "see `modegate --help`"), None),
     };
     if config.script.is_some() {
-        return State::Fine("a script; the settings are not read for it".into());
+        return (State::Fine("a script; the settings are not read for it".into()), None);
     }
     let models = &config.remote.catalog;
-    let model = models.default_model().clone();
-    let name = model.as_str().to_owned();
-    match models.check_key(model) {
-        Ok(_) => State::Fine(name),
+    let state = |model: &ModelId| match models.check_key(model.clone()) {
+        Ok(model) => State::Fine(model.to_string()),
         Err(error) => State::wrong(error.to_string(), "set the variable, or run `modegate setup`"),
-    }
+    };
+    (state(models.default_model()), models.small_model().map(state))
 }
 
 fn modes(cwd: &Path, environment: &Environment) -> State {
@@ -260,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn small_model_is_reported_if_it_is_set() {
+        let small = |name: Option<&str>| {
+            let mut environment = Environment::default();
+            environment.small_model = name.map(str::to_owned);
+            models(&Flags::default(), &environment).1
+        };
+        assert_eq!(small(None), None);
+        assert_eq!(small(Some("ollama/x")), Some(State::Fine("ollama/x".into())));
+        assert!(is_wrong(&small(Some("gemini/y")).unwrap(), "Google Gemini needs a key"));
+    }
+
+    #[test]
     fn failed_trial_is_reported_even_if_its_folder_remains() {
         let remains = || Err("/tmp/x: Permission denied".to_owned());
         let failed = || Err("a command could do this: chmod".to_owned());
@@ -279,7 +296,7 @@ mod tests {
         let flags = Flags { store: Some(path.display().to_string()), ..Flags::default() };
         let checked = || {
             let environment = Environment::default();
-            let _ = model(&flags, &environment);
+            let _ = models(&flags, &environment);
             store(&flags, &environment)
         };
         assert!(matches!(checked(), State::Note(text) if text.contains("will be created")));

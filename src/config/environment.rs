@@ -34,6 +34,7 @@ const LOCALE: &[&str] = &[
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     pub model: Option<String>,
+    pub small_model: Option<String>,
     pub log_level: Option<String>,
     pub config_folder: Option<PathBuf>,
     pub data_folder: Option<PathBuf>,
@@ -78,6 +79,7 @@ impl Environment {
             relative_home,
             for_reading: for_reading(),
             model: read("MODEGATE_MODEL"),
+            small_model: read("MODEGATE_SMALL_MODEL"),
             log_level: read("MODEGATE_LOG"),
             config_folder,
             data_folder,

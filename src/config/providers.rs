@@ -11,7 +11,7 @@ use super::commands;
 use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
 use crate::model::ModelId;
-use crate::model::catalog::{ModelCatalog, PROVIDERS, Provider, Reachable, provider, provider_of};
+use crate::model::catalog::{ModelCatalog, NoModel, PROVIDERS, Provider, Reachable, provider, provider_of};
 use crate::model::key::Key;
 use crate::model::remote::Endpoint;
 use crate::model::router::{Remote, Router};
@@ -88,20 +88,26 @@ pub fn find(
     let effort = file.reasoning_effort.unwrap_or_default();
     let model = match named {
         None => models.default_model().clone(),
-        // A missing key is reported at the start of a session, where an editor can offer setup.
-        Some(name) if provider_of(name).is_some() => ModelId::new(name),
-        Some(name) if provider(name).is_some() => {
-            let described = file.providers.get(name).and_then(|settings| settings.models.first());
-            let known =
-                provider(name).and_then(|provider| provider.models.first().copied()).unwrap_or_default();
-            let model = described.map_or(known.to_owned(), |model| model.describe().name);
-            ModelId::new(format!("{name}/{model}"))
-        }
-        Some(name) => models.resolve(name)?,
+        Some(name) => model_named(name, file, &models)?,
     };
+    let small = environment.small_model.as_deref().or(file.small_model.as_deref());
+    let small = small.map(|name| model_named(name, file, &models)).transpose().context("small_model")?;
     let effort = models.facts(&model).nearest(effort).unwrap_or_default();
-    models = models.with_default(model, effort, named.is_some());
+    models = models.with_default(model, effort, named.is_some()).with_small(small);
     Ok(Remote { endpoints, catalog: Arc::new(models) })
+}
+
+/// The name of a provider means its default model.
+fn model_named(name: &str, file: &UserFile, models: &ModelCatalog) -> Result<ModelId, NoModel> {
+    // A missing key is reported at the start of a session, where an editor can offer setup.
+    if provider_of(name).is_some() {
+        return Ok(ModelId::new(name));
+    }
+    let Some(provider) = provider(name) else { return models.resolve(name) };
+    let described = file.providers.get(name).and_then(|settings| settings.models.first());
+    let known = provider.models.first().copied().unwrap_or_default();
+    let model = described.map_or(known.to_owned(), |model| model.describe().name);
+    Ok(ModelId::new(format!("{name}/{model}")))
 }
 
 /// The key is `None` if it belongs to another address.

@@ -34,6 +34,9 @@ pub struct UserFile {
     /// Model of new sessions, as PROVIDER/NAME, or a provider for its default model. Default: that of the first
     /// usable provider, or else offline.
     pub model: Option<String>,
+    /// Model of sub-agents that change nothing, such as `explore`, unless their agent or the mode names one.
+    /// Default: that of the session.
+    pub small_model: Option<String>,
     /// Reasoning effort; a model takes the nearest that it supports. Default: default.
     pub reasoning_effort: Option<Effort>,
     /// Tools listed in a model request, unless a mode sets its own `tool_list`. Default: hide.
@@ -193,6 +196,7 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
     UserFile {
         store: own.store.or(made.store),
         model: own.model.or(made.model),
+        small_model: own.small_model.or(made.small_model),
         reasoning_effort: own.reasoning_effort.or(made.reasoning_effort),
         tool_list: own.tool_list.or(made.tool_list),
         shell: own.shell.or(made.shell),

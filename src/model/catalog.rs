@@ -98,6 +98,7 @@ pub struct ModelCatalog {
     default: ModelId,
     effort: Effort,
     is_named: bool,
+    small: Option<ModelId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +131,7 @@ impl ModelCatalog {
     pub fn new(reachable: Vec<Reachable>) -> Self {
         let first = reachable.iter().find(|reachable| reachable.has_key);
         let default = first.map_or_else(|| ModelId::new(OFFLINE), Reachable::default_model);
-        Self { reachable, default, effort: Effort::Default, is_named: false }
+        Self { reachable, default, effort: Effort::Default, is_named: false, small: None }
     }
 
     pub fn offline() -> Self {
@@ -140,6 +141,11 @@ impl ModelCatalog {
     #[must_use]
     pub fn with_default(self, default: ModelId, effort: Effort, is_named: bool) -> Self {
         Self { default, effort, is_named, ..self }
+    }
+
+    #[must_use]
+    pub fn with_small(self, small: Option<ModelId>) -> Self {
+        Self { small, ..self }
     }
 
     pub fn ambiguity(&self) -> Option<String> {
@@ -168,6 +174,11 @@ impl ModelCatalog {
 
     pub fn default_model(&self) -> &ModelId {
         &self.default
+    }
+
+    /// Model of read-only sub-agents that name none.
+    pub fn small_model(&self) -> Option<&ModelId> {
+        self.small.as_ref()
     }
 
     pub fn default_effort(&self) -> Effort {

@@ -18,6 +18,7 @@ use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::client::{self, ClientCapabilities};
 use crate::conversation::neutralise::neutralise;
+use crate::model::catalog::ModelCatalog;
 use crate::skill::Skill;
 use crate::store::entry::Entry;
 use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
@@ -106,6 +107,7 @@ impl Subagents {
         let title = log.conversation.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
         let (status_sender, status) = watch::channel(BackgroundStatus::default());
         let Inherited { parent, workspace, chosen } = inherited;
+        let agent = with_small_model(agent, &policy.context.models);
         let ancestry = policy.ancestry_below(parent);
         let id = policy.context.source.session_id();
         let init = SessionInit {
@@ -170,6 +172,15 @@ impl Subagents {
         }
         let (background, discarded) = self.add_background(&agent.id, title, status);
         (Spawned::Background(subagent, background, status_sender), discarded)
+    }
+}
+
+/// Gives the small model to a read-only agent without a model of its own.
+fn with_small_model(agent: Arc<AgentSpec>, models: &ModelCatalog) -> Arc<AgentSpec> {
+    let takes_it = agent.is_read_only && agent.model.is_none() && agent.external_agent.is_none();
+    match models.small_model().filter(|_| takes_it) {
+        Some(small) => Arc::new(AgentSpec { model: Some(small.to_string()), ..AgentSpec::clone(&agent) }),
+        None => agent,
     }
 }
 

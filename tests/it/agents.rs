@@ -4,4 +4,5 @@ mod background_tools;
 pub(crate) mod delegation;
 mod delegation_edge_cases;
 pub(crate) mod external;
+mod small_model;
 mod sub_agents;

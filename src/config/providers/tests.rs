@@ -27,6 +27,26 @@ fn default_model_belongs_to_first_provider_with_key() {
 }
 
 #[test]
+fn small_model_is_checked_like_the_model() {
+    let small = |environment: &Environment, yaml: &str| {
+        let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
+        let found = find(environment, &file, None).map(|remote| remote.catalog.small_model().cloned());
+        found.map(|model| model.map(|model| model.to_string())).map_err(|error| format!("{error:#}"))
+    };
+    let (none, mut environment) = (Environment::default(), Environment::default());
+    environment.small_model = Some("ollama/x".into());
+    assert_eq!(small(&none, "{}"), Ok(None));
+    assert_eq!(
+        small(&none, "small_model: anthropic/claude-haiku-5-5"),
+        Ok(Some("anthropic/claude-haiku-5-5".into()))
+    );
+    assert_eq!(small(&none, "small_model: ollama"), Ok(Some("ollama/qwen3-coder".into())));
+    assert_eq!(small(&environment, "small_model: gemini/y"), Ok(Some("ollama/x".into())));
+    let error = small(&none, "small_model: gpt").unwrap_err();
+    assert!(error.starts_with("small_model: unknown model \"gpt\": it is `offline`"), "{error}");
+}
+
+#[test]
 fn api_key_is_not_sent_to_another_base_url() {
     let environment =
         Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "http://127.0.0.1:1/v1/")]);

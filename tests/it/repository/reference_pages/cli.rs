@@ -9,8 +9,9 @@ use super::{Page, source};
 const REPLACED: [(&str, &str); 1] = [("model", "MODEGATE_MODEL")];
 
 /// Variables that no table of the code names.
-const VARIABLES: [(&str, &str); 6] = [
+const VARIABLES: [(&str, &str); 7] = [
     ("MODEGATE_MODEL", "model of new sessions, unless `--model` names one; precedes `model` in config.yaml"),
+    ("MODEGATE_SMALL_MODEL", "model of read-only sub-agents; precedes `small_model` in config.yaml"),
     ("MODEGATE_LOG", "log level on stderr: `off`, `error`, `warn` (default), `info`, `debug` or `trace`"),
     ("XDG_CONFIG_HOME", "folder of `modegate/config.yaml`, `modes.yaml` and others; default: `~/.config`"),
     ("XDG_DATA_HOME", "folder of the session store, `modegate/modegate.db`; default: `~/.local/share`"),

@@ -13,6 +13,7 @@ use super::{Page, type_of, without_default};
 
 const EXAMPLE: &str = r#"
 model: openai/qwen3-coder
+small_model: openai/another-model
 reasoning_effort: high
 tool_list: mask
 shell:
@@ -56,7 +57,7 @@ fn config_page_has_every_key() {
     );
     page.heading(2, "When the file is read");
     page.list([
-        "The model, its effort and the providers: at the start, and again for a new session if a file has changed."
+        "The models, the effort and the providers: at the start, and again for a new session if a file has changed."
             .to_owned(),
         "All other keys: at the start of Modegate.".to_owned(),
         "`modegate doctor` reports a file that cannot be used, obsolete keys, and paths in `shell` that do not exist."
