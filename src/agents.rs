@@ -228,6 +228,14 @@ impl AgentRegistry {
     }
 }
 
+impl AgentSpec {
+    /// True if neither this agent nor an agent that it starts changes anything, in any mode. `readonly` alone does
+    /// not limit the agents that it starts (D49).
+    pub fn only_reads(&self) -> bool {
+        self.is_read_only && self.limits.iter().any(|limit| !limit.tools.admit("delegate"))
+    }
+}
+
 impl AgentDefinition {
     fn complete(&self, origin: Origin) -> Result<AgentSpec, Fault> {
         let id = self.id.value.clone();

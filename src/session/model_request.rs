@@ -129,7 +129,8 @@ impl Requests {
         let is_masked = self.offers.shown.len() != self.offers.available.len();
         let messages = reminder::splice(log.conversation.history.messages(), reminder, position);
         let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
-        Next::Ask { request: self.request(models, log, allowed, messages), reads_switches }
+        let is_read_only = policy.starts_only_readers();
+        Next::Ask { request: self.request(models, log, allowed, messages), reads_switches, is_read_only }
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.

@@ -87,6 +87,12 @@ impl Policy {
         });
     }
 
+    /// True if the ceilings that agents of the reply keep for their whole life deny all changes.
+    pub(super) fn starts_only_readers(&self) -> bool {
+        let started = self.reply.as_ref().map(|reply| &reply.started);
+        started.is_some_and(|started| compare::changes_nothing(&started.modes))
+    }
+
     /// Returns the mode at the start of the reply if it allows no more than the current one, else the current
     /// one.
     pub(super) fn mode_for_started(&self) -> SessionModeId {

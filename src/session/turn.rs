@@ -16,7 +16,7 @@ use crate::acp::{ContentBlock, ToolCallId};
 use crate::client::Client;
 use crate::event::SessionEvent;
 use crate::model::{Model, ModelError};
-use crate::tool::{ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
+use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod call;
@@ -34,7 +34,7 @@ pub(super) struct Turn {
     pub(super) model: Arc<dyn Model>,
     pub(super) tools: Toolset,
     pub(super) workspace: Workspace,
-    /// Maximum number of concurrent read-side calls.
+    /// Maximum number of concurrent calls.
     pub(super) parallel: usize,
     /// False in deterministic runs, which send no progress.
     pub(super) live: bool,
@@ -105,9 +105,24 @@ impl Turn {
     }
 }
 
+/// Calls that may run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Reads,
+    /// Agents that change nothing for their whole life. An agent that a looser mode could turn into a writer is
+    /// in no group, because writers run one by one.
+    Readers,
+}
+
 impl Announced {
-    fn is_read_side(&self) -> bool {
-        self.tool.as_ref().is_some_and(|(spec, _)| spec.effect.is_read_side())
+    /// Returns `None` for a call that runs alone. See [`SessionAction::starts_reader`].
+    fn group(&self, is_reply_read_only: bool) -> Option<Group> {
+        let (spec, prepared) = self.tool.as_ref()?;
+        match prepared.as_ref().map(|call| &call.action) {
+            _ if spec.effect.is_read_side() => Some(Group::Reads),
+            Ok(Action::Session(action)) if action.starts_reader(is_reply_read_only) => Some(Group::Readers),
+            _ => None,
+        }
     }
 }
 

@@ -73,8 +73,9 @@ pub(super) enum TurnMessage {
 }
 
 pub(super) enum Next {
-    /// `reads_switches` is true if the reply may contain mode switches.
-    Ask { request: ModelRequest, reads_switches: bool },
+    /// `reads_switches` is true if the reply may contain mode switches, `is_read_only` if agents that it starts
+    /// change nothing for their whole life.
+    Ask { request: ModelRequest, reads_switches: bool, is_read_only: bool },
     /// Summarise, then ask for the next step.
     Summarise(Summary),
 }

@@ -19,6 +19,8 @@ pub enum SessionAction {
         agent: Option<String>,
         task: String,
         is_background: bool,
+        /// See [`AgentSpec::only_reads`](crate::agents::AgentSpec::only_reads).
+        is_reader: bool,
     },
     /// Like [`Self::Delegate`], with a skill's instructions.
     Skill { skill: String, task: String },
@@ -27,6 +29,16 @@ pub enum SessionAction {
 }
 
 impl SessionAction {
+    /// True if the action starts an agent that changes nothing for its whole life. `is_reply_read_only` is true if
+    /// the ceilings of the reply, which its agents keep, deny all changes.
+    pub fn starts_reader(&self, is_reply_read_only: bool) -> bool {
+        match self {
+            Self::Delegate { is_reader, .. } => *is_reader || is_reply_read_only,
+            Self::Skill { .. } => is_reply_read_only,
+            Self::Handoff { .. } => false,
+        }
+    }
+
     /// Rules match the agent or skill.
     pub(super) fn prepared(self) -> Result<PreparedCall, ToolError> {
         let (title, of) = match &self {

@@ -4,5 +4,6 @@ mod background_tools;
 pub(crate) mod delegation;
 mod delegation_edge_cases;
 pub(crate) mod external;
+mod parallel;
 mod small_model;
 mod sub_agents;

@@ -270,7 +270,7 @@ impl Actor {
 
     pub(super) async fn start_session_action(&mut self, call: ToolCallId, action: SessionAction) -> Spawned {
         let delegation = match action {
-            SessionAction::Delegate { agent, task, is_background } => {
+            SessionAction::Delegate { agent, task, is_background, is_reader: _ } => {
                 Delegation::to_agent(agent.as_deref(), task, is_background, &self.policy)
             }
             SessionAction::Skill { skill, task } => Delegation::to_skill(&skill, &task, &self.policy),

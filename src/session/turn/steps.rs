@@ -53,9 +53,11 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
     let mut interruptions = Interruptions::default();
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
-        let (request, switches) = match next {
+        let (request, switches, is_read_only) = match next {
             None => return Ok(StopReason::MaxTurnRequests.into()),
-            Some(Next::Ask { request, reads_switches }) => (request, reads_switches.then(Reader::default)),
+            Some(Next::Ask { request, reads_switches, is_read_only }) => {
+                (request, reads_switches.then(Reader::default), is_read_only)
+            }
             Some(Next::Summarise(summary)) => match compact::summarise(turn, summary).await? {
                 Some(reason) => return Ok(reason.into()),
                 None => continue,
@@ -107,7 +109,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn.into()),
             ModelStop::Done => {}
         }
-        let end = match turn.run_calls(step.calls).await? {
+        let end = match turn.run_calls(step.calls, is_read_only).await? {
             After::Continue => None,
             After::Stop(text) => Some((text.into_owned(), StopReason::EndTurn.into())),
             After::RefusedAgain => Some((REFUSED_AGAIN.to_owned(), EndReason::RefusedAgain)),
@@ -124,15 +126,14 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
 }
 
 impl Turn {
-    /// Runs consecutive read-side calls concurrently, all others one by one.
-    async fn run_calls(&self, calls: Vec<Announced>) -> Result<After, TurnError> {
+    /// Runs consecutive calls of one [`Group`](super::Group) concurrently, all others one by one.
+    async fn run_calls(&self, calls: Vec<Announced>, is_read_only: bool) -> Result<After, TurnError> {
         let mut calls = calls.into_iter().peekable();
         while let Some(call) = calls.next() {
+            let kind = call.group(is_read_only);
             let mut group = vec![call];
-            if group[0].is_read_side() {
-                while let Some(next) = calls.next_if(Announced::is_read_side) {
-                    group.push(next);
-                }
+            while let Some(next) = calls.next_if(|next| kind.is_some() && next.group(is_read_only) == kind) {
+                group.push(next);
             }
             let outcomes: Vec<_> = futures_util::stream::iter(group)
                 .map(|call| self.run_call(call))

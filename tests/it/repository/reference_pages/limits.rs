@@ -75,7 +75,7 @@ const TURNS: [Row; 11] = [
         Of(""),
         "the model is told the limit",
     ),
-    ("reading calls that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
+    ("reading calls or agents that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
     ("same call denied or rejected in a row", "session/approval.rs", "MAX_DENIALS", Of(""), "the turn ends"),
     ("plans rejected", "session/switch.rs", "MAX_REJECTIONS", Of(""), "the turn ends"),
     ("tool call, where the tool has no timeout of its own", "tool.rs", "TIMEOUT", Time, "the call fails"),

@@ -153,7 +153,8 @@ fn tools_page_has_every_tool() {
     page.paragraph(&format!(
         "Paths are absolute or relative to the session's working directory; Modegate resolves links before it decides. \
          Reading outside the session's folders needs your permission in every mode, and writing there is denied. \
-         Consecutive calls with the effects read and session run at the same time, at most {}; others run one by one.",
+         Consecutive calls with the effects read and session run at the same time, at most {}, and so do consecutive \
+         agents that change nothing; others run one by one.",
         number("config.rs", "PARALLEL")
     ));
     for (heading, text, tools) in GROUPS {
