@@ -23,20 +23,20 @@ use crate::mode::ShellUse;
 use crate::model::ToolOffer;
 use crate::model::schema::Schema;
 use crate::permission::{CallFacts, Claim, Effect};
-use crate::workspace::{Changes, ContentHash, FileError, Journal, Workspace};
+use crate::workspace::{Changes, FileError, Journal, Workspace};
 use background::BackgroundRole;
 use chat_question::ChatQuestion;
 pub use client_io::{ClientIo, Elicited};
 pub use command_line::commands_of;
 pub use content::ToolContent;
 pub use job::{Job, JobSnapshot};
+pub use last_seen::LastSeen;
 use lean_schema::schema_of;
 pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
 pub use read_file::NAME as READ_FILE;
 pub use session_action::SessionAction;
 pub use snapshot::SnapshotHandle;
 pub use switch_mode::Proposal;
-pub use text_file::LastSeen;
 pub use toolset::{Toolset, effect_of, offered, unknown_tool};
 
 pub mod background;
@@ -61,6 +61,7 @@ mod find_files;
 mod handoff;
 pub mod job;
 mod jobs;
+mod last_seen;
 mod lean_schema;
 mod list_directory;
 mod list_page;
@@ -171,6 +172,13 @@ pub enum ToolError {
     File(#[from] FileError),
     #[error("{0}")]
     Failed(String),
+    /// As `Failed`, where files may have changed since the model saw them.
+    #[error("{text}")]
+    Stale {
+        text: String,
+        /// Files that the model knows with the message.
+        seen: Vec<(PathBuf, LastSeen)>,
+    },
 }
 
 impl ToolError {
@@ -181,7 +189,7 @@ impl ToolError {
     fn of_tool(self, tool: &str) -> Self {
         match self {
             Self::Arguments(reason) => Self::Failed(format!("Invalid arguments for {tool}: {reason}")),
-            Self::File(_) | Self::Failed(_) => self,
+            Self::File(_) | Self::Failed(_) | Self::Stale { .. } => self,
         }
     }
 }
@@ -198,7 +206,7 @@ pub struct ToolOutput {
     pub text: String,
     /// Content for the client; empty if it is `text`.
     pub content: Vec<ToolContent>,
-    pub seen: Vec<(PathBuf, ContentHash)>,
+    pub seen: Vec<(PathBuf, LastSeen)>,
     /// Questions for the chat. They end the turn; the next prompt is the answer.
     pub questions: Vec<ChatQuestion>,
     pub plan: Option<Vec<PlanEntry>>,

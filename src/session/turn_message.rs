@@ -18,7 +18,6 @@ use crate::permission::CallFacts;
 use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
-use crate::workspace::ContentHash;
 
 pub(super) enum TurnMessage {
     /// An event to record and to show.
@@ -28,12 +27,14 @@ pub(super) enum TurnMessage {
     /// The end of a call. `seen` contains the files that the model now knows.
     Finished {
         update: ToolCallUpdateEvent,
-        seen: Vec<(PathBuf, ContentHash)>,
+        seen: Vec<(PathBuf, LastSeen)>,
         instructions: Vec<Instructions>,
         job: Option<Job>,
         questions: Vec<ChatQuestion>,
         send_permit: Option<OwnedSemaphorePermit>,
     },
+    /// Files whose changes the error of a call shows.
+    Shown(Vec<(PathBuf, LastSeen)>),
     /// Asks for the next step; `None` once `made` has reached the mode's limit.
     NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
     /// Asks for a summary; `None` if there is nothing to summarise.

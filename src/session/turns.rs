@@ -18,7 +18,6 @@ use crate::model::{Failure, ModelError};
 use crate::permission::Target;
 use crate::tool::LastSeen;
 use crate::tool::chat_question::{self, ChatQuestion};
-use crate::workspace::ContentHash;
 
 const MAX_WAITING: usize = 8;
 
@@ -36,6 +35,8 @@ pub(super) struct Turns {
     /// Number of model requests in the running turn, or else in the last one.
     pub(super) steps: u32,
     seen: HashMap<PathBuf, LastSeen>,
+    /// Files that errors show to the model in its next request.
+    shown: Vec<(PathBuf, LastSeen)>,
     /// Questions that the user may answer by number.
     pub(super) chat_questions: Vec<ChatQuestion>,
 }
@@ -82,23 +83,34 @@ impl RunningTurn {
 
 impl Turns {
     /// Records files that the model has read or written.
-    pub(super) fn saw(&mut self, files: Vec<(PathBuf, ContentHash)>) {
-        let files = files.into_iter();
-        self.seen
-            .extend(files.map(|(path, content_hash)| (path, LastSeen { content_hash, is_in_context: true })));
+    pub(super) fn saw(&mut self, files: Vec<(PathBuf, LastSeen)>) {
+        self.shown.retain(|(path, _)| files.iter().all(|(seen, _)| seen != path));
+        self.seen.extend(files);
+    }
+
+    /// Records files whose changes an error shows. Calls that the model has made already do not know them.
+    pub(super) fn show(&mut self, files: Vec<(PathBuf, LastSeen)>) {
+        self.shown.extend(files);
+    }
+
+    /// The model makes its next calls.
+    pub(super) fn saw_shown(&mut self) {
+        self.seen.extend(self.shown.drain(..));
     }
 
     pub(super) fn last_seen(&self, targets: &[Target]) -> Vec<Option<LastSeen>> {
-        targets.iter().map(|target| self.seen.get(&target.path).copied()).collect()
+        targets.iter().map(|target| self.seen.get(&target.path).cloned()).collect()
     }
 
     /// After an undo. A note tells the model of it.
     pub(super) fn forget(&mut self, files: &[PathBuf]) {
         self.seen.retain(|path, _| !files.contains(path));
+        self.shown.retain(|(path, _)| !files.contains(path));
     }
 
     /// The conversation has been summarised.
     pub(super) fn leave_context(&mut self) {
+        self.shown.clear();
         self.seen.values_mut().for_each(|seen| seen.is_in_context = false);
     }
 

@@ -120,11 +120,14 @@ struct Patch {
 impl Patch {
     fn plan(&self, buffers: &Buffers) -> Result<Plan, ToolError> {
         let mut plan = Plan::new("Applied the patch:".to_owned());
-        let mut failed = Vec::new();
+        let (mut failed, mut shown) = (Vec::new(), Vec::new());
         for file in &self.files {
             match self.plan_file(file, buffers, &mut plan) {
                 Ok(done) => plan.note(&done),
-                Err(error) => {
+                Err(mut error) => {
+                    if let ToolError::Stale { seen, .. } = &mut error {
+                        shown.append(seen);
+                    }
                     failed.push(error.to_string().trim_end_matches(" Nothing is changed.").to_owned());
                 }
             }
@@ -143,7 +146,7 @@ impl Patch {
             failed.push(format!("{more} more files do not apply."));
         }
         failed.push("Nothing is changed.".into());
-        Err(ToolError::Failed(failed.join("\n")))
+        Err(ToolError::Stale { text: failed.join("\n"), seen: shown })
     }
 
     /// Returns what the change does, for the model.

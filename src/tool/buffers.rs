@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::client_io::{ClientIo, Shown};
+use super::last_seen::{LastSeen, check_text};
 use super::saved::Saved;
 use super::text_file::{BOM, MAX_FILE, TextFile, is_utf8};
 use super::{ToolError, blocking};
@@ -17,6 +18,7 @@ use crate::workspace::ContentHash;
 pub(super) struct Buffers {
     shown: HashMap<PathBuf, Shown>,
     saved: Saved,
+    last_seen: HashMap<PathBuf, LastSeen>,
 }
 
 impl Buffers {
@@ -55,10 +57,18 @@ impl Buffers {
         tokio::select! {
             shown = join_all(requested.into_iter().map(ask)) => {
                 let shown = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
-                Ok(Self { shown, saved: client_io.saved().clone() })
+                Ok(Self { shown, saved: client_io.saved().clone(), last_seen: HashMap::new() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }
+    }
+
+    /// Lets [`Self::read_to_edit`] refuse files that have changed since the model saw them.
+    pub(super) fn with_last_seen(mut self, targets: &[Target], last_seen: &[Option<LastSeen>]) -> Self {
+        let seen = targets.iter().zip(last_seen);
+        self.last_seen =
+            seen.filter_map(|(target, seen)| Some((target.path.clone(), seen.clone()?))).collect();
+        self
     }
 
     pub(super) fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
@@ -90,7 +100,11 @@ impl Buffers {
     pub(super) fn read_to_edit(&self, target: &Target, name: &str) -> Result<TextFile, ToolError> {
         let file = self.read_to_change(target)?;
         let why = "is neither UTF-8 nor UTF-16 nor Latin-1 and is not changed as text.";
-        if file.lossy { Err(ToolError::Failed(format!("{name} {why}"))) } else { Ok(file) }
+        if file.lossy {
+            return Err(ToolError::Failed(format!("{name} {why}")));
+        }
+        check_text(name, &target.path, &file, self.last_seen.get(&target.path))?;
+        Ok(file)
     }
 
     /// Checks that the editor has no unsaved text under the name of a new file: a write would lose it. The

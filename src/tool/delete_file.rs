@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::content::code_span;
-use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
+use super::{LastSeen, PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
-use crate::workspace::{Change, ContentHash, Workspace};
+use crate::workspace::{Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +29,7 @@ fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<Prepa
     let call = PreparedCall::new(format!("Delete {}", code_span(&name)), |context| {
         let RunContext { permit, journal, .. } = context;
         effect(permit, move |cancel| {
-            let seen = vec![(target.path.clone(), ContentHash::Absent)];
+            let seen = vec![(target.path.clone(), LastSeen::absent())];
             workspace.apply(&[Change::Remove { target }], cancel, &journal)?;
             Ok(ToolOutput { seen, ..ToolOutput::text(format!("Deleted {name}.")) })
         })

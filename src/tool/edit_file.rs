@@ -8,11 +8,15 @@ use serde::Deserialize;
 use super::buffers::Buffers;
 use super::text_change::{self, Plan};
 use super::text_file::MAX_FILE;
-use super::text_match::{self, Edited, MAX_NAMED, Refusal};
+use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, Refusal};
 use super::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
+use crate::text::shorten;
 use crate::workspace::Workspace;
+
+/// Characters shown of a line that an ambiguous text is in.
+const MAX_LINE: usize = 160;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,15 +72,26 @@ fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
         Refusal::Missing(None) => {
             "old_text does not occur, and no lines are similar. Read the file again.".into()
         }
-        Refusal::Ambiguous(lines) => format!(
-            "old_text is not unique: it occurs at lines {}. Give more of the text around it, or set replace_all.",
-            list(&lines)
-        ),
+        Refusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
         Refusal::Unchanged => "the file has new_text already.".into(),
         Refusal::Large(bytes) => {
             format!("the result would have {bytes} bytes; at most {MAX_FILE} are written.")
         }
     })
+}
+
+/// `lines` are the first of the places.
+fn ambiguous(text: &str, lines: &[usize], count: usize) -> String {
+    let times = if count > MAX_COUNTED { format!("more than {MAX_COUNTED}") } else { count.to_string() };
+    let mut reason = format!("old_text occurs {times} times:\n");
+    for line in lines {
+        let start = text.lines().nth(line - 1).unwrap_or_default();
+        reason += &format!("{line:>6}\t{}\n", shorten(start, MAX_LINE));
+    }
+    if count > lines.len() {
+        reason += "[…]\n";
+    }
+    reason + "Give more of the text around it, or set replace_all."
 }
 
 fn summary(name: &str, edited: &Edited) -> String {
@@ -105,10 +120,13 @@ mod tests {
     use super::*;
 
     fn check(file: &str, old: &str, new: &str, expected: &str) {
+        assert_eq!(outcome(file, old, new), expected);
+    }
+
+    fn outcome(file: &str, old: &str, new: &str) -> String {
         let replace_all = new == "all";
         let edit = Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all };
-        let outcome = replace(file, &edit).map_or_else(|reason| reason, |edited| summary("f", &edited));
-        assert_eq!(outcome, expected);
+        replace(file, &edit).map_or_else(|reason| reason, |edited| summary("f", &edited))
     }
 
     #[test]
@@ -137,8 +155,17 @@ mod tests {
             "a\nb\na",
             "a",
             "y",
-            "old_text is not unique: it occurs at lines 1, 3. Give more of the text around it, or set replace_all.",
+            "old_text occurs 2 times:\n     1\ta\n     3\ta\nGive more of the text around it, or set replace_all.",
         );
+        check(
+            &"x a\n".repeat(7),
+            "a",
+            "y",
+            "old_text occurs 7 times:\n     1\tx a\n     2\tx a\n     3\tx a\n     4\tx a\n     5\tx a\n[…]\nGive more of the \
+             text around it, or set replace_all.",
+        );
+        let many = outcome(&"a\n".repeat(MAX_COUNTED + 1), "a", "y");
+        assert!(many.starts_with("old_text occurs more than 100 times:\n     1\ta\n"), "{many}");
         check("a", "", "y", "old_text is empty. Use write_file for a new file.");
         check("a", "a", "a", "old_text and new_text are the same.");
         check("\"a\"", "“a”", "\"a\"", "the file has new_text already.");

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::buffers::Buffers;
 use super::content::code_span;
 use super::excerpt::{Excerpt, Range, excerpt};
+use super::last_seen::LastSeen;
 use super::text_file::MAX_FILE;
 use super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect, picture};
 use crate::acp::ToolKind;
@@ -84,7 +85,7 @@ fn read(
         excerpt(BufReader::with_capacity(CHUNK, head.chain(open.file)), range, cancel)?
     } else {
         let file = buffers.read(target)?;
-        seen.push((target.path.clone(), file.content_hash));
+        seen.push((target.path.clone(), LastSeen::of(&file)));
         Excerpt { lossy: file.lossy, ..excerpt(file.text.as_bytes(), range, cancel)? }
     };
     let lossy = lossy.then(|| "[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]".to_owned());

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::text_file::{LastSeen, TextFile};
+use super::last_seen::LastSeen;
+use super::text_file::TextFile;
 use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect, outcome};
 use crate::client::ClientError;
 use crate::gate::Permit;
@@ -48,6 +49,7 @@ pub(super) async fn change_text(
 ) -> Result<ToolOutput, ToolError> {
     let RunContext { permit, last_seen, journal, client_io, .. } = context;
     let buffers = Buffers::to_change(&client_io, targets, &permit.cancel).await?;
+    let buffers = buffers.with_last_seen(targets, &last_seen);
     if !client_io.capabilities().writes {
         return effect(permit, move |cancel| {
             let Planned { changes, output } = plan(&buffers, &last_seen)?;

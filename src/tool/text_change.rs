@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
+use super::last_seen::{LastSeen, check_unchanged};
 use super::save::{Planned, Planning, change_text};
-use super::text_file::{LastSeen, TextFile, check_unchanged};
+use super::text_file::TextFile;
 use super::{PreparedCall, Preview, PreviewContext, ToolContent, ToolError, ToolOutput, blocking};
 use crate::permission::Target;
 use crate::workspace::{Change, ContentHash, Workspace};
@@ -24,7 +25,7 @@ pub(super) struct Plan {
     /// The files that the plan is based on.
     before: Vec<Before>,
     changes: Vec<Planning>,
-    seen: BTreeMap<PathBuf, ContentHash>,
+    seen: BTreeMap<PathBuf, LastSeen>,
 }
 
 struct Before {
@@ -67,7 +68,7 @@ impl Plan {
         old: Option<&TextFile>,
     ) {
         self.total += content.len();
-        self.seen.insert(target.path.clone(), ContentHash::of(&content));
+        self.seen.insert(target.path.clone(), LastSeen::of_bytes(&content));
         let before = old.map(TextFile::bytes);
         let unsaved = old.is_some_and(|old| old.unsaved);
         let change = Change::Write { target: target.clone(), content, like: like.cloned() };
@@ -80,7 +81,7 @@ impl Plan {
     }
 
     pub(super) fn remove(&mut self, target: &Target) {
-        self.seen.insert(target.path.clone(), ContentHash::Absent);
+        self.seen.insert(target.path.clone(), LastSeen::absent());
         let change = Change::Remove { target: target.clone() };
         self.changes.push(Planning { change, before: None, unsaved: false });
     }
@@ -89,7 +90,7 @@ impl Plan {
     fn check(&self, last_seen: &[Option<LastSeen>], shown: Option<&[ContentHash]>) -> Result<(), ToolError> {
         for (number, Before { name, target, content_hash, is_replaced }) in self.before.iter().enumerate() {
             let shown = shown.and_then(|shown| shown.get(number)).copied();
-            let last_seen = last_seen.get(*target).copied().flatten();
+            let last_seen = last_seen.get(*target).and_then(Option::as_ref);
             check_unchanged(name, *content_hash, last_seen, shown)?;
             if *is_replaced && !last_seen.is_some_and(|last_seen| last_seen.is_in_context) {
                 return Err(ToolError::Failed(format!(
@@ -114,6 +115,7 @@ pub(super) fn prepared(
         let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&shown));
         Preview::new(async move |PreviewContext { client_io, last_seen }| {
             let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
+            let buffers = buffers.with_last_seen(&files, &last_seen);
             let plan = blocking(move || plan(&buffers)).await?;
             plan.check(&last_seen, None)?;
             let Plan { before, diffs, .. } = plan;

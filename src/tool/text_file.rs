@@ -110,33 +110,6 @@ pub(super) fn is_utf8(target: &Target) -> bool {
     TextFile::read(target).is_ok_and(|file| file.is_utf8())
 }
 
-/// A file that the model has read or written.
-#[derive(Debug, Clone, Copy)]
-pub struct LastSeen {
-    pub content_hash: ContentHash,
-    /// False after a summary of the conversation, which may leave the content out.
-    pub is_in_context: bool,
-}
-
-/// Returns an error if a file is not as the model last saw it (`last_seen`) or as a permission request showed it
-/// (`shown`).
-pub(super) fn check_unchanged(
-    name: &str,
-    before: ContentHash,
-    last_seen: Option<LastSeen>,
-    shown: Option<ContentHash>,
-) -> Result<(), ToolError> {
-    if shown.is_some_and(|shown| shown != before) {
-        return Err(ToolError::Failed(format!(
-            "{name} changed while the permission request was open. Read it again."
-        )));
-    }
-    if before != ContentHash::Absent && last_seen.is_some_and(|last_seen| last_seen.content_hash != before) {
-        return Err(ToolError::Failed(format!("{name} has changed since you read it. Read it again.")));
-    }
-    Ok(())
-}
-
 fn to_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use similar::DiffOp;
 
-use self::adapt::{adapt, diff};
+use self::adapt::adapt;
+pub(super) use self::adapt::diff;
 use self::fold::{Folded, is_blank};
 pub(super) use self::nearest::nearest;
 
@@ -23,6 +24,12 @@ const MAX_WORK: usize = 200_000_000;
 
 /// Places of an ambiguous text that a message names.
 pub(super) const MAX_NAMED: usize = 10;
+
+/// Places of an ambiguous text that are counted.
+pub(super) const MAX_COUNTED: usize = 100;
+
+/// Places of an ambiguous text whose lines a message shows.
+const MAX_SHOWN: usize = 5;
 
 /// What a match ignores; a later step ignores what the earlier ones do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,8 +156,11 @@ pub(super) struct Edited {
 pub(super) enum Refusal {
     /// With the lines of the file that are most similar.
     Missing(Option<String>),
-    /// Lines of the first places; the text is in more places than [`MAX_NAMED`] if there are more lines.
-    Ambiguous(Vec<usize>),
+    /// Lines of the first places, and the count of places up to [`MAX_COUNTED`], plus one if there are more.
+    Ambiguous {
+        lines: Vec<usize>,
+        count: usize,
+    },
     Unchanged,
     /// Bytes of the result.
     Large(usize),
@@ -165,7 +175,7 @@ pub(super) fn replace(
     max_bytes: usize,
 ) -> Result<Edited, Refusal> {
     let document = Document::new(text);
-    let most = if is_all { usize::MAX } else { MAX_NAMED + 1 };
+    let most = if is_all { usize::MAX } else { MAX_COUNTED + 1 };
     let variants = variants(old, new);
     for (number, (replacement, prefix)) in variants.iter().enumerate() {
         let is_last = number + 1 == variants.len();
@@ -179,10 +189,9 @@ pub(super) fn replace(
             let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
                 0 => {}
-                2.. if !is_all => {
-                    return Err(Refusal::Ambiguous(
-                        places.iter().map(|at| document.line(at.start)).collect(),
-                    ));
+                count @ 2.. if !is_all => {
+                    let lines = places.iter().take(MAX_SHOWN).map(|at| document.line(at.start)).collect();
+                    return Err(Refusal::Ambiguous { lines, count });
                 }
                 _ if bytes - total(&places) > max_bytes => {
                     return Err(Refusal::Large(bytes - total(&places)));

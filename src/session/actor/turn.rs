@@ -89,6 +89,7 @@ impl Actor {
             return None;
         }
         self.turns.steps = steps + 1;
+        self.turns.saw_shown();
         if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
             return Some(Next::Summarise(summary));
         }
@@ -120,6 +121,7 @@ impl Actor {
                 }
                 self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
             }
+            TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
                 let _ = reply.send(self.next_request(made).await);

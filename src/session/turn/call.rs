@@ -56,7 +56,7 @@ impl Turn {
             let preview = prepared.preview.content(context);
             let preview = match within(preview, &self.cancel, &CancellationToken::new(), spec.timeout).await {
                 Ok(preview) => preview,
-                Err(error) => return self.failed(id, error.to_string()).await,
+                Err(error) => return self.failed_with(id, error).await,
             };
             answer =
                 self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
@@ -139,7 +139,7 @@ impl Turn {
                 let why = "Stopped: the session's mode has changed and does not allow this call.";
                 self.failed(id, format!("{error}\n{why}")).await
             }
-            Err(error) => self.failed(id, error.to_string()).await,
+            Err(error) => self.failed_with(id, error).await,
         }
     }
 
@@ -177,6 +177,14 @@ impl Turn {
         let update = ToolCallUpdateEvent::failed(id, text);
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         Ok(After::Continue)
+    }
+
+    async fn failed_with(&self, id: ToolCallId, error: ToolError) -> Result<After, TurnError> {
+        let text = error.to_string();
+        if let ToolError::Stale { seen, .. } = error {
+            self.post(TurnMessage::Shown(seen)).await?;
+        }
+        self.failed(id, text).await
     }
 
     async fn refused(&self, id: ToolCallId, answer: Authorization) -> Result<After, TurnError> {

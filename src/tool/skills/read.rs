@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::content::code_span;
 use super::super::excerpt::{Range, excerpt};
 use super::super::text_file::TextFile;
-use super::super::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
+use super::super::{LastSeen, PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::skill::{FILE, Origin, Skill, Skills};
@@ -93,7 +93,7 @@ fn read(part: Part, range: Range, cancel: &CancellationToken) -> Result<ToolOutp
         }
         Part::File(target) => {
             let file = TextFile::read(&target)?;
-            let seen = vec![(target.path, file.content_hash)];
+            let seen = vec![(target.path, LastSeen::of(&file))];
             Ok(ToolOutput { seen, ..ToolOutput::text(excerpt(file.text.as_bytes(), range, cancel)?.text) })
         }
     }

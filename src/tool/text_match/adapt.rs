@@ -57,7 +57,7 @@ fn contents<'a>(lines: &[(&'a str, &str)]) -> Vec<&'a str> {
 }
 
 /// Two long texts without anything in common at their ends are one replacement.
-pub(super) fn diff<T: Eq + Ord + std::hash::Hash>(old: &[T], new: &[T]) -> Vec<DiffOp> {
+pub(in crate::tool) fn diff<T: Eq + Ord + std::hash::Hash>(old: &[T], new: &[T]) -> Vec<DiffOp> {
     let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let ends = old[start..].iter().rev().zip(new[start..].iter().rev());
     let end = ends.take_while(|(old, new)| old == new).count();

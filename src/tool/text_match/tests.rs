@@ -8,6 +8,10 @@ fn check(text: &str, old: &str, new: &str, expected: &str, ignored: &[&'static s
     assert_eq!(replaced(text, old, new), Ok((expected.to_owned(), ignored.to_vec())), "{text:?} {old:?}");
 }
 
+fn ambiguous(lines: [usize; 2]) -> Refusal {
+    Refusal::Ambiguous { lines: lines.into(), count: 2 }
+}
+
 fn is_missing(text: &str, old: &str) -> bool {
     matches!(replaced(text, old, "x"), Err(Refusal::Missing(_)))
 }
@@ -92,11 +96,11 @@ fn new_text_takes_the_indentation_of_the_file() {
 
 #[test]
 fn ambiguous_text_is_refused_at_every_step() {
-    assert_eq!(replaced("a\nb\na", "a", "y"), Err(Refusal::Ambiguous(vec![1, 3])));
-    assert_eq!(replaced("aXaXa", "aXa", "y"), Err(Refusal::Ambiguous(vec![1, 1])));
+    assert_eq!(replaced("a\nb\na", "a", "y"), Err(ambiguous([1, 3])));
+    assert_eq!(replaced("aXaXa", "aXa", "y"), Err(ambiguous([1, 1])));
     assert_eq!(replaced("“a”\n\"a\" \n", "\"a\" \n".trim_end(), "y"), Ok(("“a”\ny \n".into(), vec![])));
-    assert_eq!(replaced("\ta b\n  a b\n", "    a b\n", "    y\n"), Err(Refusal::Ambiguous(vec![1, 2])));
-    assert_eq!(replaced("a “b”\na „b“\n", "a \"b\"", "y"), Err(Refusal::Ambiguous(vec![1, 2])));
+    assert_eq!(replaced("\ta b\n  a b\n", "    a b\n", "    y\n"), Err(ambiguous([1, 2])));
+    assert_eq!(replaced("a “b”\na „b“\n", "a \"b\"", "y"), Err(ambiguous([1, 2])));
     let all = replace("a “b”\na „b“\na “b”", "a \"b\"", "a \"c\"", true, 1000).unwrap();
     assert_eq!((all.text.as_str(), all.lines), ("a “c”\na „c“\na “c”", vec![1, 2, 3]));
     assert_eq!(replace("aaaa", "aa", "b", true, 1000).unwrap().text, "bb");
