@@ -302,8 +302,13 @@ fn reason(failure: &Failure, hunk: &Hunk) -> String {
             format!("no lines of the file are similar to `{}`.", shorten(expected, SHOWN))
         }
         Failure::Ambiguous(lines) => format!(
-            "its lines occur more than once, at lines {}: add context lines or correct its line number.",
-            list(lines)
+            "its lines occur more than once, at lines {}: add context lines or correct its {}.",
+            list(lines),
+            if hunk.numbers.is_some_and(|numbers| !numbers.is_counted) {
+                "line counts"
+            } else {
+                "line number"
+            }
         ),
         Failure::Overlap => {
             "its lines were changed by an earlier hunk, or its line numbers are wrong.".into()

@@ -30,6 +30,8 @@ pub(super) struct Numbers {
     /// The first old line, counted from 1; without old lines, the line before the hunk.
     pub old_start: usize,
     pub new_start: usize,
+    /// False if the counts beside them do not match the body: then the numbers are no evidence either.
+    pub is_counted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl HunkHeader {
         let (ranges, _section) = ranges.split_once(" @@").unwrap_or((ranges, ""));
         let (old, new) = ranges.split_once(" +")?;
         let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
-        Some(Self { numbers: Numbers { old_start, new_start }, old_count, new_count })
+        Some(Self { numbers: Numbers { old_start, new_start, is_counted: true }, old_count, new_count })
     }
 }
 
@@ -114,7 +116,8 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
             at + 1
         ));
     }
-    Ok((Hunk { numbers: Some(header.numbers), ..hunk }, end))
+    let is_counted = counts == (header.old_count, header.new_count);
+    Ok((Hunk { numbers: Some(Numbers { is_counted, ..header.numbers }), ..hunk }, end))
 }
 
 /// Reads a hunk whose headers, if any, name lines above it instead of line numbers.

@@ -1,6 +1,6 @@
 //! Applies hunks to a text where `git apply` would, or explains each failure. Pure.
 //!
-//! A hunk goes to the position in its header, else to the only match of its old lines, in the steps of
+//! A hunk goes to the position in its header if the counts there are right, else to the only match of its old lines, in the steps of
 //! [`text_match`]. Lines changed by one hunk never match another. A hunk without leading context belongs at the
 //! start of the file; one without trailing context, at the end.
 
@@ -105,7 +105,7 @@ impl Image<'_> {
     }
 
     fn find(&mut self, hunk: &Hunk) -> Result<(Range<usize>, Step), Failure> {
-        if let Some(numbers) = hunk.numbers
+        if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted)
             && let Some(start) = self.numbered(hunk, numbers)
         {
             return Ok((start..start + hunk.old.len(), Step::Exact));
@@ -128,7 +128,7 @@ impl Image<'_> {
     }
 
     /// The position in the header, if the old lines are there.
-    fn numbered(&self, hunk: &Hunk, Numbers { old_start, new_start }: Numbers) -> Option<usize> {
+    fn numbered(&self, hunk: &Hunk, Numbers { old_start, new_start, .. }: Numbers) -> Option<usize> {
         let (old, new) = (lines_of(&hunk.old), lines_of(&hunk.new));
         let (at_start, at_end) = (old_start <= 1, hunk.trailing == 0);
         if hunk.leading > 0 || hunk.trailing > 0 {
@@ -181,10 +181,10 @@ impl Image<'_> {
 
     /// Where a hunk without line numbers adds its lines: after its anchor, or at the end if it says so.
     fn insertion(&self, hunk: &Hunk) -> Option<usize> {
-        let place = if hunk.numbers.is_some() {
-            None
-        } else if hunk.is_at_end || self.text.is_empty() {
+        let place = if hunk.is_at_end || self.text.is_empty() {
             Some(self.text.len())
+        } else if hunk.numbers.is_some() {
+            None
         } else {
             self.anchored(hunk).map(|block| block.start)
         };
@@ -193,7 +193,7 @@ impl Image<'_> {
 
     /// Of several places, the one in the header's line, at the end of the file, or below the anchor.
     fn chosen(&self, hunk: &Hunk, places: &[Range<usize>], step: Step) -> Result<Range<usize>, Failure> {
-        let numbers = hunk.numbers.filter(|_| step > Step::Exact);
+        let numbers = hunk.numbers.filter(|numbers| numbers.is_counted && step > Step::Exact);
         let named = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
         let fits = |place: &&Range<usize>| {

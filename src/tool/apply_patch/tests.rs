@@ -49,6 +49,10 @@ fn wrong_hunk_counts_and_positions_are_corrected_if_unambiguous() {
         "@@ -4,9 +4,2 @@\n one\n-two\n+2\n three\n",
         "     1\tone\n     2\tTWO\n     >\ttwo\n     3\tthree",
     );
+    refused("x\na\nx\na\n", "@@ -3,9 +3,9 @@\n-x\n+y\n a\n", "correct its line counts");
+    check("x\na\nx\na\n", "@@ -3,2 +3,2 @@\n-x\n+y\n a\n", "x\na\ny\na\n");
+    refused("a\nb\n", "@@ -1,0 +2,5 @@\n+x\n", "does not say where");
+    check("", "@@ -0,0 +1,5 @@\n+x\n", "x\n");
     refused("x\ny\n", "@@ -1,5 +1,6 @@\n+new\n", "only adds lines");
     refused("x\n", "@@ -1,9 +1,9 @@\n-x\n--- one\n+++ two\n@@ -2 +2 @@\n-a\n+b\n", "correct the counts");
     refused("x\ny\n", "@@ -1,2 +1,2 @@\n-x\n+z\ny\n", "goes on here");

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use self::cases::{Case, DIALECTS};
+use self::cases::{Case, DIALECTS, Dialect};
 use super::patches::{Random, number, run_tool};
 use modegate::workspace::Workspace;
 
@@ -85,6 +85,24 @@ async fn noisy_patches_apply_as_intended_or_are_refused() {
     }
     println!("{outcomes:?}");
     outcomes.end(count());
+}
+
+/// Line numbers beside wrong counts may name a wrong copy. With right counts they decide.
+#[tokio::test]
+async fn wrong_counts_never_choose_between_equal_blocks() {
+    let (mut right, mut wrong) = (Outcomes::default(), Outcomes::default());
+    for at in 0..count() {
+        let mut random = random(at);
+        let case = cases::case(&mut random, at, 1);
+        let (meant, named) = (case.repeated(3, random.below(3)), case.repeated(3, random.below(3)));
+        let patch = named.patch(&mut random, Dialect::WrongCounts);
+        wrong.check("apply_patch", json!({ "patch": patch }), &meant).await;
+        let patch = named.patch(&mut random, Dialect::Unified);
+        right.check("apply_patch", json!({ "patch": patch }), &named).await;
+    }
+    println!("{right:?} {wrong:?}");
+    assert_eq!(wrong.applied, 0, "{wrong:?}");
+    assert!(right.applied * 10 >= count() * 6, "the control: {right:?}");
 }
 
 #[tokio::test]

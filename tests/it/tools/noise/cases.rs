@@ -16,6 +16,7 @@ pub(super) struct Case {
 }
 
 /// The lines of one change as the model writes them, without line endings.
+#[derive(Clone)]
 pub(super) struct Change {
     /// The first line, counted from 1.
     pub first: usize,
@@ -306,6 +307,19 @@ impl Case {
         !self.is_stale && (file == self.expected || (has_unseen && seen(file) == seen(&self.expected)))
     }
 
+    /// The same change in one of several copies of the file's lines.
+    pub(super) fn repeated(&self, copies: usize, changed: usize) -> Self {
+        let lines = self.file.lines().count();
+        let moved = |change: &Change| Change { first: change.first + changed * lines, ..change.clone() };
+        let (before, after) = (self.file.repeat(changed), self.file.repeat(copies - changed - 1));
+        Self {
+            file: self.file.repeat(copies),
+            expected: [&before, &self.expected, &after].map(String::as_str).concat(),
+            changes: self.changes.iter().map(moved).collect(),
+            ..*self
+        }
+    }
+
     /// The texts for `edit_file`, maybe with line numbers or a line feed at the end.
     pub(super) fn edit(&self, random: &mut Random) -> (String, String) {
         let change = &self.changes[0];
@@ -343,6 +357,13 @@ impl Case {
                     let numbers = [start, old, start, new].map(|number| wrong(random, number));
                     format!("@@ -{},{} +{},{} @@\n", numbers[0], numbers[1], numbers[2], numbers[3])
                 }
+                Dialect::WrongCounts => {
+                    let is_more = random.chance(50);
+                    let [old, new] = [old, new].map(|count| {
+                        if is_more { count + 1 + random.below(5) } else { count.saturating_sub(1) }
+                    });
+                    format!("@@ -{start},{old} +{},{new} @@\n", start.saturating_add_signed(growth))
+                }
                 Dialect::BeginPatch if random.chance(40) => format!("@@ {}\n", change.anchor),
                 Dialect::Bare | Dialect::BeginPatch => "@@\n".to_owned(),
             };
@@ -369,9 +390,10 @@ impl Case {
 pub(super) enum Dialect {
     Unified,
     WrongNumbers,
+    WrongCounts,
     Bare,
     BeginPatch,
 }
 
-pub(super) const DIALECTS: [Dialect; 4] =
-    [Dialect::Unified, Dialect::WrongNumbers, Dialect::Bare, Dialect::BeginPatch];
+pub(super) const DIALECTS: [Dialect; 5] =
+    [Dialect::Unified, Dialect::WrongNumbers, Dialect::WrongCounts, Dialect::Bare, Dialect::BeginPatch];
