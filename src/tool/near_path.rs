@@ -1,12 +1,23 @@
 //! Suggests an existing path for one that does not exist: "did you mean".
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 
+use super::walk::globs;
 use super::{Action, PreparedCall, RunContext, ToolError, blocking};
 use crate::permission::{FilesBelow, Target};
-use crate::workspace::{FileError, open_dir};
+use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
+
+/// Paths of the same name elsewhere that a message names.
+const MAX_NAMED: usize = 3;
+
+/// Entries that are searched for the same name.
+const MAX_ENTRIES: usize = 20_000;
+
+/// Time for the search for the same name.
+const SEARCH: Duration = Duration::from_millis(50);
 
 /// Adds a suggestion to the error of a call whose target does not exist.
 pub(super) fn suggesting(call: PreparedCall) -> PreparedCall {
@@ -30,12 +41,16 @@ struct NearPath {
 
 impl NearPath {
     fn error(&self, missing: PathBuf) -> ToolError {
-        let near = self.find(&missing);
-        let error = FileError::Missing(missing);
-        match near {
-            Some(near) => ToolError::Failed(format!("{error}; did you mean {}?", near.display())),
-            None => error.into(),
+        let mut near: Vec<PathBuf> = self.find(&missing).into_iter().collect();
+        if near.is_empty() {
+            near = self.of_same_name(&missing).unwrap_or_default();
         }
+        let error = FileError::Missing(missing);
+        if near.is_empty() {
+            return error.into();
+        }
+        let near: Vec<_> = near.iter().map(|near| near.display().to_string()).collect();
+        ToolError::Failed(format!("{error}; did you mean {}?", near.join(" or ")))
     }
 
     /// Returns the path with its first missing name replaced by the nearest name in that folder. `None` outside
@@ -55,8 +70,26 @@ impl NearPath {
         let mut path = folder.path.join(name);
         path.extend(rest);
         let found = inside(target, &path)?;
-        let is_admitted = self.files.as_ref().is_none_or(|files| files.admits(&found));
-        (is_admitted && found.path.symlink_metadata().is_ok()).then_some(found.path)
+        (self.admits(&found) && found.path.symlink_metadata().is_ok()).then_some(found.path)
+    }
+
+    /// Returns the first paths with the same name elsewhere in the session's folder. Blocks for [`SEARCH`].
+    fn of_same_name(&self, missing: &Path) -> Option<Vec<PathBuf>> {
+        let target = self.targets.iter().find(|target| target.path == missing)?;
+        let depth = target.inside.as_ref()?.components().count();
+        let root = inside(target, target.path.ancestors().nth(depth)?)?;
+        let name = target.path.file_name()?;
+        let globs = globs(&root.path, None).ok()?;
+        let options = WalkOptions { globs, depth: None, gitignore_only: false, without: None };
+        let end = Instant::now() + SEARCH;
+        let entries = Walk::new(&root, options).ok()?.take(MAX_ENTRIES).take_while(|_| Instant::now() < end);
+        let named = entries.filter(|entry| entry.name().eq_ignore_ascii_case(name)).map(|entry| entry.path);
+        let admitted = named.filter(|path| inside(target, path).is_some_and(|found| self.admits(&found)));
+        Some(admitted.take(MAX_NAMED).collect())
+    }
+
+    fn admits(&self, found: &Target) -> bool {
+        self.files.as_ref().is_none_or(|files| files.admits(found))
     }
 }
 

@@ -212,11 +212,11 @@ impl Actor {
         let facts = CallFacts { claim: unconsented, ..facts };
         let files_of =
             |call: CallFacts| FilesBelow::new(self.policy.call_ceilings(), self.policy.grants.clone(), call);
-        let is_about_files = !facts.targets.is_empty();
-        let files = (is_about_files && facts.effect == Effect::Read).then(|| files_of(facts.clone()));
+        let names_files = matches!(facts.effect, Effect::Read | Effect::Edit) && !facts.targets.is_empty();
+        let files = names_files.then(|| files_of(facts.clone()));
         // Decided as a call of the model, so that rules and lists of tools apply, also after an edit.
-        let instruction_files = (is_about_files && matches!(facts.effect, Effect::Read | Effect::Edit))
-            .then(|| files_of(CallFacts::of_tool(tool::READ_FILE, Effect::Read)));
+        let instruction_files =
+            names_files.then(|| files_of(CallFacts::of_tool(tool::READ_FILE, Effect::Read)));
         let mut permit = self.gate.admit(call.clone(), facts, self.log.turns, &cancel);
         (permit.files, permit.instruction_files, permit.claim) = (files, instruction_files, claim);
         if starts {

@@ -278,8 +278,12 @@ fn project() -> tempfile::TempDir {
 
 /// Checks which of some words are in the output of one call in plan mode.
 fn check(dir: &Path, call: (&str, Value), there: &[&str], absent: &[&str]) {
+    check_in(dir, "plan", call, there, absent);
+}
+
+fn check_in(dir: &Path, mode: &str, call: (&str, Value), there: &[&str], absent: &[&str]) {
     let text = format!("{call:?}");
-    let output = prompt(dir, "plan", &[call]).expect("it ends");
+    let output = prompt(dir, mode, &[call]).expect("it ends");
     for (words, expected) in [(there, true), (absent, false)] {
         for word in words {
             assert_eq!(output.contains(word), expected, "{text}: {word}: {output}");
@@ -320,26 +324,72 @@ fn missing_paths_name_the_nearest_readable_file() {
 }
 
 #[test]
+fn missing_paths_name_files_of_the_same_name_elsewhere() {
+    let dir = project();
+    let read = |path: &str| ("read_file", json!({ "path": path }));
+    let edit = |path: &str| ("edit_file", json!({ "path": path, "old_text": "a", "new_text": "b" }));
+    let check = |call: (&str, Value), there: &[&str], absent: &[&str]| {
+        check_in(dir.path(), "code", call, there, absent);
+    };
+    check(read("lib/deep/a.rs"), &["did you mean ", "/work/src/a.rs?"], &[]);
+    check(read("lib/build.log"), &["no such file or directory"], &["did you mean"]);
+    for folder in ["one", "two", "zzz"] {
+        std::fs::create_dir(dir.path().join("work").join(folder)).unwrap();
+        std::fs::write(dir.path().join("work").join(folder).join("key.txt"), "").unwrap();
+    }
+    let three = ["/one/key.txt or ", "/secret/key.txt or ", "/two/key.txt?"];
+    check(read("lib/key.txt"), &three, &["/zzz/key.txt"]);
+    check(edit("lib/key.txt"), &three, &["/zzz/key.txt"]);
+    let folder = dir.path().join("home/.config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    for rule in ["read_file(secret/**)", "*(secret/**)"] {
+        std::fs::write(folder.join("modes.yaml"), format!("permissions: {{deny: ['{rule}']}}\n")).unwrap();
+        for call in [read("lib/key.txt"), edit("lib/key.txt")] {
+            check(call, &["/one/key.txt or ", "/two/key.txt or ", "/zzz/key.txt?"], &["/secret/key.txt"]);
+        }
+    }
+    check(edit("src/A.rs"), &["/src/a.rs?"], &[]);
+    std::fs::write(folder.join("modes.yaml"), "permissions: {deny: ['read_file(src/a.rs)']}\n").unwrap();
+    check(edit("src/A.rs"), &["no such file or directory"], &["did you mean"]);
+}
+
+#[test]
 fn search_returns_context_files_or_counts() {
     let dir = home_and_repository();
     std::fs::write(dir.path().join("work/a.rs"), "one\nfn a() {\n}\nfour\nfive\nfn b() {\n").unwrap();
     std::fs::write(dir.path().join("work/b.rs"), "fn c() {\n").unwrap();
     for (arguments, expected) in [
-        (json!({ "pattern": "^fn" }), "a.rs:2: fn a() {\na.rs:6: fn b() {\nb.rs:1: fn c() {"),
+        (json!({ "pattern": "^fn" }), "a.rs:2:fn a() {\na.rs:6:fn b() {\nb.rs:1:fn c() {"),
         (
             json!({ "pattern": "^fn", "context": 1 }),
-            "a.rs-1- one\na.rs:2: fn a() {\na.rs-3- }\n--\na.rs-5- five\na.rs:6: fn b() {\n--\nb.rs:1: fn c() {",
+            "a.rs-1-one\na.rs:2:fn a() {\na.rs-3-}\n--\na.rs-5-five\na.rs:6:fn b() {\n--\nb.rs:1:fn c() {",
         ),
         (json!({ "pattern": "^fn", "output": "files" }), "a.rs\nb.rs"),
         (json!({ "pattern": "^fn", "output": "count" }), "a.rs: 2\nb.rs: 1\n[3 matching lines in 2 files.]"),
         (
             json!({ "pattern": "^fn", "limit": 1 }),
-            "a.rs:2: fn a() {\n[1 of 3 matching lines in 2 files are shown.]",
+            "a.rs:2:fn a() {\n[1 of 3 matching lines in 2 files are shown.]",
         ),
         (json!({ "pattern": "^fn", "output": "files", "limit": 1 }), "a.rs\n[1 of 2 files are shown.]"),
-        (json!({ "pattern": "a\\(.*?\\}", "multiline": true }), "a.rs:2: fn a() {\na.rs:3: }"),
+        (json!({ "pattern": "a\\(.*?\\}", "multiline": true }), "a.rs:2:fn a() {\na.rs:3:}"),
         (json!({ "pattern": "a\\(.*?\\}" }), "[No line matches.]"),
-        (json!({ "pattern": "^fn", "per_file": 1, "glob": "a*" }), "a.rs:2: fn a() {"),
+        (
+            json!({ "pattern": "^fn", "per_file": 1 }),
+            "a.rs:2:fn a() {\n[a.rs: 1 more matching line.]\nb.rs:1:fn c() {",
+        ),
+        (json!({ "pattern": "^fn", "per_file": 2 }), "a.rs:2:fn a() {\na.rs:6:fn b() {\nb.rs:1:fn c() {"),
+        (
+            json!({ "pattern": "^fn", "per_file": 1, "context": 1 }),
+            "a.rs-1-one\na.rs:2:fn a() {\na.rs-3-}\n[a.rs: 1 more matching line.]\n--\nb.rs:1:fn c() {",
+        ),
+        (
+            json!({ "pattern": "^f", "per_file": 1, "context": 3, "glob": "a*" }),
+            "a.rs-1-one\na.rs:2:fn a() {\na.rs-3-}\n[a.rs: 3 more matching lines.]",
+        ),
+        (
+            json!({ "pattern": "^fn", "per_file": 1, "output": "count" }),
+            "a.rs: 2\nb.rs: 1\n[3 matching lines in 2 files.]",
+        ),
     ] {
         let output = prompt(dir.path(), "plan", &[("search_files", arguments.clone())]).unwrap();
         assert!(output.contains(&Value::from(expected).to_string()), "{arguments}: {output}");
