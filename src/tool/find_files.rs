@@ -19,7 +19,7 @@ const MAX_PATHS: usize = 500;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github/**`.
+    /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github` with all below it.
     glob: String,
     /// Directory to look in. Default: the working directory.
     #[serde(default)]

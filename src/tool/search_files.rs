@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+};
 use ignore::overrides::Override;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +18,7 @@ use super::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::text::shorten;
+use crate::text::{counted, shorten};
 use crate::workspace::{Entry, EntryKind, Workspace};
 
 /// Default number of lines.
@@ -79,8 +81,8 @@ enum Output {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12: text`, and \
-                `path-11- text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
+    let what = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
+                `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
                 not. What the user has not saved yet is not found; read_file shows it.";
     ToolSpec::new("search_files", ToolKind::Search, Effect::Read, what).tool(prepare)
 }
@@ -244,7 +246,7 @@ struct FileMatches<'a> {
 impl FileMatches<'_> {
     fn line(&self, mark: char, number: u64, line: &[u8]) -> String {
         let line = String::from_utf8_lossy(line);
-        format!("{}{mark}{number}{mark} {}", self.name, shorten(line.trim_end(), MAX_COLUMNS))
+        format!("{}{mark}{number}{mark}{}", self.name, shorten(line.trim_end(), MAX_COLUMNS))
     }
 
     fn end(self) {
@@ -254,7 +256,13 @@ impl FileMatches<'_> {
         }
         found.total_files += 1;
         match found.output {
-            Output::Content => found.separate(),
+            Output::Content => {
+                if lines > found.per_file && !found.is_full {
+                    let more = counted(lines - found.per_file, "more matching line", "more matching lines");
+                    found.push(format!("[{name}: {more}.]"));
+                }
+                found.separate();
+            }
             Output::Files => found.show(name.to_owned()),
             Output::Count => found.show(format!("{name}: {lines}")),
         }
@@ -268,21 +276,29 @@ impl Sink for FileMatches<'_> {
         for (number, line) in (matched.line_number().unwrap_or(1)..).zip(matched.lines()) {
             self.lines += 1;
             self.found.total_lines += 1;
-            if self.found.output == Output::Content {
+            if self.found.output == Output::Content && self.lines <= self.found.per_file {
                 self.found.show(self.line(':', number, line));
             }
         }
-        Ok(self.found.output != Output::Files && self.lines < self.found.per_file)
+        Ok(self.found.output != Output::Files)
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
-        let line = self.line('-', context.line_number().unwrap_or(1), context.bytes());
-        self.found.push(line);
+        let is_shown = match context.kind() {
+            SinkContextKind::After => self.lines <= self.found.per_file,
+            SinkContextKind::Before | SinkContextKind::Other => self.lines < self.found.per_file,
+        };
+        if is_shown {
+            let line = self.line('-', context.line_number().unwrap_or(1), context.bytes());
+            self.found.push(line);
+        }
         Ok(true)
     }
 
     fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
-        self.found.separate();
+        if self.lines < self.found.per_file {
+            self.found.separate();
+        }
         Ok(true)
     }
 }

@@ -14,13 +14,28 @@ use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
 /// Time for counting what is not shown any more.
 const COUNTING: Duration = Duration::from_secs(5);
 
-/// Compiles a glob as in `.gitignore`. `None` matches everything.
+/// Compiles a glob as in `.gitignore`, which for a folder stands for all below it. In `src/*` only the files
+/// of `src` are meant. `None` matches everything.
 pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Override, String> {
     let mut globs = OverrideBuilder::new(root);
     if let Some(glob) = glob {
         globs.add(glob).map_err(|error| format!("glob: {error}"))?;
+        if let Some(below) = below(glob) {
+            globs.add(&below).map_err(|error| format!("glob: {error}"))?;
+        }
     }
     globs.build().map_err(|error| format!("glob: {error}"))
+}
+
+/// The glob of all files below the folders that a glob names.
+fn below(glob: &str) -> Option<String> {
+    let named = glob.trim_end_matches('/');
+    let last = named.rsplit_once('/').map(|(_, last)| last);
+    match last {
+        _ if named.is_empty() || named.starts_with('!') => None,
+        None => Some(format!("**/{named}/**")),
+        Some(last) => (!last.contains(['*', '?', '[', '{'])).then(|| format!("{named}/**")),
+    }
 }
 
 pub(super) struct ToolWalk<'a> {

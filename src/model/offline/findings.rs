@@ -136,7 +136,7 @@ fn is_test(path: &str) -> bool {
 
 fn place(line: &str) -> Option<Place> {
     line.match_indices(':').find_map(|(at, _)| {
-        let (number, text) = line[at + 1..].split_once(": ")?;
+        let (number, text) = line[at + 1..].split_once(':')?;
         let line_number = number.parse().ok()?;
         Some(Place { path: line[..at].to_owned(), line: line_number, text: text.trim().to_owned() })
     })
@@ -151,10 +151,10 @@ mod tests {
     fn definitions_in_code_rank_before_mentions_in_prose() {
         let words = keywords::of("retry", 4);
         let results = [
-            ("defined_0", "src/http.rs:40: pub fn retry() {"),
+            ("defined_0", "src/http.rs:40:pub fn retry() {"),
             (
                 "mentioned_0",
-                "README.md:3: Retry is on\nsrc/http.rs:7: // retry\nsrc/http.rs:40: pub fn retry() {",
+                "README.md:3:Retry is on\nsrc/http.rs:7:// retry\nsrc/http.rs:40:pub fn retry() {",
             ),
         ];
         let findings = Findings::of(&words, results.into_iter());
@@ -166,7 +166,9 @@ mod tests {
     fn search_result_lines_are_parsed() {
         let read = |line| place(line).map(|place| (place.path, place.line, place.text));
         assert_eq!(read("a/b.rs:12:   let x: u8 = 1;"), Some(("a/b.rs".into(), 12, "let x: u8 = 1;".into())));
-        assert_eq!(read("c:d.rs:3: y"), Some(("c:d.rs".into(), 3, "y".into())));
-        assert_eq!(read("[No line matches.]"), None);
+        assert_eq!(read("c:d.rs:3:y"), Some(("c:d.rs".into(), 3, "y".into())));
+        for note in ["[No line matches.]", "[a.rs: 2 more matching lines.]"] {
+            assert_eq!(read(note), None);
+        }
     }
 }

@@ -98,7 +98,7 @@ const CASES: [Case; 20] = [
     case("work/.modegate/modes.yaml", DENY, RULES, "deny  todo", "modes.yaml: it "),
     case("work/.modegate/commands/x.md", "Do x.\n", Invocation::Prompt, "!x.md: it ", "x.md: it "),
     case("work/.claude/skills/s/SKILL.md", SKILL, SKILLS, "Fills forms.", "SKILL.md: "),
-    case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1: alpha", "!data.txt:1: alpha"),
+    case("work/data.txt", "alpha\n", Invocation::Prompt, "data.txt:1:alpha", "!data.txt:1:alpha"),
     case("home/.config/modegate/modes.yaml", DENY, RULES, "deny  todo", "modes.yaml: it "),
     case("home/.config/modegate/permissions.yaml", DENY, RULES, "deny  todo", "permissions.yaml: it "),
     case("home/.config/modegate/trusted", ALLOW_HASH, RULES, "allow todo  ", "may not allow")
@@ -299,11 +299,19 @@ fn globs_match_hidden_but_not_ignored_or_git_files() {
         check(dir.path(), ("find_files", json!({ "glob": glob })), &[], &never[..2]);
         check(dir.path(), ("search_files", json!({ "pattern": "TOKEN", "glob": glob })), &[], &never[2..]);
     }
-    for glob in ["*", "*.yml", ".github/**", "ci.yml"] {
+    for glob in
+        ["", "*", "*.yml", ".github/**", "ci.yml", ".*", ".github", ".github/", "/.github", "**/.github"]
+    {
         check(dir.path(), ("find_files", json!({ "glob": glob })), &[".github/ci.yml"], &[]);
         let search = ("search_files", json!({ "pattern": "TOKEN", "glob": glob }));
-        check(dir.path(), search, &[".github/ci.yml:1: TOKEN in ci"], &[]);
+        check(dir.path(), search, &[".github/ci.yml:1:TOKEN in ci"], &[]);
     }
+    check(dir.path(), ("find_files", json!({ "glob": "src" })), &["src/a.rs"], &["ci.yml", "key.txt"]);
+    std::fs::create_dir(dir.path().join("work/src/deep")).unwrap();
+    std::fs::write(dir.path().join("work/src/deep/b.rs"), "").unwrap();
+    check(dir.path(), ("find_files", json!({ "glob": "src/*" })), &["src/a.rs"], &["b.rs"]);
+    check(dir.path(), ("find_files", json!({ "glob": "src/deep" })), &["src/deep/b.rs"], &["a.rs"]);
+    check(dir.path(), ("find_files", json!({ "glob": "!src" })), &["ci.yml"], &["a.rs", "b.rs"]);
     check(dir.path(), ("search_files", json!({ "pattern": "TOKEN" })), &["in source", "in ci"], &never);
     check(dir.path(), ("directory_tree", json!({})), &["a.rs", "ci.yml"], &[".git/", "build.log"]);
 }
