@@ -33,6 +33,8 @@ pub mod git_folder;
 pub mod headless;
 pub mod http;
 pub mod ids;
+pub mod lazy_channel;
+pub mod line_diff;
 pub mod mode;
 pub mod model;
 pub mod permission;

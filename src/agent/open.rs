@@ -256,7 +256,7 @@ impl Agent {
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, server_notices) = server::gather(&policy.servers, servers);
         let capabilities = self.registry().capabilities;
-        let (events, reports) = mpsc::unbounded_channel();
+        let mut reports = None;
         let own_notices = models.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
         let mut pending_user_notices: Vec<String> =
             server_notices.iter().map(|text| format!("{text}\n\n")).collect();
@@ -266,6 +266,8 @@ impl Agent {
             pending_user_notices.push(not_started(&entries));
             tools
         } else {
+            let (events, receiver) = mpsc::unbounded_channel();
+            reports = Some(receiver);
             tools.with_servers(entries, &workspace, capabilities, &events)
         };
         pending_user_notices.extend(policy_notice(&policy));

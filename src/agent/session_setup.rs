@@ -19,7 +19,8 @@ use crate::workspace::Workspace;
 
 pub(super) struct SessionSetup {
     pub workspace: Workspace,
-    pub servers: mpsc::UnboundedReceiver<ServerEvent>,
+    /// `None` if the session has no servers.
+    pub servers: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     pub context: SessionContext,
     pub policy: Policy,
     pub pending_user_notices: Vec<String>,

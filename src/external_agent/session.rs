@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{ExternalAgent, ExternalAgentError};
@@ -23,6 +23,7 @@ use crate::conversation::open_calls::is_end;
 use crate::event::SessionEvent;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::gate::Gate;
+use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::shell::Shell;
 use message::Relayed;
@@ -47,7 +48,7 @@ pub type Waiting = oneshot::Sender<Result<Ready, ExternalAgentError>>;
 pub struct ExternalAgentSession {
     host: Host,
     /// Unbounded: updates take send permits, and no message may wait for a session that is ending.
-    messages: (mpsc::UnboundedSender<Message>, mpsc::UnboundedReceiver<Message>),
+    messages: LazyChannel<Message>,
     running: Option<Running>,
     waiting: Vec<Waiting>,
     /// Number of the last start. A restored session continues from its event count, which keeps ids unique.
@@ -95,7 +96,7 @@ impl ExternalAgentSession {
     pub fn new(host: Host) -> Self {
         Self {
             host,
-            messages: mpsc::unbounded_channel(),
+            messages: LazyChannel::default(),
             running: None,
             waiting: Vec::new(),
             starts: 0,
@@ -121,7 +122,7 @@ impl ExternalAgentSession {
 
     /// Cancel-safe: a dropped call loses no message.
     pub async fn next(&mut self) -> Option<Message> {
-        self.messages.1.recv().await
+        self.messages.recv().await
     }
 
     /// `None` while no process runs.
@@ -144,8 +145,8 @@ impl ExternalAgentSession {
     }
 
     /// Returns the options at the time when the future is awaited.
-    pub fn current_options(&self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
-        let to = self.messages.0.clone();
+    pub fn current_options(&mut self) -> impl Future<Output = Option<Vec<SessionConfigOption>>> + use<> {
+        let to = self.messages.sender();
         async move {
             let (reply, options) = oneshot::channel();
             to.send(Message::Options(reply)).ok()?;
@@ -245,7 +246,7 @@ impl ExternalAgentSession {
     /// Completes [`Effect::AskToRestart`].
     pub fn ask_to_restart(&mut self, turn: &CurrentTurn<'_>) {
         self.restart_question = CancellationToken::new();
-        restart::ask(&self.host, turn, self.restart_question.clone(), self.messages.0.clone());
+        restart::ask(&self.host, turn, self.restart_question.clone(), self.messages.sender());
     }
 
     /// The question about a restart, or its answer, concerned the old mode.

@@ -116,12 +116,33 @@ impl<'a> SandboxPaths<'a> {
         Self { user, roots, real: Real::of(user), repositories }
     }
 
-    /// Returns `None` if a root is the root of the file system, a home folder or a parent of a home folder.
-    pub fn readable(&mut self, besides: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    /// Without the roots' repositories.
+    pub fn of_system(user: &'a User, roots: &'a [PathBuf]) -> Self {
+        Self { user, roots, real: Real::of(user), repositories: Vec::new() }
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        self.roots
+    }
+
+    /// The session's folders and repositories, and paths that the user's settings name. Returns `None` if a root
+    /// is the root of the file system, a home folder or a parent of a home folder.
+    pub fn readable_own(&mut self) -> Option<Vec<PathBuf>> {
         let Self { user, roots, real, repositories } = self;
         if roots.iter().any(|root| real.is_too_wide(root)) {
             return None;
         }
+        let mut places = user.read.clone();
+        for (root, Git { folders, borrowed, .. }) in roots.iter().zip(repositories) {
+            places.push(root.clone());
+            places.extend(folders.iter().chain(&*borrowed).filter(|place| !real.is_too_wide(place)).cloned());
+        }
+        Some(real.existing(places))
+    }
+
+    /// The system, toolchains and settings.
+    pub fn readable_system(&mut self, besides: &[PathBuf]) -> Vec<PathBuf> {
+        let Self { user, roots, real, .. } = self;
         // The home of a service account can lie in a system folder.
         let mut places: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         places.retain(|place| !real.is_too_wide(place));
@@ -131,20 +152,13 @@ impl<'a> SandboxPaths<'a> {
         let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
         let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
         places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
-        places.extend(user.read.iter().cloned());
-        for (root, Git { folders, borrowed, .. }) in roots.iter().zip(repositories) {
-            places.push(root.clone());
-            places.extend(folders.iter().chain(&*borrowed).filter(|place| !real.is_too_wide(place)).cloned());
-        }
-        Some(real.existing(places))
+        real.existing(places)
     }
 
-    pub fn writable(&mut self) -> Vec<PathBuf> {
+    /// The session's folders and repositories, and paths that the user's settings name.
+    pub fn writable_own(&mut self) -> Vec<PathBuf> {
         let Self { user, roots, real, repositories } = self;
-        let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
-        places.extend(user.scratch.iter().cloned());
-        places.extend(user.at_home(CACHES));
-        places.extend(user.write.iter().cloned());
+        let mut places = user.write.clone();
         for (root, Git { folders, .. }) in roots.iter().zip(repositories) {
             places.push(root.clone());
             // A commit in a linked worktree writes to the main repository.
@@ -152,9 +166,18 @@ impl<'a> SandboxPaths<'a> {
         }
         real.existing(places)
     }
+
+    /// Devices, temporary folders and caches.
+    pub fn writable_system(&mut self) -> Vec<PathBuf> {
+        let Self { user, real, .. } = self;
+        let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
+        places.extend(user.scratch.iter().cloned());
+        places.extend(user.at_home(CACHES));
+        real.existing(places)
+    }
 }
 
-/// Cache of real paths, which saves over a thousand file system calls at the start of a session.
+/// Cache of real paths, which saves most of over a thousand file system calls.
 struct Real {
     homes: Vec<PathBuf>,
     known: HashMap<OsString, Option<PathBuf>>,
@@ -211,6 +234,12 @@ impl Real {
 mod tests {
     use super::*;
 
+    fn readable(user: &User, roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let mut paths = SandboxPaths::of(user, roots);
+        let own = paths.readable_own()?;
+        Some(own.into_iter().chain(paths.readable_system(&[])).collect())
+    }
+
     #[test]
     fn home_and_root_are_never_readable_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
@@ -225,19 +254,19 @@ mod tests {
         let user = User { home: Some(home.clone()), path: path.to_vec(), ..User::default() };
         let elsewhere = User { home: Some("/none".into()), account_home: Some(home.clone()), ..user.clone() };
         for user in [user, elsewhere] {
-            let places = SandboxPaths::of(&user, std::slice::from_ref(&work)).readable(&[]).unwrap();
+            let places = readable(&user, std::slice::from_ref(&work)).unwrap();
             for place in &places {
                 assert!(!home.starts_with(place), "{}", place.display());
                 assert!(!place.join("credentials.toml").exists(), "{}", place.display());
             }
             assert!(places.contains(&work) && places.contains(&home.join("bin")));
             for wide in [&home, Path::new("/"), home.parent().unwrap()] {
-                let places = SandboxPaths::of(&user, &[wide.to_owned()]).readable(&[]);
+                let places = readable(&user, &[wide.to_owned()]);
                 assert_eq!(places, None, "{}", wide.display());
             }
         }
         let service = User { account_home: Some("/usr/sbin".into()), ..User::default() };
-        assert!(SandboxPaths::of(&service, &[work]).readable(&[]).unwrap().contains(&"/usr".into()));
+        assert!(readable(&service, &[work]).unwrap().contains(&"/usr".into()));
     }
 
     #[test]
@@ -279,6 +308,6 @@ mod tests {
         std::os::unix::fs::symlink(&secret, work.join("bin")).unwrap();
         let user =
             User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
-        assert!(!SandboxPaths::of(&user, &[work]).readable(&[]).unwrap().contains(&secret));
+        assert!(!readable(&user, &[work]).unwrap().contains(&secret));
     }
 }

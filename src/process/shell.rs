@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use secrecy::SecretString;
 
@@ -49,8 +49,22 @@ struct Inner {
     support: Support,
 }
 
-#[derive(Debug, Clone)]
-pub struct CommandSandbox(Arc<Confinement>);
+#[derive(Clone)]
+pub struct CommandSandbox(Arc<Sandboxed>);
+
+struct Sandboxed {
+    kind: Kind,
+    confinement: OnceLock<Confinement>,
+    /// Completes the paths.
+    complete: Box<dyn Fn() -> Confinement + Send + Sync>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Off,
+    ReadOnly,
+    Other,
+}
 
 impl Shell {
     /// `environment` is the complete environment of read-only commands.
@@ -72,34 +86,47 @@ impl Shell {
 
     /// Adds readable folders, except those that contain the home folder.
     pub fn read_only_with(&self, roots: &[PathBuf], besides: &[PathBuf]) -> Option<CommandSandbox> {
-        self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides)
+        let sandbox = self.read_only_in(&mut SandboxPaths::of(&self.0.user, roots), besides)?;
+        sandbox.confinement();
+        Some(sandbox)
     }
 
-    /// Computes both sandboxes together, which saves file system calls.
+    /// The sandboxes of a session. Paths that its commands could replace by links are resolved now; those of the
+    /// system when a command needs them, because most sessions start many commands or none.
     pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
         let mut paths = SandboxPaths::of(&self.0.user, roots);
         (self.read_only_in(&mut paths, &[]), self.workspace_in(&mut paths))
     }
 
     fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
-        let read = paths.readable(besides).filter(|_| self.0.support.read_only())?;
-        Some(CommandSandbox(Arc::new(Confinement::ReadOnly { read })))
+        let own = paths.readable_own().filter(|_| self.0.support.read_only())?;
+        let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
+        Some(CommandSandbox::new(Kind::ReadOnly, move || {
+            let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
+            Confinement::ReadOnly { read: own.iter().cloned().chain(system).collect() }
+        }))
     }
 
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
-        let confinement = match self.0.sandbox {
-            Sandbox::Workspace if self.0.support.workspace() => {
-                Confinement::Workspace { write: paths.writable() }
-            }
-            Sandbox::Workspace | Sandbox::Off => Confinement::Off,
-        };
-        CommandSandbox(Arc::new(confinement))
+        match self.0.sandbox {
+            Sandbox::Workspace if self.0.support.workspace() => self.writable_in(paths),
+            Sandbox::Workspace | Sandbox::Off => CommandSandbox::none(),
+        }
+    }
+
+    fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+        let (shell, own) = (self.clone(), paths.writable_own());
+        CommandSandbox::new(Kind::Other, move || {
+            let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
+            Confinement::Workspace { write: own.iter().cloned().chain(system).collect() }
+        })
     }
 
     /// Ignores the user's setting. Returns `None` if the kernel does not support the sandbox.
     pub fn workspace_sandbox(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
-        let write = self.0.support.workspace().then(|| SandboxPaths::of(&self.0.user, roots).writable())?;
-        Some(CommandSandbox(Arc::new(Confinement::Workspace { write })))
+        let sandbox = self.writable_in(&mut SandboxPaths::of(&self.0.user, roots));
+        sandbox.confinement();
+        Some(sandbox).filter(|_| self.0.support.workspace())
     }
 
     /// Sandbox of an external agent. Creates missing state folders (`named`). The error is a sentence.
@@ -108,7 +135,7 @@ impl Shell {
             return Err("this system cannot sandbox it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
-        Ok(CommandSandbox(Arc::new(Confinement::Agent { write })))
+        Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
     pub fn processes(&self) -> &Processes {
@@ -129,7 +156,9 @@ impl Shell {
     }
 
     pub fn workspace(&self, roots: &[PathBuf]) -> CommandSandbox {
-        self.workspace_in(&mut SandboxPaths::of(&self.0.user, roots))
+        let sandbox = self.workspace_in(&mut SandboxPaths::of(&self.0.user, roots));
+        sandbox.confinement();
+        sandbox
     }
 
     pub async fn start(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> io::Result<Process> {
@@ -150,7 +179,7 @@ impl Shell {
             cwd: cwd.to_owned(),
             environment,
             settings: SETTINGS,
-            confinement: Confinement::clone(&sandbox.0),
+            confinement: sandbox.confinement().clone(),
             errors: Errors::Merged,
             has_stdio: false,
             own: own.into_iter().collect(),
@@ -160,31 +189,47 @@ impl Shell {
 }
 
 impl CommandSandbox {
+    fn new(kind: Kind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Sandboxed { kind, confinement: OnceLock::new(), complete: Box::new(complete) }))
+    }
+
+    fn of(confinement: Confinement) -> Self {
+        let kind = match confinement {
+            Confinement::Off => Kind::Off,
+            Confinement::ReadOnly { .. } => Kind::ReadOnly,
+            _ => Kind::Other,
+        };
+        let sandbox = Self::new(kind, move || confinement.clone());
+        sandbox.confinement();
+        sandbox
+    }
+
     pub fn none() -> Self {
-        Self(Arc::new(Confinement::Off))
+        Self::of(Confinement::Off)
     }
 
     /// A read-only sandbox in which `folder` is readable too. Other sandboxes read everything.
     #[must_use]
     pub fn with_readable(&self, folder: Option<&Path>) -> Self {
-        match (folder, &*self.0) {
+        match (folder, self.confinement()) {
             (Some(folder), Confinement::ReadOnly { read }) => {
                 let read = read.iter().cloned().chain([folder.to_owned()]).collect();
-                Self(Arc::new(Confinement::ReadOnly { read }))
+                Self::of(Confinement::ReadOnly { read })
             }
             _ => self.clone(),
         }
     }
 
     pub fn is_read_only(&self) -> bool {
-        matches!(*self.0, Confinement::ReadOnly { .. })
+        self.0.kind == Kind::ReadOnly
     }
 
+    /// Reads the file system on the first call.
     pub fn confinement(&self) -> &Confinement {
-        &self.0
+        self.0.confinement.get_or_init(&self.0.complete)
     }
 
     pub fn is_off(&self) -> bool {
-        *self.0 == Confinement::Off
+        self.0.kind == Kind::Off
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ancestry::Change;
 use super::approval::Approvals;
@@ -67,7 +67,8 @@ struct Actor {
 /// Everything that makes a session act.
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 enum Event {
-    Command(Mail),
+    Command(SessionCommand, Option<OwnedSemaphorePermit>),
+    Close(oneshot::Sender<Closed>),
     /// The last handle is gone.
     NoHandle,
     /// The answer to a permission request with this id.
@@ -85,36 +86,46 @@ enum Event {
     Replay(OwnedSemaphorePermit),
 }
 
+impl Event {
+    fn of((command, slot): Mail) -> Self {
+        match *command {
+            SessionCommand::Close(done) => Self::Close(done),
+            command => Self::Command(command, slot),
+        }
+    }
+}
+
 /// Starts a session. Its task ends when the session is closed or its last handle is dropped.
 pub fn start(
     mut init: SessionInit,
-    servers: mpsc::UnboundedReceiver<ServerEvent>,
+    servers: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     context: SessionContext,
     client: Client,
 ) -> SessionHandle {
     let (commands, mailbox) = mpsc::unbounded_channel();
     let workspace = init.workspace.clone();
     let origin = std::mem::replace(&mut init.origin, Origin::New);
-    let actor = Actor::new(init, context, client, servers, mailbox);
+    let actor = Box::new(Actor::new(init, context, client, servers, mailbox));
     tokio::spawn(run(actor, origin));
     SessionHandle::new(commands, workspace)
 }
 
-async fn run(mut actor: Actor, origin: Origin) {
-    if let Err(error) = actor.begin(origin).await {
+/// Its future lives as long as the session, so those of rare events are boxed, here and in [`Actor::handle`].
+async fn run(mut actor: Box<Actor>, origin: Origin) {
+    if let Err(error) = Box::pin(actor.begin(origin)).await {
         tracing::error!(%error, "cannot restore a session");
         return actor.release().await;
     }
     loop {
         match actor.next().await {
-            Event::Command((SessionCommand::Close(done), _)) => {
-                actor.close().await;
-                let Actor { log, policy, gate: unfinished, .. } = actor;
+            Event::Close(done) => {
+                Box::pin(actor.close()).await;
+                let Actor { log, policy, gate: unfinished, .. } = *actor;
                 let unrecorded_modes = policy.unrecorded_modes;
                 let _ = done.send(Closed { head: log.head, unrecorded_modes, unfinished });
                 return;
             }
-            Event::NoHandle => return actor.close().await,
+            Event::NoHandle => return Box::pin(actor.close()).await,
             event => actor.handle(event).await,
         }
     }
@@ -125,7 +136,7 @@ impl Actor {
         init: SessionInit,
         context: SessionContext,
         client: Client,
-        servers: mpsc::UnboundedReceiver<ServerEvent>,
+        servers: Option<mpsc::UnboundedReceiver<ServerEvent>>,
         mailbox: mpsc::UnboundedReceiver<Mail>,
     ) -> Self {
         let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
@@ -171,7 +182,7 @@ impl Actor {
         tokio::select! {
             // Commands first: a cancel or a mode change precedes requests of a turn.
             biased;
-            command = self.mailbox.recv() => command.map_or(Event::NoHandle, Event::Command),
+            mail = self.mailbox.recv() => mail.map_or(Event::NoHandle, Event::of),
             Some((number, answer)) = self.approvals.answers.next() => Event::Answer(number, answer),
             Some((number, answer)) = self.switches.answers.next() => Event::SwitchAnswer(number, answer),
             // Reports of other agents for a call precede its end.
@@ -181,17 +192,19 @@ impl Actor {
             // Changes of a call are recorded before its end.
             Some(change) = self.checkpoints.next() => Event::Changes(change),
             event = self.turns.next() => Event::Turn(event),
-            Some(event) = self.servers.events.recv() => Event::Server(event),
+            Some(event) = self.servers.next() => Event::Server(event),
             send_permit = self.replays.send_permit(&self.log.client) => Event::Replay(send_permit),
         }
     }
 
     async fn handle(&mut self, event: Event) {
         match event {
-            Event::Command((command, _slot)) => self.command(command).await,
-            Event::NoHandle => {}
-            Event::Answer(number, answer) => self.answered(number, answer).await,
-            Event::SwitchAnswer(number, answer) => self.switch_answered(number, &answer).await,
+            Event::Command(command, _slot) => Box::pin(self.command(command)).await,
+            Event::Close(_) | Event::NoHandle => {}
+            Event::Answer(number, answer) => Box::pin(self.answered(number, answer)).await,
+            Event::SwitchAnswer(number, answer) => {
+                Box::pin(self.switch_answered(number, &answer)).await;
+            }
             Event::Report(report) => self.report(report).await,
             Event::ExternalAgent(message) => self.external_agent_message(message).await,
             Event::JobEnded(id) => {
@@ -203,8 +216,8 @@ impl Actor {
                 checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log);
             }
             Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
-            Event::Turn(TurnEvent::Over) => self.turn_over().await,
-            Event::Turn(TurnEvent::Acked) => self.start_next().await,
+            Event::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
+            Event::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
             Event::Server(event) => {
                 let is_running = self.turns.is_running();
                 let question = Servers::handle(event, is_running, &mut self.notes, &mut self.log).await;

@@ -15,6 +15,7 @@ use super::intents;
 use super::policy::Policy;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::lazy_channel::LazyChannel;
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
@@ -32,27 +33,20 @@ pub(super) enum Undoer {
     CommandLine,
 }
 
+#[derive(Default)]
 pub(super) struct Checkpoints {
-    sender: mpsc::UnboundedSender<Change>,
     /// Unbounded: a call sends one or two.
-    reported: mpsc::UnboundedReceiver<Change>,
+    changes: LazyChannel<Change>,
     snapshot: Option<SnapshotHandle>,
-}
-
-impl Default for Checkpoints {
-    fn default() -> Self {
-        let (sender, reported) = mpsc::unbounded_channel();
-        Self { sender, reported, snapshot: None }
-    }
 }
 
 impl Checkpoints {
     pub(super) async fn next(&mut self) -> Option<Change> {
-        self.reported.recv().await
+        self.changes.recv().await
     }
 
-    pub(super) fn sender(&self) -> mpsc::UnboundedSender<Change> {
-        self.sender.clone()
+    pub(super) fn sender(&mut self) -> mpsc::UnboundedSender<Change> {
+        self.changes.sender()
     }
 
     /// `None` in a sub-agent, or if no snapshot exists yet.
@@ -62,11 +56,11 @@ impl Checkpoints {
 
     /// Records the changes of calls that end after the session, until a deadline.
     pub(super) async fn record_last(&mut self, ancestry: &Ancestry, log: &EventLog) {
-        // Without this sender, the channel closes once no call can change anything.
-        (self.sender, _) = mpsc::unbounded_channel();
+        // The channel closes once no call can change anything.
+        let Some(mut changes) = self.changes.take_receiver() else { return };
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
-            match tokio::time::timeout_at(deadline, self.reported.recv()).await {
+            match tokio::time::timeout_at(deadline, changes.recv()).await {
                 Ok(Some((turn, changes))) => record_changes(turn, changes, ancestry, log),
                 Ok(None) => return,
                 Err(_) => {
@@ -143,7 +137,7 @@ impl Checkpoints {
     }
 
     fn record_reported(&mut self, ancestry: &Ancestry, log: &EventLog) {
-        while let Ok((turn, changes)) = self.reported.try_recv() {
+        while let Some((turn, changes)) = self.changes.try_recv() {
             record_changes(turn, changes, ancestry, log);
         }
     }

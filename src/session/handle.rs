@@ -29,7 +29,8 @@ use crate::workspace::Workspace;
 const MAILBOX: usize = 1024;
 
 /// A command and its slot. Commands that cancel, tighten or close need none, so a flood cannot block them.
-pub(super) type Mail = (SessionCommand, Option<OwnedSemaphorePermit>);
+/// Boxed: a channel keeps room for 32.
+pub(super) type Mail = (Box<SessionCommand>, Option<OwnedSemaphorePermit>);
 
 pub(super) enum SessionCommand {
     Prompt(Prompt),
@@ -371,6 +372,6 @@ impl SessionHandle {
                 })?)
             }
         };
-        self.commands.send((command, slot)).map_err(|_| AgentError::SessionDied)
+        self.commands.send((Box::new(command), slot)).map_err(|_| AgentError::SessionDied)
     }
 }

@@ -1,20 +1,14 @@
 //! The background jobs of a session.
 
-use tokio::sync::mpsc;
-
+use crate::lazy_channel::LazyChannel;
 use crate::tool::background_list::{discarded_note, forget};
 use crate::tool::{Job, JobSnapshot};
 
+#[derive(Default)]
 pub(super) struct Jobs {
     list: Vec<Job>,
     /// Ids of jobs that have ended. Unbounded: each job sends one.
-    endings: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
-}
-
-impl Default for Jobs {
-    fn default() -> Self {
-        Self { list: Vec::new(), endings: mpsc::unbounded_channel() }
-    }
+    endings: LazyChannel<String>,
 }
 
 impl Jobs {
@@ -24,13 +18,13 @@ impl Jobs {
 
     /// Returns the id of the next job that has ended. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<String> {
-        self.endings.1.recv().await
+        self.endings.recv().await
     }
 
     /// Returns a note for the model if results of other jobs were discarded.
     pub(super) fn add(&mut self, job: Job, reports_end: bool) -> Option<String> {
         if reports_end {
-            let (ending, id, to) = (job.ending(), job.id.clone(), self.endings.0.clone());
+            let (ending, id, to) = (job.ending(), job.id.clone(), self.endings.sender());
             tokio::spawn(async move {
                 ending.await;
                 // The session may have ended.

@@ -29,14 +29,20 @@ const MAX_QUESTIONS: u32 = 20;
 const MAX_REPORTED: usize = 20;
 
 pub(super) struct Servers {
-    pub(super) events: mpsc::UnboundedReceiver<ServerEvent>,
+    /// `None` if the session has no servers.
+    events: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     /// Last turn in which servers asked the user, and their number of questions.
     questions: (u64, u32),
 }
 
 impl Servers {
-    pub(super) fn new(events: mpsc::UnboundedReceiver<ServerEvent>) -> Self {
+    pub(super) fn new(events: Option<mpsc::UnboundedReceiver<ServerEvent>>) -> Self {
         Self { events, questions: (0, 0) }
+    }
+
+    /// Cancel-safe: a dropped call loses no event.
+    pub(super) async fn next(&mut self) -> Option<ServerEvent> {
+        self.events.as_mut()?.recv().await
     }
 
     /// Reports an event to the user and the model. Returns a question that a server asks the user.

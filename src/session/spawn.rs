@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -131,14 +131,13 @@ impl Subagents {
             at,
         });
         let (client, end) = client::channel();
-        // A sub-agent shares this session's servers, which report here.
-        let (_, servers) = mpsc::unbounded_channel();
         let context = context_below(&policy.context, init.ancestry.may_go_deeper());
-        let handle = start(init, servers, context, client);
+        // A sub-agent shares this session's servers, which report here.
+        let handle = start(init, None, context, client);
         self.active.insert(call.clone(), handle.clone());
         let (heartbeat, heartbeats) = watch::channel(Heartbeat { at: Instant::now(), waits: false });
         let relay_cancel = CancellationToken::new();
-        let to = self.reports.0.clone();
+        let to = self.reports.sender();
         let relay = SubagentRelay {
             call: call.clone(),
             agent: agent.id.clone(),

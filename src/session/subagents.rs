@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,39 +20,28 @@ use crate::acp::{ToolCallId, Update};
 use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
+use crate::lazy_channel::LazyChannel;
 use crate::tool::background::{BackgroundAgent, BackgroundStatus};
 use crate::tool::background_list::{discarded_note, forget};
 
 /// Maximum time without activity, except while a person decides or a call runs.
 pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
+#[derive(Default)]
 pub(super) struct Subagents {
     pub(super) active: HashMap<ToolCallId, SessionHandle>,
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
-    pub(super) reports: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    pub(super) reports: LazyChannel<Report>,
     background: Vec<BackgroundAgent>,
     started: u64,
     is_closing: bool,
 }
 
-impl Default for Subagents {
-    fn default() -> Self {
-        Self {
-            active: HashMap::new(),
-            open_requests: HashMap::new(),
-            reports: mpsc::unbounded_channel(),
-            background: Vec::new(),
-            started: 0,
-            is_closing: false,
-        }
-    }
-}
-
 impl Subagents {
     /// Cancel-safe: a dropped call loses no report.
     pub(super) async fn next(&mut self) -> Option<Report> {
-        self.reports.1.recv().await
+        self.reports.recv().await
     }
 
     pub(super) fn background(&self) -> &[BackgroundAgent] {

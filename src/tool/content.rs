@@ -5,24 +5,16 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use similar::TextDiff;
 
 use super::Location;
 use crate::acp::ContentBlock;
+use crate::line_diff::{self, lines};
 
 /// Maximum bytes of all diffs of one call, both sides, as JSON.
 pub const DIFF: usize = 40 * 1024;
 
 /// Maximum bytes of all texts of one call, as JSON.
 pub const TEXT: usize = 24 * 1024;
-
-/// Unchanged lines around a change.
-const CONTEXT: usize = 3;
-
-/// Timeout of a diff. Later hunks are coarser, not wrong.
-const TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolContent {
@@ -74,22 +66,18 @@ impl ToolContent {
     /// file's share.
     pub fn diffs(path: &Path, old: Option<&str>, new: &str, files: usize) -> Vec<Self> {
         let share = DIFF / files.max(1);
-        let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
         let (before, after) = (lines(old.unwrap_or_default()), lines(new));
         let whole = Self::region(path, &before, &after, 0, old.is_some());
         if whole.encoded_len() <= share {
             return vec![whole];
         }
-        let diff =
-            TextDiff::configure().timeout(TIMEOUT).newline_terminated(true).diff_slices(&before, &after);
-        let groups = diff.grouped_ops(CONTEXT);
+        let hunks = line_diff::hunks(&before, &after);
         let mut left = share;
         let mut regions: Vec<Self> = Vec::new();
-        for ops in &groups {
-            let Some((first, last)) = ops.first().zip(ops.last()) else { continue };
-            let (from, to) = (first.old_range().start..last.old_range().end, first.new_range().start);
-            let after = &after[to..last.new_range().end];
-            let region = Self::region(path, &before[from], after, to, old.is_some());
+        for hunk in &hunks {
+            let (from, to) = hunk.ranges();
+            let first = to.start;
+            let region = Self::region(path, &before[from], &after[to], first, old.is_some());
             if region.encoded_len() > left {
                 break;
             }
@@ -98,10 +86,10 @@ impl ToolContent {
         }
         if regions.is_empty() {
             let name = path.display().to_string();
-            let hunks = diff.unified_diff().context_radius(CONTEXT).header(&name, &name).to_string();
-            return vec![Self::Text(clip(&hunks, TEXT / files.max(1)).into_owned())];
+            let text = line_diff::unified((&name, &name), &before, &after, &hunks);
+            return vec![Self::Text(clip(&text, TEXT / files.max(1)).into_owned())];
         }
-        let more = groups.len() - regions.len();
+        let more = hunks.len() - regions.len();
         regions.extend(
             (more > 0).then(|| Self::Text(format!("[{more} more changes of the file are not shown]"))),
         );

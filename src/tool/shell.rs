@@ -107,6 +107,8 @@ fn prepare(given: FullArguments, runner: &Runner, workspace: &Workspace) -> Resu
         return Err(ToolError::arguments(reason));
     }
     let start = Start::new(command, cwd.as_deref(), workspace)?;
+    // Reads the file system, so it is done here and not where the command starts.
+    runner.sandbox.confinement();
     let limit = timeout.or((!background).then_some(SECONDS)).map(Duration::from_secs);
     let runner = runner.clone();
     let command = move |start| Command { start, limit, runner };

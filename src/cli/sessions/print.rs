@@ -8,6 +8,7 @@ use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::ids::time_text;
+use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::StoredSession;
@@ -247,10 +248,8 @@ fn plain(content: &[ContentBlock]) -> String {
 fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
     let name = path.display().to_string();
     let before = if old.is_some() { name.as_str() } else { "/dev/null" };
-    similar::TextDiff::from_lines(old.unwrap_or_default(), new)
-        .unified_diff()
-        .header(before, &name)
-        .to_string()
+    let (old, new) = (line_diff::lines(old.unwrap_or_default()), line_diff::lines(new));
+    line_diff::unified((before, &name), &old, &new, &line_diff::hunks(&old, &new))
 }
 
 /// Removes control characters but keeps line breaks.

@@ -157,14 +157,14 @@ impl ExternalAgentSession {
     /// Returns a channel for the client's answer. The session handles the answer to a permission request
     /// (`is_asked`); another answer is passed on, and then the request is closed.
     fn until_answered(
-        &self,
+        &mut self,
         number: RequestId,
         permit: Option<Permit>,
         is_asked: bool,
         reply: ReplySender,
     ) -> ReplySender {
         let (to, answer) = oneshot::channel();
-        let messages = self.messages.0.clone();
+        let messages = self.messages.sender();
         tokio::spawn(async move {
             let answer = match answer.await {
                 Ok(answer) if is_asked => {

@@ -148,7 +148,7 @@ impl ExternalAgentSession {
             load: self.retained_context.session_id().map(str::to_owned),
         };
         let (client, end) = client::channel();
-        let to = self.messages.0.clone();
+        let to = self.messages.sender();
         let relay = ExternalAgentRelay {
             start,
             to: to.clone(),

@@ -142,23 +142,25 @@ impl Actor {
             }
             TurnMessage::Authorize { call, facts, fits, reply } => {
                 let decided = self.approvals.decide(call, facts, fits, &self.policy, &mut self.log);
-                let _ = reply.send(self.authorization(decided).await);
+                let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
             TurnMessage::Snapshot { reply } => {
                 let _ = reply.send(self.checkpoints.made_snapshot(&self.policy.ancestry));
             }
-            TurnMessage::InBand { found, reply } => self.in_band(found, reply).await,
+            TurnMessage::InBand { found, reply } => Box::pin(self.in_band(found, reply)).await,
             TurnMessage::Propose { call, proposal, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
                 self.switches.propose(call, proposal, is_cancelled, &self.policy, &self.log, reply);
             }
-            TurnMessage::ExternalAgent { reply } => self.ready_external_agent(Some(reply)).await,
+            TurnMessage::ExternalAgent { reply } => {
+                Box::pin(self.ready_external_agent(Some(reply))).await;
+            }
             TurnMessage::SessionAction { call, action, cancel, reply } => {
                 let spawned = if cancel.is_cancelled() {
                     // The mode changed, or the call was cancelled, after the permit.
                     Spawned::Refused("The call was cancelled before it started.".into())
                 } else {
-                    self.start_session_action(call, action).await
+                    Box::pin(self.start_session_action(call, action)).await
                 };
                 let _ = reply.send(spawned);
             }
@@ -168,7 +170,7 @@ impl Actor {
                 let (policy, log) = (&self.policy, &mut self.log);
                 if let Some((decided, reply)) = self.approvals.ask(question, is_cancelled, policy, log, reply)
                 {
-                    let _ = reply.send(self.authorization(decided).await);
+                    let _ = reply.send(Box::pin(self.authorization(decided)).await);
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 52] = [
+const LAYERS: [(&str, &[&str]); 54] = [
     ("acp", &[]),
     (
         "agent",
@@ -65,7 +65,9 @@ const LAYERS: [(&str, &[&str]); 52] = [
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
+    ("lazy_channel", &[]),
     ("lib", &[]),
+    ("line_diff", &[]),
     ("main", &[]),
     ("mode", &["acp", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
@@ -173,7 +175,7 @@ const TOOL: &[&str] = &[
 ];
 
 /// Modules that every other module may name.
-const COMMON: [&str; 1] = ["text"];
+const COMMON: [&str; 3] = ["lazy_channel", "line_diff", "text"];
 
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[

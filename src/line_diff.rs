@@ -1,0 +1,104 @@
+//! Hunks of changed lines, within a time limit, and their unified form.
+//!
+//! One type of line, so that the library's algorithm is compiled once.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, DiffOp};
+
+/// Unchanged lines around a change.
+const CONTEXT: usize = 3;
+
+/// Timeout of a diff. Later hunks are coarser, not wrong.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A changed region with its context.
+pub struct Hunk(Vec<DiffOp>);
+
+/// Lines keep their endings.
+pub fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
+pub fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
+    let deadline = Instant::now() + TIMEOUT;
+    let ops = similar::capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(deadline));
+    let groups = similar::group_diff_ops(ops, CONTEXT);
+    groups.into_iter().filter(|ops| !ops.is_empty()).map(Hunk).collect()
+}
+
+impl Hunk {
+    /// Lines of the old and of the new text.
+    pub fn ranges(&self) -> (Range<usize>, Range<usize>) {
+        let (first, last) = (&self.0[0], &self.0[self.0.len() - 1]);
+        let (old, new) = (first.old_range(), first.new_range());
+        (old.start..last.old_range().end, new.start..last.new_range().end)
+    }
+}
+
+/// Returns an empty text if there are no hunks.
+pub fn unified(names: (&str, &str), old: &[&str], new: &[&str], hunks: &[Hunk]) -> String {
+    let mut text = String::new();
+    if !hunks.is_empty() {
+        writeln!(text, "--- {}\n+++ {}", names.0, names.1).expect("writing to a string cannot fail");
+    }
+    for hunk in hunks {
+        let (before, after) = hunk.ranges();
+        writeln!(text, "@@ -{} +{} @@", span(&before), span(&after))
+            .expect("writing to a string cannot fail");
+        for op in &hunk.0 {
+            if let DiffOp::Equal { .. } = op {
+                put(&mut text, ' ', &old[op.old_range()]);
+            } else {
+                put(&mut text, '-', &old[op.old_range()]);
+                put(&mut text, '+', &new[op.new_range()]);
+            }
+        }
+    }
+    text
+}
+
+/// Lines count from 1, and an empty range names the line before it.
+fn span(range: &Range<usize>) -> String {
+    match range.len() {
+        0 => format!("{},0", range.start),
+        1 => format!("{}", range.start + 1),
+        len => format!("{},{len}", range.start + 1),
+    }
+}
+
+fn put(text: &mut String, sign: char, lines: &[&str]) {
+    for line in lines {
+        text.push(sign);
+        text.push_str(line);
+        if !line.ends_with('\n') {
+            text.push_str("\n\\ No newline at end of file\n");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(old: &str, new: &str, expected: &str) {
+        let (before, after) = (lines(old), lines(new));
+        assert_eq!(unified(("a", "b"), &before, &after, &hunks(&before, &after)), expected);
+    }
+
+    #[test]
+    fn unified_hunks() {
+        check("a\n", "a\n", "");
+        check("a\n", "b", "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file\n");
+        check("", "a\nb\n", "--- a\n+++ b\n@@ -0,0 +1,2 @@\n+a\n+b\n");
+        let old: String = (1..=20).map(|number| format!("{number}\n")).collect();
+        let new = old.replace("10\n", "ten\n").replace("20\n", "");
+        check(
+            &old,
+            &new,
+            "--- a\n+++ b\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n@@ -17,4 +17,3 @@\n 17\n 18\n 19\n-20\n",
+        );
+    }
+}
