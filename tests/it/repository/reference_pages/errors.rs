@@ -120,9 +120,9 @@ const FOR_MODELS: [Message; 12] = [
         "call a tool that is offered",
     ),
     (
-        "has changed since you read it. Read it again.",
-        "an edit of a file that changed",
-        "read the file again",
+        "has changed since you read it.",
+        "an edit of a file that changed; the new lines follow, if they are few",
+        "repeat the edit if the new lines are shown, else read the file again",
     ),
     (
         "exists, and you have not read it. Read it first, or change a part of it with edit_file.",

@@ -204,8 +204,22 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 22] = [
+const FILE_TOOLS: [Row; 24] = [
     ("text file that is changed", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
+    (
+        "lines of a file whose changes a refusal shows",
+        "tool/last_seen.rs",
+        "MAX_KEPT",
+        Of(""),
+        "the refusal shows no lines",
+    ),
+    (
+        "entries searched for a file of the same name",
+        "tool/near_path.rs",
+        "MAX_ENTRIES",
+        Of(""),
+        "the error names what was found",
+    ),
     (
         "lines of one `read_file` call",
         "tool/excerpt.rs",

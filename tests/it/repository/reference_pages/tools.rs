@@ -34,8 +34,8 @@ const GROUPS: [Group; 8] = [
     ),
     (
         "Editing",
-        "A call changes all of its files or none. It fails if a file has changed since the model read it, or since the \
-         permission request. Text may be UTF-8, Latin-1 (windows-1252), or UTF-16 with a byte order mark; a file \
+        "A call changes all of its files or none. It fails if a file has changed since the model read it, and \
+         shows the new lines, or since the permission request. Text may be UTF-8, Latin-1 (windows-1252), or UTF-16 with a byte order mark; a file \
          keeps its encoding and line endings. Files that are not UTF-8 are read and written on disk, also where the editor \
          serves files.",
         &[
@@ -50,7 +50,7 @@ const GROUPS: [Group; 8] = [
                  them; the form of quotes, dashes and spaces, and blanks at the ends of lines; at last indentation in other \
                  units or with a common shift. A step applies only if it finds one place, and the result names it. Line \
                  endings, and what the model did not mean to change, stay as they are in the file. An error lists the \
-                 nearest lines, or the lines of all places.",
+                 nearest lines, or the first five places and their number.",
             ),
             (
                 "apply_patch",
