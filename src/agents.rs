@@ -101,7 +101,7 @@ impl Default for AgentRegistry {
         static BUILT: LazyLock<AgentRegistry> = LazyLock::new(|| {
             let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
                 // A read-only agent must not delegate changes.
-                let deny = if is_read_only { vec!["delegate*".into()] } else { Vec::new() };
+                let deny = if is_read_only { vec!["delegate".into()] } else { Vec::new() };
                 let deny = Globs::new(deny).expect("it is a glob");
                 Arc::new(AgentSpec {
                     id: id.into(),
