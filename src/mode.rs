@@ -4,13 +4,14 @@
 //! and a project's. [`crate::permission`] enforces them: nothing can allow a call that a mode denies.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use crate::acp::SessionModeId;
+use crate::ids;
 use crate::model::Effort;
 
 pub mod definition;
@@ -222,7 +223,18 @@ impl<'de> Deserialize<'de> for Globs {
 }
 
 #[derive(Debug, Clone)]
-pub struct Modes(Vec<Arc<Mode>>);
+pub struct Modes {
+    all: Vec<Arc<Mode>>,
+    /// In the order of `all`. Made on first use, and again after a change.
+    texts: OnceLock<Vec<Arc<ModeText>>>,
+}
+
+/// A mode and those that it cannot exceed, as YAML documents.
+#[derive(Debug)]
+pub struct ModeText {
+    pub hash: String,
+    pub text: String,
+}
 
 pub fn canonical(id: &str) -> String {
     let id = id.to_ascii_lowercase();
@@ -248,13 +260,14 @@ impl Modes {
                 serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
             Arc::new(definition.complete(None).expect("the built-in modes are valid, as a test shows"))
         };
-        Self(BUILT_IN.map(mode).into())
+        Self { all: BUILT_IN.map(mode).into(), texts: OnceLock::new() }
     }
 
     pub fn put(&mut self, mode: Mode) {
-        match self.0.iter_mut().find(|known| known.id == mode.id) {
+        self.texts = OnceLock::new();
+        match self.all.iter_mut().find(|known| known.id == mode.id) {
             Some(known) => *known = Arc::new(mode),
-            None => self.0.push(Arc::new(mode)),
+            None => self.all.push(Arc::new(mode)),
         }
     }
 
@@ -268,10 +281,28 @@ impl Modes {
         Ok(modes)
     }
 
+    /// The mode's text, for the store and the audit log. Empty for an unknown mode.
+    pub fn text(&self, id: &str) -> Arc<ModeText> {
+        let text = |modes: &[Arc<Mode>]| {
+            let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
+            Arc::new(ModeText { hash: ids::hash(&text), text })
+        };
+        let texts = self.texts.get_or_init(|| {
+            self.all.iter().map(|mode| text(&self.ceilings(&mode.id).unwrap_or_default())).collect()
+        });
+        let id = canonical(id);
+        let found = self.all.iter().zip(texts).find(|(mode, _)| mode.id == id);
+        found.map_or_else(|| text(&[]), |(_, text)| Arc::clone(text))
+    }
+
     /// Returns `plan` if it is read-only, else the first read-only mode: the fallback for an unknown mode.
     pub fn most_restrictive(&self) -> &Mode {
         let is_safe = |mode: &&Mode| mode.access == Access::ReadOnly;
-        self.resolve("plan").ok().filter(is_safe).or_else(|| self.iter().find(is_safe)).unwrap_or(&self.0[0])
+        self.resolve("plan")
+            .ok()
+            .filter(is_safe)
+            .or_else(|| self.iter().find(is_safe))
+            .unwrap_or(&self.all[0])
     }
 
     pub fn set_default_tool_list(&mut self, list: ToolList) {
@@ -281,15 +312,17 @@ impl Modes {
     }
 
     pub fn retain(&mut self, is_wanted: impl Fn(&Mode) -> bool) {
-        self.0.retain(|mode| is_wanted(mode));
+        self.texts = OnceLock::new();
+        self.all.retain(|mode| is_wanted(mode));
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
-        self.0.iter_mut().map(Arc::make_mut)
+        self.texts = OnceLock::new();
+        self.all.iter_mut().map(Arc::make_mut)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Mode> {
-        self.0.iter().map(AsRef::as_ref)
+        self.all.iter().map(AsRef::as_ref)
     }
 
     /// Finds a mode by id or alias, ignoring case (D5, G2, A4).
@@ -299,9 +332,9 @@ impl Modes {
 
     fn find(&self, id: &str) -> Result<&Arc<Mode>, UnknownMode> {
         let canonical = canonical(id);
-        self.0.iter().find(|mode| mode.id == canonical).ok_or_else(|| UnknownMode {
+        self.all.iter().find(|mode| mode.id == canonical).ok_or_else(|| UnknownMode {
             asked: id.to_owned(),
-            valid: self.0.iter().map(|mode| mode.id.clone()).collect(),
+            valid: self.all.iter().map(|mode| mode.id.clone()).collect(),
         })
     }
 }

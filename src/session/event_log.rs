@@ -4,6 +4,7 @@
 //! (invariant 14).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -18,6 +19,7 @@ use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates};
 use crate::event::SessionEvent;
 use crate::ids::Source;
+use crate::mode::ModeText;
 use crate::store::entry::Entry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
@@ -101,7 +103,7 @@ impl EventLog {
         from: Option<SessionModeId>,
         to: SessionModeId,
         why: impl Into<ChangeReason>,
-        text: (String, String),
+        text: Arc<ModeText>,
     ) -> ModeChange {
         let (turn, at, why) = (self.turns, self.now_ms(), why.into());
         let entry = Entry::Mode {
@@ -109,7 +111,7 @@ impl EventLog {
             from: from.as_ref().map(ToString::to_string),
             to: to.to_string(),
             source: why.source.as_str().to_owned(),
-            text: text.0.clone(),
+            text: text.hash.clone(),
             plan: why.plan.clone(),
             at,
         };

@@ -125,13 +125,6 @@ impl Policy {
         ceilings
     }
 
-    /// Returns the hash and the text of a mode. The store keeps both.
-    pub(super) fn text_of(&self, mode: &SessionModeId) -> (String, String) {
-        let modes = self.context.modes.ceilings(&mode.0).unwrap_or_default();
-        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
-        (ids::hash(&text), text)
-    }
-
     pub(super) fn no_mode(&self, requested: &str, unknown: &UnknownMode) -> AgentError {
         let modes = &self.context.modes;
         capability::unsupported(requested, &self.context.unsupported_modes, modes)
@@ -141,17 +134,17 @@ impl Policy {
     pub(super) fn is_tighter(&self, old: &str, new: &str) -> bool {
         let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
         let (old, new) = (ceilings(old), ceilings(new));
-        let strictness = |modes: &[Arc<Mode>], facts: &CallFacts| {
-            let ceilings = Ceilings { modes: modes.to_vec(), rules: vec![Arc::clone(&self.context.rules)] };
-            match permission::decide(&ceilings, &Grants::default(), facts) {
-                Verdict::Allow => 0,
-                Verdict::Ask(_) => 1,
-                Verdict::Deny(_) => 2,
-            }
-        };
         if compare::allows_more(&old, &new) {
             return true;
         }
+        let with_rules = |modes| Ceilings { modes, rules: vec![Arc::clone(&self.context.rules)] };
+        let (old, new, grants) = (with_rules(old), with_rules(new), Grants::default());
+        let strictness =
+            |ceilings: &Ceilings, facts: &CallFacts| match permission::decide(ceilings, &grants, facts) {
+                Verdict::Allow => 0,
+                Verdict::Ask(_) => 1,
+                Verdict::Deny(_) => 2,
+            };
         self.context.tools.all().iter().filter(|tool| !tool.spec().is_exit).any(|tool| {
             let facts = tool.spec().facts();
             strictness(&new, &facts) > strictness(&old, &facts)

@@ -46,7 +46,7 @@ pub(super) fn record_start(policy: &Policy, workspace: &Workspace, log: &mut Eve
         mode: mode.clone(),
         at: log.now_ms(),
     };
-    let text = policy.text_of(&mode);
+    let text = policy.context.modes.text(&mode.0);
     let change = log.mode_change(None, mode, ModeSource::Start, text);
     let change = log.link_mode_change(change);
     log.store.post_all(vec![session, change]);
@@ -61,7 +61,7 @@ pub(super) fn post_mode_change(
     log: &mut EventLog,
 ) {
     let to = policy.mode.clone();
-    let text = policy.text_of(&to);
+    let text = policy.context.modes.text(&to.0);
     let change = log.mode_change(from, to, source, text);
     let change = log.link_mode_change(change);
     log.store.post(change);

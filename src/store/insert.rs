@@ -121,9 +121,9 @@ fn insert_denial(connection: &Connection, denial: &Denial) -> rusqlite::Result<(
 }
 
 pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -> rusqlite::Result<()> {
-    let ModeChange { session, turn, from, to, why, text: (hash, text), link, at } = change;
+    let ModeChange { session, turn, from, to, why, text, link, at } = change;
     let ChangeReason { source, analysis, call, plan, keeps_unrecorded: _ } = why;
-    insert_text(connection, hash, text)?;
+    insert_text(connection, &text.hash, &text.text)?;
     insert_link(connection, &session.0, link)?;
     execute(
         connection,
@@ -138,7 +138,7 @@ pub(super) fn insert_mode_change(connection: &Connection, change: &ModeChange) -
             source.actor(),
             analysis,
             call.as_ref().map(|call| call.0.to_string()),
-            hash,
+            text.hash,
             plan,
             at
         ],

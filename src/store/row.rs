@@ -7,6 +7,7 @@ use super::sessions::StoredGrant;
 use crate::acp::{SessionId, SessionModeId, ToolCallId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
+use crate::mode::ModeText;
 use crate::workspace::{Changes, Intent};
 
 /// A row. `at` is in milliseconds since 1970, `turn` is 0 before the first turn, and `link` is the chain
@@ -118,8 +119,7 @@ pub struct ModeChange {
     pub from: Option<SessionModeId>,
     pub to: SessionModeId,
     pub why: ChangeReason,
-    /// Hash and text of the mode.
-    pub text: (String, String),
+    pub text: Arc<ModeText>,
     pub link: Link,
     pub at: i64,
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,7 @@ use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::ids::Source;
+use crate::mode::ModeText;
 use crate::tool::memory::{Change, Memories, Memory, MemoryError};
 
 fn session(id: &str) -> Row {
@@ -40,7 +42,7 @@ fn change(session: &str, number: u64, to: &str) -> ModeChange {
         from: Some(SessionModeId::new("ask")),
         to: SessionModeId::new(to),
         why: ModeSource::SetMode.into(),
-        text: ("hash".into(), "id: x\n".into()),
+        text: Arc::new(ModeText { hash: "hash".into(), text: "id: x\n".into() }),
         at: 3,
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::Place;
 use super::owner::Owner;
-use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, schema};
+use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, schema, sql};
 use crate::workspace::Changes;
 
 /// Maximum number of rows kept for a retry.
@@ -18,6 +18,9 @@ const MAX_RETRY_ROWS: usize = 10_000;
 const MAX_RETRY_BYTES: usize = 64 * 1024 * 1024;
 
 const FILE_GONE: &str = "the file was deleted or replaced";
+
+/// Prepared statements that are kept: more than there are in the code.
+const STATEMENTS: usize = 64;
 
 /// Maximum number of commands in one transaction.
 const BATCH: usize = 1_000;
@@ -35,6 +38,7 @@ pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::
         Location::Reading(path) => schema::open_reading(path).map(alone),
         Location::File(path) => {
             let connection = schema::open_file(path, sync)?;
+            connection.set_prepared_statement_cache_capacity(STATEMENTS);
             Ok(Database { connection, owner: Owner::beside(path)?, file: Some(Place::of(path)?) })
         }
     }
@@ -205,33 +209,51 @@ fn commit<'a>(
         // SQLite would keep writing to the deleted file.
         return Err(rusqlite::Error::InvalidPath(FILE_GONE.into()));
     }
-    // Immediate: a transaction that turns from reading to writing would not wait for another process.
-    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for row in rows {
-        let written = in_savepoint(&mut transaction, |connection| insert::insert(connection, row, owner))?;
-        if let Err(error) = written {
-            tracing::error!(%error, "a row cannot be stored and is dropped");
+    in_transaction(connection, |connection| {
+        for row in rows {
+            let written = in_savepoint(connection, || insert::insert(connection, row, owner))?;
+            if let Err(error) = written {
+                tracing::error!(%error, "a row cannot be stored and is dropped");
+            }
         }
+        changes
+            .map(|change| in_savepoint(connection, || insert::insert_mode_change(connection, change)))
+            .collect()
+    })
+}
+
+/// Commits what `work` writes, or rolls it back on error. The library's own transactions parse their statements
+/// each time.
+fn in_transaction<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    // Immediate: a transaction that turns from reading to writing would not wait for another process.
+    sql::execute(connection, "BEGIN IMMEDIATE", [])?;
+    let done = work(connection).and_then(|done| {
+        sql::execute(connection, "COMMIT", [])?;
+        Ok(done)
+    });
+    // SQLite has rolled back already after some errors.
+    if done.is_err() && !connection.is_autocommit() {
+        sql::execute(connection, "ROLLBACK", [])?;
     }
-    let mut outcomes = Vec::new();
-    for change in changes {
-        outcomes.push(in_savepoint(&mut transaction, |connection| {
-            insert::insert_mode_change(connection, change)
-        })?);
-    }
-    transaction.commit()?;
-    Ok(outcomes)
+    done
 }
 
 /// Runs `work` in a savepoint. The inner error is a constraint violation of this row.
 fn in_savepoint(
-    transaction: &mut Transaction<'_>,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    connection: &Connection,
+    work: impl FnOnce() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<rusqlite::Result<()>> {
-    let savepoint = transaction.savepoint()?;
-    match work(&savepoint) {
-        Ok(()) => savepoint.commit().map(Ok),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Ok(Err(error)),
-        Err(error) => Err(error),
-    }
+    sql::execute(connection, "SAVEPOINT one", [])?;
+    let outcome = match work() {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            sql::execute(connection, "ROLLBACK TO one", [])?;
+            Err(error)
+        }
+        written => Ok(written?),
+    };
+    sql::execute(connection, "RELEASE one", [])?;
+    Ok(outcome)
 }

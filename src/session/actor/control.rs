@@ -58,7 +58,7 @@ impl Actor {
         }
         let before = self.policy.ceilings();
         self.log.post_unsaved();
-        let text = self.policy.text_of(&to);
+        let text = modes.text(&to.0);
         let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
         let tightened = self.policy.is_tighter(&from.0, &to.0);

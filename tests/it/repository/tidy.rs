@@ -69,7 +69,7 @@ const LAYERS: [(&str, &[&str]); 54] = [
     ("lib", &[]),
     ("line_diff", &[]),
     ("main", &[]),
-    ("mode", &["acp", "model"]),
+    ("mode", &["acp", "ids", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
