@@ -225,8 +225,8 @@ impl<'de> Deserialize<'de> for Globs {
 #[derive(Debug, Clone)]
 pub struct Modes {
     all: Vec<Arc<Mode>>,
-    /// In the order of `all`. Made on first use, and again after a change.
-    texts: OnceLock<Vec<Arc<ModeText>>>,
+    /// In the order of `all`. Made on first use, for all copies, and again after a change.
+    texts: Arc<OnceLock<Vec<Arc<ModeText>>>>,
 }
 
 /// A mode and those that it cannot exceed, as YAML documents.
@@ -260,11 +260,11 @@ impl Modes {
                 serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
             Arc::new(definition.complete(None).expect("the built-in modes are valid, as a test shows"))
         };
-        Self { all: BUILT_IN.map(mode).into(), texts: OnceLock::new() }
+        Self { all: BUILT_IN.map(mode).into(), texts: Arc::default() }
     }
 
     pub fn put(&mut self, mode: Mode) {
-        self.texts = OnceLock::new();
+        self.texts = Arc::default();
         match self.all.iter_mut().find(|known| known.id == mode.id) {
             Some(known) => *known = Arc::new(mode),
             None => self.all.push(Arc::new(mode)),
@@ -312,12 +312,12 @@ impl Modes {
     }
 
     pub fn retain(&mut self, is_wanted: impl Fn(&Mode) -> bool) {
-        self.texts = OnceLock::new();
+        self.texts = Arc::default();
         self.all.retain(|mode| is_wanted(mode));
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Mode> {
-        self.texts = OnceLock::new();
+        self.texts = Arc::default();
         self.all.iter_mut().map(Arc::make_mut)
     }
 
@@ -355,6 +355,21 @@ mod tests {
                 ("code".into(), Access::Full, Consent::Auto, true),
             ]
         );
+    }
+
+    #[test]
+    fn copies_share_their_texts_until_one_changes() {
+        let modes = Modes::built_in();
+        let mut copy = modes.clone();
+        let text = copy.text("PLAN");
+        assert!(Arc::ptr_eq(&text, &modes.text("plan")));
+        assert!(text.text.contains("id: plan") && text.hash == ids::hash(&text.text));
+        for mode in copy.iter_mut().filter(|mode| mode.id == "plan") {
+            mode.prompt = "Wait.".into();
+        }
+        assert!(copy.text("plan").text.contains("Wait."));
+        assert!(!modes.text("plan").text.contains("Wait."), "the control");
+        assert!(modes.text("none").text.is_empty());
     }
 
     #[test]
