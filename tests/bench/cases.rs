@@ -1,0 +1,234 @@
+//! The cases. Inputs are constant; no case reads a clock or makes random values itself.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use modegate::acp::{MessageId, SessionId, SessionModeId};
+use modegate::client::{self, Outgoing};
+use modegate::conversation::acp_updates;
+use modegate::conversation::history::History;
+use modegate::conversation::reminder::{self, Inputs, Reader};
+use modegate::event::SessionEvent;
+use modegate::mode::{Modes, ReminderPosition, ShellUse};
+use modegate::model::known::facts_of;
+use modegate::model::wire::anthropic::Anthropic;
+use modegate::model::wire::framing::{FrameReader, Framing, Unreadable};
+use modegate::model::wire::{Ask, Wire};
+use modegate::model::{Effort, ModelId, ModelRequest};
+use modegate::permission::rules::RuleTexts;
+use modegate::permission::{CallFacts, Ceilings, Effect, Grants, Target, Verdict, decide};
+use modegate::store::{Location, Row, Store, Sync};
+use modegate::tool::{Toolset, commands_of};
+
+use crate::valgrind::Editor;
+
+pub(crate) struct Case {
+    pub name: &'static str,
+    /// 0 measures the whole process.
+    pub iterations: u64,
+    pub run: Run,
+}
+
+pub(crate) enum Run {
+    /// In this program.
+    Inside(fn(u64)),
+    /// In the binary, which an editor drives.
+    Binary(fn(&mut Editor, u64)),
+}
+
+/// Each with enough iterations for a small spread.
+pub(crate) const CASES: [Case; 10] = [
+    Case { name: "decide", iterations: 1_000, run: Run::Inside(decide_calls) },
+    Case { name: "splice", iterations: 200, run: Run::Inside(splice_reminders) },
+    Case { name: "request", iterations: 50, run: Run::Inside(encode_requests) },
+    Case { name: "decode", iterations: 1_000, run: Run::Inside(decode_chunks) },
+    Case { name: "encode", iterations: 1_000, run: Run::Inside(encode_updates) },
+    Case { name: "record", iterations: 2_000, run: Run::Inside(record_events) },
+    Case { name: "relay", iterations: 5_000, run: Run::Binary(|editor, _| editor.prompt()) },
+    Case { name: "dispatch", iterations: 200, run: Run::Binary(set_modes) },
+    Case { name: "session_new", iterations: 100, run: Run::Binary(open_sessions) },
+    Case { name: "start", iterations: 0, run: Run::Binary(|_, _| ()) },
+];
+
+pub(crate) fn run_inside(name: &str, iterations: u64) {
+    let case = CASES.iter().find(|case| case.name == name).unwrap();
+    let Run::Inside(run) = case.run else { panic!("{name} runs in the binary") };
+    run(iterations);
+}
+
+fn set_modes(editor: &mut Editor, iterations: u64) {
+    for index in 0..iterations {
+        editor.set_mode(if index % 2 == 0 { "plan" } else { "ask" });
+    }
+}
+
+fn open_sessions(editor: &mut Editor, iterations: u64) {
+    for _ in 0..iterations {
+        editor.new_session();
+    }
+}
+
+fn plan_ceilings() -> Ceilings {
+    let texts: RuleTexts = serde_saphyr::from_str(
+        "deny: ['read_file(**/.env)', 'shell(rm *)', 'fetch(https://*.test/**)']\n\
+         ask: ['shell(git push *)', 'read_file(secrets/**)']\n\
+         allow: ['shell(cargo test *)', 'edit_file(docs/**)']\n",
+    )
+    .unwrap();
+    let modes = Modes::built_in().ceilings("plan").unwrap();
+    Ceilings { modes, rules: vec![Arc::new(texts.compile(true).unwrap())] }
+}
+
+/// One iteration: a read and a command line that are allowed, and an edit that is denied.
+fn decide_calls(iterations: u64) {
+    let ceilings = plan_ceilings();
+    let target =
+        |path: &str| Target { path: PathBuf::from("/project").join(path), inside: Some(path.into()) };
+    let call =
+        |tool, effect, path| CallFacts { targets: vec![target(path)], ..CallFacts::of_tool(tool, effect) };
+    let line = CallFacts {
+        shell: ShellUse::ReadOnly,
+        commands: commands_of("git log --oneline | head -5 && cargo test --lib"),
+        ..CallFacts::of_tool("shell_read_only", Effect::Read)
+    };
+    let calls =
+        [call("read_file", Effect::Read, "src/lib.rs"), line, call("edit_file", Effect::Edit, "src/lib.rs")];
+    let grants = Grants::default();
+    let verdicts = calls.each_ref().map(|call| decide(&ceilings, &grants, call));
+    assert!(matches!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny(_)]), "{verdicts:?}");
+    for _ in 0..iterations {
+        for call in &calls {
+            black_box(decide(black_box(&ceilings), &grants, black_box(call)));
+        }
+    }
+}
+
+/// A conversation of 40 messages.
+fn history() -> History {
+    let mut history = History::default();
+    for turn in 0..20 {
+        history.apply(&SessionEvent::UserMessage {
+            message_id: MessageId::new(format!("msg_{turn}_u")),
+            content: vec![format!("Question {turn}: {}", "how does this part work? ".repeat(4)).into()],
+            typed: None,
+        });
+        history.apply(&SessionEvent::AgentText {
+            message_id: MessageId::new(format!("msg_{turn}_a")),
+            text: format!("Answer {turn}: {}", "it reads the line and passes it on. ".repeat(20)),
+            shown: None,
+        });
+    }
+    assert_eq!(history.messages().len(), 40);
+    history
+}
+
+/// One iteration: composes the reminder of plan mode, and splices it into the messages of a request.
+fn splice_reminders(iterations: u64) {
+    let (mut history, ceilings, grants) = (history(), plan_ceilings(), Grants::default());
+    let tools: Vec<CallFacts> = Toolset::built_in().iter().map(|tool| tool.spec().facts()).collect();
+    for _ in 0..iterations {
+        let reminder = reminder::compose(&Inputs {
+            mode: &ceilings.modes[0],
+            reader: Reader::Agent,
+            transition: None,
+            is_first_turn: false,
+            notes: &[],
+            ceilings: black_box(&ceilings),
+            grants: &grants,
+            tools: &tools,
+            modes: &["ask", "plan", "code"],
+        });
+        assert!(reminder.is_some());
+        black_box(reminder::splice(history.messages(), reminder, ReminderPosition::Tail));
+    }
+}
+
+/// One iteration: encodes a request with 40 messages and all tools for a provider.
+fn encode_requests(iterations: u64) {
+    let request = ModelRequest {
+        session: SessionId::new("sess_1"),
+        ordinal: 1,
+        model: ModelId::new("anthropic/claude-sonnet-4-5"),
+        effort: Effort::Default,
+        system: "You are a coding agent. ".repeat(100).into(),
+        tools: Toolset::built_in().iter().map(|tool| tool.spec().to_offer()).collect(),
+        allowed: None,
+        messages: history().messages(),
+    };
+    let (name, facts) = ("claude-sonnet-4-5", facts_of("claude-sonnet-4-5"));
+    for _ in 0..iterations {
+        let ask = Ask { request: black_box(&request), name, facts: &facts, is_official: true, without: &[] };
+        black_box(Anthropic.body(&ask));
+    }
+}
+
+/// One iteration: decodes one text chunk from the bytes of a provider's stream.
+fn decode_chunks(iterations: u64) {
+    const BEGIN: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\
+        \"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[],\"stop_reason\":null,\
+        \"stop_sequence\":null,\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n\
+        event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":\
+        {\"type\":\"text\",\"text\":\"\"}}\n\n";
+    const CHUNK: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\
+        \"delta\":{\"type\":\"text_delta\",\"text\":\"Three words and a few more. \"}}\n\n";
+    let (mut frames, mut decoder) = (FrameReader::new(Framing::Events), Anthropic.decoder());
+    let mut events = VecDeque::new();
+    let mut push = |bytes: &str| {
+        let outcome = frames.push::<Unreadable>(black_box(bytes.as_bytes()), |frame| {
+            decoder.frame(frame, &mut events).unwrap();
+            Ok(())
+        });
+        outcome.unwrap();
+        black_box(events.drain(..).count())
+    };
+    push(BEGIN);
+    assert_eq!(push(CHUNK), 1);
+    for _ in 0..iterations {
+        push(CHUNK);
+    }
+}
+
+fn chunk() -> SessionEvent {
+    SessionEvent::AgentText {
+        message_id: MessageId::new("msg_1_1"),
+        text: "Three words and a few more. ".into(),
+        shown: None,
+    }
+}
+
+/// One iteration: converts one text chunk to an update, passes it through the client's channel and encodes it.
+fn encode_updates(iterations: u64) {
+    let (client, mut end) = client::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (session, event) = (SessionId::new("sess_1"), chunk());
+    runtime.block_on(async {
+        for _ in 0..iterations {
+            acp_updates::encode(black_box(&event), false, Vec::new, |update| {
+                client.update(session.clone(), update, None);
+            });
+            let Some(Outgoing::Update(notification, _)) = end.recv().await else { panic!("no update") };
+            black_box(serde_json::to_string(&notification).unwrap());
+        }
+    });
+}
+
+/// One iteration: commits one event to a store in memory.
+fn record_events(iterations: u64) {
+    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let session = SessionId::new("sess_1");
+    store.post(Row::Session {
+        id: session.clone(),
+        cwd: "/project".into(),
+        directories: Vec::new(),
+        parent: None,
+        agent: "general".into(),
+        mode: SessionModeId::new("ask"),
+        at: 0,
+    });
+    for seq in 0..iterations {
+        let row = Row::Event { session: session.clone(), seq, turn: 1, event: chunk(), at: 0 };
+        store.post_and_wait(row).unwrap();
+    }
+}
