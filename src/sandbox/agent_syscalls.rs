@@ -9,16 +9,11 @@ use super::bpf::{
 };
 use super::syscalls::{
     ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES,
-    OTHER_PROCESSES, SHARED, SYSTEM_SETTINGS,
+    OTHER_PROCESSES, OWN_ARCHITECTURE, SHARED, SYSTEM_SETTINGS, number,
 };
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
 };
-
-#[cfg(target_arch = "x86_64")]
-const OWN_ARCHITECTURE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// Newest reviewed call (`mseal`, Linux 6.10). Newer calls and x32 calls, whose numbers are greater, fail
 /// with `ENOSYS`.
@@ -112,8 +107,4 @@ fn requests() -> BpfProgram {
     part.extend([jump(REQUESTS[0], 2, 0), jump(REQUESTS[1], 1, 0)]);
     part.extend([answer(fail(libc::ENOTTY)), answer(ALLOW)]);
     part
-}
-
-fn number(call: c_long) -> u32 {
-    u32::try_from(call).expect("the numbers of calls are small")
 }

@@ -105,12 +105,12 @@ pub struct Call {
 }
 
 /// Installs a filter. The returned descriptor receives the calls that the filter suspends.
-pub fn listen(program: &mut [sock_filter]) -> io::Result<OwnedFd> {
+pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_mut_ptr().cast() };
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` is valid for the call, both types have the layout of the kernel's `sock_filter`, and
+    // SAFETY: `program` is valid for the call, which only reads it, both types have the layout of the kernel's `sock_filter`, and
     // the result is a new descriptor without another owner.
     unsafe {
         match libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) {

@@ -1,16 +1,18 @@
-//! seccomp filters for read-only commands. The first filter is an allowlist: other calls, including those of
-//! future kernels, fail with `ENOSYS`. The others answer common calls with `EPERM` or `EOPNOTSUPP`, which
-//! programs handle. A refusal overrides an allow, and of two refusals the newer filter's error counts.
+//! seccomp filter for read-only commands: an allowlist. Other calls, including those of future kernels, fail with
+//! `ENOSYS`, and common ones with `EPERM` or `EOPNOTSUPP`, which programs handle. The kernel examines a filter
+//! for every call when it is installed, so the filter looks a call up by halving.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use libc::c_long;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch,
-};
+use seccompiler::{BpfProgram, sock_filter};
 
-use super::bpf::{ALLOW, NUMBER, answer, load, when};
+use super::bpf::{
+    ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_bits, keep, load, low,
+};
+use super::kernel;
+use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
 
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
@@ -182,91 +184,108 @@ const SELF_ONLY: &[c_long] = &[
 pub(super) const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
 /// Second byte of `ioctl` requests that do not change files.
-const TERMINALS: u64 = 0x5400;
+const TERMINALS: u32 = 0x5400;
 
 /// Type or paste into a terminal, or take the console.
-const TYPING: [u64; 3] = [0x5412, 0x541c, 0x541d];
+const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 
-const GET_FLAGS: u64 = 0x8008_6601;
+const GET_FLAGS: u32 = 0x8008_6601;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-type Compiled = Result<BpfProgram, seccompiler::BackendError>;
+#[cfg(target_arch = "x86_64")]
+pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// If `suspends`, an earlier filter suspends [`ATTRIBUTES`].
-pub(super) fn filter(signals_held: bool, suspends: bool) -> Result<(), String> {
-    let apply = |program: Compiled| {
-        let program = program.map_err(|error| error.to_string())?;
-        seccompiler::apply_filter(&program).map_err(|error| error.to_string())
-    };
-    let unsupported = || {
-        let rules = UNSUPPORTED.iter().chain(EXTENDED_ATTRIBUTES).map(|call| (*call, Vec::new())).collect();
-        compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EOPNOTSUPP.cast_unsigned()))
-    };
-    apply(allowed(signals_held, suspends))
-        .and_then(|()| apply(unsupported()))
-        .and_then(|()| apply(refused(signals_held, suspends)))
+/// The returned descriptor receives the calls of [`ATTRIBUTES`] if `suspends`. Where the kernel cannot suspend
+/// calls, they are refused.
+pub(super) fn filter(signals_held: bool, suspends: bool) -> Result<Option<OwnedFd>, String> {
+    if suspends && let Ok(listener) = kernel::listen(&program(signals_held, true)) {
+        return Ok(Some(listener));
+    }
+    seccompiler::apply_filter(&program(signals_held, false))
+        .map(|()| None)
         .map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-/// Suspends the calls of [`ATTRIBUTES`]. The other filters decide about all others, and about other architectures.
-pub(super) fn suspending() -> BpfProgram {
-    let mut program = vec![load(NUMBER)];
-    for call in ATTRIBUTES.iter().chain(ATTRIBUTES_OLD) {
-        let number = u32::try_from(*call).expect("the numbers of calls are small");
-        program.extend(when(number, &[answer(libc::SECCOMP_RET_USER_NOTIF)]));
-    }
-    program.push(answer(ALLOW));
+fn program(signals_held: bool, suspends: bool) -> BpfProgram {
+    let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL), load(NUMBER)];
+    program.extend(halving(&parts(signals_held, suspends), &[answer(fail(libc::ENOSYS))]));
     program
 }
 
-fn allowed(signals_held: bool, suspends: bool) -> Compiled {
-    let signals: &[c_long] = if signals_held { SIGNALS } else { &[] };
-    let attributes: [&[c_long]; 2] = if suspends { [ATTRIBUTES, ATTRIBUTES_OLD] } else { [&[]; 2] };
-    let all = ALLOWED.iter().chain(ALLOWED_OLD).chain(signals).chain(attributes.into_iter().flatten());
-    let mut rules: Rules = all.map(|call| (*call, Vec::new())).collect();
+/// What to do for a call. A later entry replaces an earlier one.
+fn parts(signals_held: bool, suspends: bool) -> BTreeMap<u32, BpfProgram> {
+    let mut parts = BTreeMap::new();
+    let mut listed = |calls: &[c_long], value: u32| {
+        parts.extend(calls.iter().map(|call| (number(*call), vec![answer(value)])));
+    };
+    listed(ALLOWED, ALLOW);
+    listed(ALLOWED_OLD, ALLOW);
+    for calls in [UNSUPPORTED, EXTENDED_ATTRIBUTES] {
+        listed(calls, fail(libc::EOPNOTSUPP));
+    }
+    for calls in REFUSED {
+        listed(calls, fail(libc::EPERM));
+    }
+    listed(SIGNALS, if signals_held { ALLOW } else { fail(libc::EPERM) });
+    for calls in [ATTRIBUTES, ATTRIBUTES_OLD] {
+        listed(calls, if suspends { libc::SECCOMP_RET_USER_NOTIF } else { fail(libc::EPERM) });
+    }
     for call in SELF_ONLY {
-        rules.insert(*call, vec![rule(vec![is(0, 0)?])?]);
+        parts.insert(number(*call), one_of(0, &[0]));
     }
-    rules.insert(libc::SYS_clone, vec![rule(vec![masked(0, NEW_NAMESPACES.into(), 0)?])?]);
-    // Connected pairs reach no other process. Datagram sockets can send to any name.
-    let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET]
-        .map(|kind| rule(vec![is(0, 1)?, masked(1, 0xf, u64::from(kind.cast_unsigned()))?]));
-    rules.insert(libc::SYS_socketpair, pairs.into_iter().collect::<Result<_, _>>()?);
-    let fcntl = FCNTL.iter().map(|command| rule(vec![is(1, u64::from(command.cast_unsigned()))?]));
-    rules.insert(libc::SYS_fcntl, fcntl.collect::<Result<_, _>>()?);
+    parts.insert(number(libc::SYS_clone), without(0, NEW_NAMESPACES));
     // A listener of the command could run calls that are suspended.
-    rules.insert(libc::SYS_seccomp, vec![rule(vec![masked(1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER, 0)?])?]);
-    rules.insert(libc::SYS_setpriority, vec![rule(vec![is(0, 0)?, is(1, 0)?])?]);
-    rules.insert(libc::SYS_ioprio_set, vec![rule(vec![is(0, 1)?, is(1, 0)?])?]);
-    let mut terminals = vec![masked(1, 0xffff_ff00, TERMINALS)?];
+    let listens = u32::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).expect("the flag is a small number");
+    parts.insert(number(libc::SYS_seccomp), without(1, listens));
+    // Connected pairs reach no other process. Datagram sockets can send to any name.
+    let mut pairs = one_of(1, &[libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned));
+    pairs.insert(1, keep(0xf));
+    parts.insert(number(libc::SYS_socketpair), both(0, libc::AF_UNIX.cast_unsigned(), pairs));
+    parts.insert(
+        number(libc::SYS_fcntl),
+        one_of(1, &FCNTL.iter().map(|id| id.cast_unsigned()).collect::<Vec<_>>()),
+    );
+    parts.insert(number(libc::SYS_setpriority), both(0, PRIO_PROCESS, one_of(1, &[0])));
+    parts.insert(number(libc::SYS_ioprio_set), both(0, IOPRIO_WHO_PROCESS, one_of(1, &[0])));
+    parts.insert(number(libc::SYS_ioctl), requests());
+    parts
+}
+
+const UNKNOWN: u32 = fail(libc::ENOSYS);
+
+/// Allows the call if an argument has one of the values.
+fn one_of(argument: u32, values: &[u32]) -> BpfProgram {
+    let count = u8::try_from(values.len()).expect("a few values");
+    let jumps = values.iter().zip((1..=count).rev()).map(|(value, ahead)| jump(*value, ahead, 0));
+    let end = [answer(UNKNOWN), answer(ALLOW)];
+    std::iter::once(load(low(argument))).chain(jumps).chain(end).collect()
+}
+
+/// Allows the call if an argument has none of the bits.
+fn without(argument: u32, bits: u32) -> BpfProgram {
+    vec![load(low(argument)), jump_bits(bits, 0, 1), answer(UNKNOWN), answer(ALLOW)]
+}
+
+/// Goes on with `rest` if an argument has the value.
+fn both(argument: u32, value: u32, rest: BpfProgram) -> BpfProgram {
+    let first: [sock_filter; 3] = [load(low(argument)), jump(value, 1, 0), answer(UNKNOWN)];
+    first.into_iter().chain(rest).collect()
+}
+
+fn requests() -> BpfProgram {
+    let mut part = vec![load(low(1))];
     for request in TYPING {
-        terminals.push(SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, request)?);
+        part.extend([jump(request, 0, 1), answer(UNKNOWN)]);
     }
-    rules.insert(libc::SYS_ioctl, vec![rule(terminals)?, rule(vec![is(1, GET_FLAGS)?])?]);
-    compile(rules, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()), SeccompAction::Allow)
+    part.extend([jump(GET_FLAGS, 2, 0), keep(0xffff_ff00), jump(TERMINALS, 0, 1)]);
+    part.extend([answer(ALLOW), answer(UNKNOWN)]);
+    part
 }
 
-fn refused(signals_held: bool, suspends: bool) -> Compiled {
-    let signals: &[c_long] = if signals_held { &[] } else { SIGNALS };
-    let attributes: [&[c_long]; 2] = if suspends { [&[]; 2] } else { [ATTRIBUTES, ATTRIBUTES_OLD] };
-    let all = REFUSED.iter().copied().flatten().chain(signals).chain(attributes.into_iter().flatten());
-    let rules = all.map(|call| (*call, Vec::new())).collect();
-    compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.cast_unsigned()))
+pub(super) fn number(call: c_long) -> u32 {
+    u32::try_from(call).expect("the numbers of calls are small")
 }
 
-fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Compiled {
-    let architecture = if cfg!(target_arch = "aarch64") { TargetArch::aarch64 } else { TargetArch::x86_64 };
-    SeccompFilter::new(rules, otherwise, matched, architecture)?.try_into()
-}
-
-fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, seccompiler::BackendError> {
-    SeccompRule::new(conditions)
-}
-
-fn is(argument: u8, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-}
-
-fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! The filter, in an interpreter of BPF programs.
+
+use seccompiler::sock_filter;
+
+use super::*;
+
+/// Runs a program for a call.
+fn run(program: &[sock_filter], number: u32, architecture: u32, arguments: [u64; 6]) -> u32 {
+    let mut data = Vec::new();
+    data.extend(number.to_le_bytes());
+    data.extend(architecture.to_le_bytes());
+    data.extend(0_u64.to_le_bytes());
+    data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+    let (mut at, mut value) = (0, 0);
+    loop {
+        let sock_filter { code, jt, jf, k } = program[at];
+        let conditional = |holds: bool| usize::from(if holds { jt } else { jf });
+        at += 1;
+        match code {
+            0x20 => value = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
+            0x54 => value &= k,
+            0x05 => at += k as usize,
+            0x15 => at += conditional(value == k),
+            0x25 => at += conditional(value > k),
+            0x35 => at += conditional(value >= k),
+            0x45 => at += conditional(value & k != 0),
+            0x06 => return k,
+            _ => panic!("instruction {code:#x}"),
+        }
+    }
+}
+
+fn check(call: c_long, arguments: [u64; 2], expected: u32) {
+    let [first, second] = arguments;
+    for suspends in [true, false] {
+        let found =
+            run(&program(true, suspends), number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);
+        assert_eq!(found, expected, "{call} {arguments:x?}");
+    }
+}
+
+#[test]
+fn each_listed_call_gets_its_answer() {
+    for call in ALLOWED.iter().chain(ALLOWED_OLD).chain(SIGNALS) {
+        check(*call, [1, 1], ALLOW);
+    }
+    for call in UNSUPPORTED.iter().chain(EXTENDED_ATTRIBUTES) {
+        check(*call, [0; 2], fail(libc::EOPNOTSUPP));
+    }
+    for call in REFUSED.iter().copied().flatten() {
+        check(*call, [0; 2], fail(libc::EPERM));
+    }
+    for call in [libc::SYS_clone3, libc::SYS_personality, 462, 1000, 0x4000_0000, 0xffff_ffff] {
+        check(call, [0; 2], UNKNOWN);
+    }
+    for call in ATTRIBUTES.iter().chain(ATTRIBUTES_OLD) {
+        let answer = |suspends| run(&program(true, suspends), number(*call), OWN_ARCHITECTURE, [0; 6]);
+        assert_eq!([true, false].map(answer), [libc::SECCOMP_RET_USER_NOTIF, fail(libc::EPERM)], "{call}");
+    }
+    let held =
+        |signals_held| run(&program(signals_held, true), number(libc::SYS_kill), OWN_ARCHITECTURE, [0; 6]);
+    assert_eq!([true, false].map(held), [ALLOW, fail(libc::EPERM)]);
+    let foreign = run(&program(true, true), number(libc::SYS_read), 0x4000_0003, [0; 6]);
+    assert_eq!(foreign, KILL, "a 32-bit program");
+}
+
+#[test]
+fn arguments_decide_about_some_calls() {
+    for call in SELF_ONLY {
+        check(*call, [0, 1], ALLOW);
+        check(*call, [1, 0], UNKNOWN);
+    }
+    for (call, allowed, unknown) in [
+        (libc::SYS_clone, [[0x0120_0011, 0], [0, 0]], [[0x1000_0000, 0], [0x0002_0011, 0]]),
+        (libc::SYS_seccomp, [[1, 0], [1, 0x11]], [[1, 8], [1, 0x19]]),
+        (libc::SYS_socketpair, [[1, 1], [1, 0x80005]], [[1, 2], [2, 1]]),
+        (libc::SYS_fcntl, [[0, 0], [0, 1030]], [[0, 8], [0, 1024]]),
+        (libc::SYS_setpriority, [[0, 0], [0x1_0000_0000, 0]], [[0, 1], [1, 0]]),
+        (libc::SYS_ioprio_set, [[1, 0], [1, 0]], [[0, 0], [1, 7]]),
+        (libc::SYS_ioctl, [[0, 0x5401], [0, 0x8008_6601]], [[0, 0x5412], [0, 0x4008_6602]]),
+        (libc::SYS_ioctl, [[0, 0x5413], [0, 0x54ff]], [[0, 0x541c], [0, 0x541d]]),
+    ] {
+        allowed.map(|arguments| check(call, arguments, ALLOW));
+        unknown.map(|arguments| check(call, arguments, UNKNOWN));
+    }
+}
