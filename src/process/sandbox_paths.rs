@@ -2,7 +2,7 @@
 //! settings and the session's folders, but neither a whole home folder nor the root of the file system.
 //! Nothing is created.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -177,6 +177,18 @@ impl<'a> SandboxPaths<'a> {
     }
 }
 
+/// Drops paths inside other ones: each costs every command a rule.
+pub(super) fn outermost(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut retained: Vec<PathBuf> = Vec::new();
+    // A folder precedes its contents.
+    for path in paths.collect::<BTreeSet<_>>() {
+        if !retained.last().is_some_and(|last| path.starts_with(last)) {
+            retained.push(path);
+        }
+    }
+    retained
+}
+
 /// Cache of real paths, which saves most of over a thousand file system calls.
 struct Real {
     homes: Vec<PathBuf>,
@@ -267,6 +279,17 @@ mod tests {
         }
         let service = User { account_home: Some("/usr/sbin".into()), ..User::default() };
         assert!(readable(&service, &[work]).unwrap().contains(&"/usr".into()));
+    }
+
+    #[test]
+    fn outermost_drops_only_nested_paths() {
+        let check = |paths: &[&str], expected: &[&str]| {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(outermost(paths.iter().map(PathBuf::from)), expected, "{paths:?}");
+        };
+        check(&["/usr/bin", "/usr", "/usr-local", "/etc/hosts"], &["/etc/hosts", "/usr", "/usr-local"]);
+        check(&["/a.b", "/a/b", "/a", "/a/b/c", "/a"], &["/a", "/a.b"]);
+        check(&["/a/b", "/a/c"], &["/a/b", "/a/c"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use secrecy::SecretString;
 
-use super::sandbox_paths::{SandboxPaths, User};
+use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Errors, Process, Processes};
 use crate::sandbox::{Confinement, Support};
@@ -103,7 +103,7 @@ impl Shell {
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
         Some(CommandSandbox::new(Kind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
-            Confinement::ReadOnly { read: own.iter().cloned().chain(system).collect() }
+            Confinement::ReadOnly { read: outermost(own.iter().cloned().chain(system)) }
         }))
     }
 
@@ -118,7 +118,7 @@ impl Shell {
         let (shell, own) = (self.clone(), paths.writable_own());
         CommandSandbox::new(Kind::Other, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
-            Confinement::Workspace { write: own.iter().cloned().chain(system).collect() }
+            Confinement::Workspace { write: outermost(own.iter().cloned().chain(system)) }
         })
     }
 
