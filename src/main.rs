@@ -9,10 +9,10 @@ use modegate::telemetry;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    // First, because a supervisor must have one thread and every command starts one.
+    // First, because a process that forks must have one thread.
     #[cfg(target_os = "linux")]
-    if environment::is_supervisor() {
-        return supervise();
+    if environment::is_fork_server() {
+        return fork_supervisors();
     }
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
@@ -51,12 +51,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// Supervises a command for the Modegate process at the other end of stdin.
+/// Starts supervisors for the Modegate process at the other end of stdin.
 #[cfg(target_os = "linux")]
-fn supervise() -> ExitCode {
+fn fork_supervisors() -> ExitCode {
     use std::os::fd::AsFd;
     match std::io::stdin().as_fd().try_clone_to_owned() {
-        Ok(connection) => modegate::process::supervisor::run(connection),
+        Ok(requests) => modegate::process::fork_server::run(requests),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "modegate: {error}");
             ExitCode::FAILURE

@@ -1,6 +1,6 @@
-//! Child processes. Each command runs under a supervisor ([`supervisor`]), a process started from this binary
-//! that sandboxes the command and adopts its orphaned descendants. The supervisor kills all of them on
-//! request, when the command exits, or when this process is gone, and reports when none is left.
+//! Child processes. Each command runs under a supervisor ([`supervisor`]), a process forked by the fork server
+//! ([`fork_server`]) that sandboxes the command and adopts its orphaned descendants. The supervisor kills all of
+//! them on request, when the command exits, or when this process is gone, and reports when none is left.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,17 @@ use crate::sandbox::Confinement;
 #[cfg(target_os = "linux")]
 mod children;
 #[cfg(target_os = "linux")]
+mod fork_client;
+#[cfg(target_os = "linux")]
+pub mod fork_server;
+#[cfg(target_os = "linux")]
 pub mod orphans;
 #[cfg(target_os = "linux")]
 mod own_folder;
 #[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]
-pub mod supervisor;
+mod supervisor;
 #[cfg(target_os = "linux")]
 pub use supervised::Process;
 
@@ -40,6 +44,8 @@ pub use plain::Process;
 pub struct Processes {
     binary: PathBuf,
     scratch: PathBuf,
+    #[cfg(target_os = "linux")]
+    fork_server: fork_client::ForkClient,
 }
 
 #[derive(Debug, Clone)]
@@ -97,6 +103,8 @@ pub enum Exit {
 struct SpawnRequest {
     program: String,
     arguments: Vec<String>,
+    environment: Option<Vec<(OsString, OsString)>>,
+    settings: Vec<(String, String)>,
     confinement: Confinement,
     /// Created for this command alone, and removed afterwards.
     own_folder: Option<PathBuf>,
@@ -123,7 +131,12 @@ const HANDSHAKE: u8 = b'o';
 
 impl Processes {
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
-        Self { binary, scratch }
+        Self {
+            binary,
+            scratch,
+            #[cfg(target_os = "linux")]
+            fork_server: fork_client::ForkClient::default(),
+        }
     }
 
     /// Valid even if the binary's file is replaced or removed.
@@ -139,10 +152,6 @@ impl Processes {
     /// Folder for temporary files.
     pub fn scratch(&self) -> &Path {
         &self.scratch
-    }
-
-    fn binary(&self) -> &Path {
-        &self.binary
     }
 }
 

@@ -11,8 +11,8 @@ use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
+use crate::process::fork_server::ARGUMENT;
 use crate::process::sandbox_paths::{TOOLCHAINS, User, account_home};
-use crate::process::supervisor::ARGUMENT;
 use crate::sandbox::kernel;
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
@@ -115,9 +115,9 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// True if the first argument is the supervisor's, which is no option or command of the command line.
+/// True if the first argument is the fork server's, which is no option or command of the command line.
 #[cfg(target_os = "linux")]
-pub fn is_supervisor() -> bool {
+pub fn is_fork_server() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 

@@ -11,8 +11,8 @@ use super::children::{self, Children};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Global, because children belong to the whole process.
-static SUPERVISORS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
+/// Fork servers and supervisors. Global, because children belong to the whole process.
+static KNOWN: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
 /// Makes this process the parent of processes whose supervisor died.
 pub fn adopt() {
@@ -21,27 +21,29 @@ pub fn adopt() {
     }
 }
 
-/// Spawns under the lock, so that [`end_all`] does not kill the new supervisor.
-pub fn start(
+/// Spawns the fork server under the lock, so that [`end_all`] does not kill it.
+pub(super) fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
-) -> std::io::Result<tokio::process::Child> {
-    let mut supervisors = lock();
+) -> std::io::Result<(tokio::process::Child, Option<Pid>)> {
+    let mut known = lock();
     let child = spawn()?;
-    if let Some(pid) = pid_of(&child) {
-        supervisors.get_or_insert_default().insert(pid);
-    }
-    Ok(child)
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    known.get_or_insert_default().extend(pid);
+    Ok((child, pid))
 }
 
-pub fn forget(supervisor: Option<u32>) {
-    if let (Some(pid), Some(known)) =
-        (supervisor.and_then(|pid| Pid::from_raw(pid.cast_signed())), lock().as_mut())
-    {
-        known.remove(&pid);
+/// Supervisors become children of this process when the fork server dies.
+pub(super) fn remember(supervisor: Pid) {
+    lock().get_or_insert_default().insert(supervisor);
+}
+
+pub(super) fn forget(known: Pid) {
+    if let Some(all) = lock().as_mut() {
+        all.remove(&known);
     }
 }
 
-/// Kills every child that is not a supervisor. Returns true if none is left. Blocks for about a second at
+/// Kills every child that is no fork server or supervisor. Returns true if none is left. Blocks for about a second at
 /// most.
 pub fn end_all() -> bool {
     // Without this flag orphans become children of another process.
@@ -52,8 +54,8 @@ pub fn end_all() -> bool {
     let started = Instant::now();
     loop {
         let orphans: Vec<Pid> = {
-            let supervisors = lock();
-            let is_known = |pid: &Pid| supervisors.as_ref().is_some_and(|known| known.contains(pid));
+            let known = lock();
+            let is_known = |pid: &Pid| known.as_ref().is_some_and(|known| known.contains(pid));
             match children.list() {
                 Ok(all) => all.into_iter().filter(|pid| !is_known(pid)).collect(),
                 Err(_) => return false,
@@ -73,10 +75,6 @@ pub fn end_all() -> bool {
     }
 }
 
-fn pid_of(child: &tokio::process::Child) -> Option<Pid> {
-    child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
-}
-
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {
-    SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,17 +2,18 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::process::Stdio;
 
+use rustix::fs::{self, Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::Pid;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::supervisor::ARGUMENT;
+use super::fork_server::Handed;
 use super::{
     ChildStdio, Command, Errors, Event, HANDSHAKE, Processes, REQUEST_EXIT, Report, SpawnRequest, orphans,
     read,
@@ -25,7 +26,7 @@ const MAX_REPORT: usize = 64 * 1024;
 /// Dropping kills the command and all its descendants, without confirmation.
 #[derive(Debug)]
 pub struct Process {
-    supervisor: tokio::process::Child,
+    supervisor: Pid,
     control: UnixStream,
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
@@ -49,23 +50,41 @@ impl Processes {
             Errors::Merged => (None, to_output.try_clone()?),
             Errors::Apart => io::pipe().map(|(errors, to_errors)| (Some(errors), to_errors))?,
         };
-        let mut start = std::process::Command::new(self.binary());
-        start.arg(ARGUMENT).current_dir(&cwd);
-        if let Some(environment) = environment {
-            start.env_clear().envs(environment);
-        }
-        start.envs(settings.iter().copied());
-        start.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(to_output).stderr(to_errors);
-        let mut start = tokio::process::Command::from(start);
-        let supervisor = orphans::start(|| start.spawn())?;
-        // Closes the other ends of the pipes.
-        drop(start);
+        let folder = fs::open(&cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let handed = Handed {
+            connection: theirs.as_fd(),
+            folder: folder.as_fd(),
+            output: to_output.as_fd(),
+            errors: to_errors.as_fd(),
+        };
+        self.fork_server.fork(&self.binary, &handed).await?;
+        // Only the supervisor may keep them open.
+        drop((theirs, to_output, to_errors));
         let input = send_handshake(&ours, command.has_stdio)?;
         ours.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
-        let request = SpawnRequest { program, arguments, confinement, own_folder, keeps_terminal, own };
+        let settings =
+            settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let request = SpawnRequest {
+            program,
+            arguments,
+            environment,
+            settings,
+            confinement,
+            own_folder,
+            keeps_terminal,
+            own,
+        };
         send_request(&mut control, &request).await?;
+        let Some(supervisor) = read_number(&mut control).await else {
+            // A command may have lowered the server's limits.
+            self.fork_server.replace().await;
+            let why =
+                "no process could be forked for it: the system has too many processes or too little memory";
+            return Err(io::Error::other(why));
+        };
+        orphans::remember(supervisor);
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor,
@@ -107,6 +126,13 @@ async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::R
     Ok(())
 }
 
+/// The first 4 bytes that a supervisor sends. Returns `None` if it could not be forked.
+async fn read_number(control: &mut UnixStream) -> Option<Pid> {
+    let mut number = [0; 4];
+    control.read_exact(&mut number).await.ok()?;
+    Pid::from_raw(i32::from_le_bytes(number))
+}
+
 impl Process {
     /// Returns stdout and stdin once. No output events follow.
     pub fn take_stdio(&mut self) -> Option<ChildStdio> {
@@ -128,7 +154,7 @@ impl Process {
                     return Some(event);
                 }
                 self.over = true;
-                orphans::forget(self.id());
+                orphans::forget(self.supervisor);
                 return Some(Event::Gone { left_behind, confirmed: true });
             }
             let mut report = [0; 1024];
@@ -153,7 +179,7 @@ impl Process {
                     // The supervisor was killed before its last report.
                     _ => {
                         self.over = true;
-                        orphans::forget(self.id());
+                        orphans::forget(self.supervisor);
                         let ended = tokio::task::spawn_blocking(orphans::end_all).await;
                         return Some(Event::Gone { left_behind: 0, confirmed: ended.unwrap_or(false) });
                     }
@@ -174,7 +200,7 @@ impl Process {
     }
 
     pub fn id(&self) -> Option<u32> {
-        self.supervisor.id()
+        Some(self.supervisor.as_raw_nonzero().get().cast_unsigned())
     }
 
     fn rest(&mut self) -> Option<Event> {
@@ -207,6 +233,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        orphans::forget(self.id());
+        orphans::forget(self.supervisor);
     }
 }

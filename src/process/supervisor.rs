@@ -1,8 +1,8 @@
-//! The supervisor: the hidden subcommand that starts every command. Single-threaded, without a runtime.
+//! The supervisor, which starts one command. Single-threaded, without a runtime.
 //!
-//! Standard input is the connection to Modegate; the end of the connection kills everything. The supervisor
-//! runs outside the command's sandbox. As a subreaper it becomes the parent of all orphaned descendants, so
-//! no session, process group or double fork escapes.
+//! The end of the connection to Modegate kills everything. The supervisor runs outside the command's sandbox. As
+//! a subreaper it becomes the parent of all orphaned descendants, so no session, process group or double fork
+//! escapes.
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
@@ -30,17 +30,15 @@ use crate::sandbox::{self, Confinement};
 
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
-pub const ARGUMENT: &str = "__supervise";
-
-/// Returns once the command and all its descendants are gone.
-pub fn run(connection: OwnedFd) -> ExitCode {
-    let connection = connection.into();
-    match supervise(&connection) {
+/// Returns once the command and all its descendants are gone. `entered` tells whether the supervisor is in the
+/// command's working directory.
+pub(super) fn run(connection: &UnixStream, entered: io::Result<()>) -> ExitCode {
+    match supervise(connection, entered) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Modegate may be gone.
-            let _ = report(&connection, &Report::Failed(error.to_string()));
-            let _ = report(&connection, &Report::Gone { left_behind: 0 });
+            let _ = report(connection, &Report::Failed(error.to_string()));
+            let _ = report(connection, &Report::Gone { left_behind: 0 });
             ExitCode::FAILURE
         }
     }
@@ -73,9 +71,11 @@ fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
     connection.write_all(&line)
 }
 
-fn supervise(connection: &UnixStream) -> io::Result<()> {
-    let (request, input) =
-        read_request(connection).map_err(|_| io::Error::other("this subcommand is internal to Modegate"))?;
+fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()> {
+    let (request, input) = read_request(connection)?;
+    entered.map_err(|error| {
+        io::Error::other(format!("the command's working directory cannot be entered: {error}"))
+    })?;
     process::set_child_subreaper(Some(process::getpid()))?;
     if let Some(folder) = &request.own_folder {
         DirBuilder::new().mode(0o700).create(folder)?;
@@ -156,6 +156,10 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &
     let problem = prepared.err().unwrap_or_else(|| {
         let mut command = Command::new(&request.program);
         command.args(&request.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
+        if let Some(environment) = &request.environment {
+            command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+        }
+        command.envs(request.settings.iter().map(|(name, value)| (name, value)));
         command.envs(request.own.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));

@@ -16,8 +16,8 @@ pub enum Fork {
 
 /// The calling process must have one thread.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: only the supervisor calls this, and it never starts a second thread, so no lock can belong to a
-    // thread that the child lacks.
+    // SAFETY: only the fork server and supervisors call this, and they never start a second thread, so no lock
+    // can belong to a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -25,15 +25,31 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Blocks all signals, because a signal to a process group must not end a supervisor. The returned descriptor
-/// becomes readable when a child ends.
+/// Blocks all signals, because a signal to a process group must not end a supervisor.
+pub fn block_signals() -> io::Result<()> {
+    let signals = signal_set(true);
+    // SAFETY: `signals` is a valid set.
+    match unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Children that end leave no zombies. Forked processes inherit this setting.
+pub fn ignore_ended_children(ignore: bool) -> io::Result<()> {
+    let handler = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: neither is a function, so no code runs on the signal.
+    match unsafe { libc::signal(libc::SIGCHLD, handler) } {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// The returned descriptor becomes readable when a child ends. Signals must be blocked.
 pub fn child_signals() -> io::Result<OwnedFd> {
-    let (all, signals) = (signal_set(true), signal_set(false));
-    // SAFETY: both are valid sets, and the result of `signalfd` is a new descriptor without another owner.
+    let signals = signal_set(false);
+    // SAFETY: `signals` is a valid set, and the result is a new descriptor without another owner.
     unsafe {
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) == -1 {
-            return Err(io::Error::last_os_error());
-        }
         match libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),

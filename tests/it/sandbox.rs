@@ -1,7 +1,8 @@
-//! The kernel sandbox, the supervisor, and the cleanup of processes.
+//! The kernel sandbox, the fork server, the supervisor, and the cleanup of processes.
 
 mod agent;
 mod cleanup;
 mod commands;
 mod fixture;
+mod fork_server;
 mod supervisor;

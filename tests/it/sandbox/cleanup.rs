@@ -122,8 +122,11 @@ fn descendants_of_a_killed_supervisor_are_ended() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
     let mut child = start(&dir);
-    let children = format!("/proc/{0}/task/{0}/children", child.id());
-    let supervisors = std::fs::read_to_string(&children).unwrap();
+    let children = |pid: &str| {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        children.trim().to_owned()
+    };
+    let supervisors = children(&children(&child.id().to_string()));
     assert_eq!(
         supervisors.split_whitespace().count(),
         2,

@@ -9,11 +9,11 @@ use modegate::sandbox::Confinement;
 use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
 
-fn processes(scratch: &Path) -> Processes {
+pub(super) fn processes(scratch: &Path) -> Processes {
     Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), scratch.to_owned())
 }
 
-fn shell(cwd: &Path, command: &str) -> Command {
+pub(super) fn shell(cwd: &Path, command: &str) -> Command {
     Command {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), command.into()],
@@ -29,7 +29,7 @@ fn shell(cwd: &Path, command: &str) -> Command {
 }
 
 /// Everything that happens, the output in one piece.
-async fn events(process: &mut Process) -> (String, Vec<Event>) {
+pub(super) async fn events(process: &mut Process) -> (String, Vec<Event>) {
     let (mut output, mut rest) = (Vec::new(), Vec::new());
     while let Some(event) = tokio::time::timeout(TIMEOUT, process.next()).await.expect("nothing happened") {
         match event {

@@ -1,0 +1,90 @@
+//! Modegate's side of the fork server: starts it for the first command, and again if it was killed.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+use super::fork_server::{ARGUMENT, HANDED, Handed};
+use super::orphans;
+
+/// The fork server ends when the last clone is dropped.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ForkClient(Arc<Mutex<Option<Running>>>);
+
+#[derive(Debug)]
+struct Running {
+    /// Reaped when it ends, also after this is dropped.
+    _server: tokio::process::Child,
+    number: Option<Pid>,
+    requests: UnixStream,
+}
+
+impl ForkClient {
+    /// Asks for a supervisor, which gets copies of the descriptors.
+    pub(super) async fn fork(&self, binary: &Path, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut running = self.0.lock().await;
+        if let Some(server) = &*running {
+            match server.hand_over(handed).await {
+                Err(error) if is_gone(&error) => {
+                    tracing::warn!("the process that starts commands was killed and is started again");
+                    *running = None;
+                }
+                done => return done,
+            }
+        }
+        running.insert(Running::start(binary)?).hand_over(handed).await
+    }
+
+    /// The next command starts another fork server. Running commands go on.
+    pub(super) async fn replace(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
+impl Running {
+    fn start(binary: &Path) -> io::Result<Self> {
+        let (ours, theirs) = StdStream::pair()?;
+        let mut start = tokio::process::Command::new(binary);
+        start.arg(ARGUMENT).stdin(Stdio::from(OwnedFd::from(theirs)));
+        start.stdout(Stdio::null()).stderr(Stdio::null());
+        let (server, number) = orphans::start(|| start.spawn())?;
+        ours.set_nonblocking(true)?;
+        Ok(Self { _server: server, number, requests: UnixStream::from_std(ours)? })
+    }
+
+    /// Waits while the server has too many requests to read.
+    async fn hand_over(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
+        let all = handed.all();
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(&all));
+            sendmsg(&self.requests, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+            Ok(())
+        };
+        self.requests.async_io(Interest::WRITABLE, send).await
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            orphans::forget(number);
+        }
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    [Errno::PIPE, Errno::CONNRESET].iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
+}
