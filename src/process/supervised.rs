@@ -60,9 +60,6 @@ impl Processes {
         self.fork_server.fork(&self.binary, &handed).await?;
         // Only the supervisor may keep them open.
         drop((theirs, to_output, to_errors));
-        let input = send_handshake(&ours, command.has_stdio)?;
-        ours.set_nonblocking(true)?;
-        let mut control = UnixStream::from_std(ours)?;
         let own_folder = self.own_folder(&confinement);
         let settings =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -76,8 +73,7 @@ impl Processes {
             keeps_terminal,
             own,
         };
-        send_request(&mut control, &request).await?;
-        let Some(supervisor) = read_number(&mut control).await else {
+        let Ok((control, input, supervisor)) = begin(ours, command.has_stdio, &request).await else {
             // A command may have lowered the server's limits.
             self.fork_server.replace().await;
             let why =
@@ -126,11 +122,20 @@ async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::R
     Ok(())
 }
 
-/// The first 4 bytes that a supervisor sends. Returns `None` if it could not be forked.
-async fn read_number(control: &mut UnixStream) -> Option<Pid> {
+/// Sends the request, and reads the supervisor's number. Returns an error if the supervisor could not be forked.
+async fn begin(
+    ours: StdStream,
+    has_stdio: bool,
+    request: &SpawnRequest,
+) -> io::Result<(UnixStream, Option<pipe::Sender>, Pid)> {
+    let input = send_handshake(&ours, has_stdio)?;
+    ours.set_nonblocking(true)?;
+    let mut control = UnixStream::from_std(ours)?;
+    send_request(&mut control, request).await?;
     let mut number = [0; 4];
-    control.read_exact(&mut number).await.ok()?;
-    Pid::from_raw(i32::from_le_bytes(number))
+    control.read_exact(&mut number).await?;
+    let supervisor = Pid::from_raw(i32::from_le_bytes(number)).ok_or(io::ErrorKind::InvalidData)?;
+    Ok((control, input, supervisor))
 }
 
 impl Process {
