@@ -22,7 +22,7 @@ pub struct Permit {
     pub claim: Option<Claim>,
     /// Readable files below the targets; all if `None`.
     pub files: Option<FilesBelow>,
-    /// Instruction files near the targets that the model may read; none if `None`.
+    /// Decides which instruction files near the targets the model may read. `None` denies all.
     pub instruction_files: Option<FilesBelow>,
     over: oneshot::Sender<Unconfirmed>,
     _released: DropGuard,

@@ -1,6 +1,6 @@
 //! An unbounded channel that takes no memory until its first sender is made.
 //!
-//! A channel of tokio holds a block of 32 messages from the start: several kilobytes for each idle session.
+//! A channel of tokio allocates a block of 32 messages from the start: several kilobytes for each idle session.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -18,7 +18,7 @@ impl<T> LazyChannel<T> {
         self.0.get_or_insert_with(unbounded_channel).0.clone()
     }
 
-    /// Returns `None` at once if no sender was made. Cancel-safe.
+    /// Returns `None`, without waiting, if no sender was made. Cancel-safe.
     pub async fn recv(&mut self) -> Option<T> {
         self.0.as_mut()?.1.recv().await
     }

@@ -18,7 +18,7 @@ use crate::sandbox::kernel::{self, Fork};
 
 pub const ARGUMENT: &str = "__supervise";
 
-/// What a supervisor gets: one message for each command, in the order of the fields.
+/// The descriptors of a supervisor: one message for each command, in the order of the fields.
 pub(super) struct Handed<Fd> {
     /// To Modegate; its end kills everything.
     pub(super) connection: Fd,
@@ -49,7 +49,7 @@ pub fn run(requests: OwnedFd) -> ExitCode {
     }
 }
 
-/// Returns in a supervisor with what it got, and in the fork server with `None` at the end of the connection.
+/// Returns in a supervisor with its descriptors, and in the fork server with `None` at the end of the connection.
 fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
     // A signal to the process group must not end it.
     kernel::block_signals()?;

@@ -30,7 +30,7 @@ const WORKSPACE: &str = "\n[Sandbox: writes only in the session's folders, $TMPD
 /// What programs print if a sandbox refuses a write, in lower case.
 const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
 
-/// What they print besides in the read-only sandbox.
+/// Further output of the commands in the read-only sandbox.
 const OTHER_REFUSALS: [&str; 5] = [
     "operation not permitted",
     "function not implemented",

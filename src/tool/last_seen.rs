@@ -1,4 +1,4 @@
-//! What the model last saw of a file, and how the file differs from that now. Pure.
+//! The content of a file as the model last saw it, compared with the file now. Pure.
 //!
 //! Only hashes of the lines are kept: the model has the old lines, and the file has the new ones.
 
