@@ -41,7 +41,7 @@ pub struct Inputs<'a> {
     pub mode: &'a Mode,
     pub reader: Reader,
     pub transition: Option<&'a Transition>,
-    /// True in the first turn, in which the model learns which calls are asked.
+    /// True in the first turn, whose reminder names the calls that need the user's permission.
     pub is_first_turn: bool,
     pub notes: &'a [&'a str],
     pub ceilings: &'a Ceilings,

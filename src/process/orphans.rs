@@ -43,8 +43,8 @@ pub(super) fn forget(known: Pid) {
     }
 }
 
-/// Kills every child that is no fork server or supervisor. Returns true if none is left. Blocks for about a second at
-/// most.
+/// Kills every child that is no fork server or supervisor. Returns true if none is left. Blocks for about a
+/// second at most.
 pub fn end_all() -> bool {
     // Without this flag orphans become children of another process.
     if !process::child_subreaper().is_ok_and(|own| own.is_some()) {

@@ -126,8 +126,8 @@ pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` is valid for the call, which only reads it, both types have the layout of the kernel's `sock_filter`, and
-    // the result is a new descriptor without another owner.
+    // SAFETY: `program` is valid for the call, which only reads it. Both types have the layout of the kernel's
+    // `sock_filter`, and the result is a new descriptor without another owner.
     unsafe {
         match libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) {
             -1 => Err(io::Error::last_os_error()),

@@ -29,7 +29,7 @@ use crate::workspace::Workspace;
 const MAILBOX: usize = 1024;
 
 /// A command and its slot. Commands that cancel, tighten or close need none, so a flood cannot block them.
-/// Boxed: a channel keeps room for 32.
+/// Boxed, because a channel allocates slots for 32 messages.
 pub(super) type Mail = (Box<SessionCommand>, Option<OwnedSemaphorePermit>);
 
 pub(super) enum SessionCommand {

@@ -149,7 +149,7 @@ impl Patch {
         Err(ToolError::Stale { text: failed.join("\n"), seen: shown })
     }
 
-    /// Returns what the change does, for the model.
+    /// Describes the change for the model.
     fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<String, ToolError> {
         let target = &self.targets[file.at];
         let to = &self.targets[file.at + file.operation.paths().len() - 1];

@@ -218,7 +218,7 @@ const FILE_TOOLS: [Row; 24] = [
         "tool/near_path.rs",
         "MAX_ENTRIES",
         Of(""),
-        "the error names what was found",
+        "the search ends",
     ),
     (
         "lines of one `read_file` call",
