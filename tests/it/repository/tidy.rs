@@ -580,7 +580,7 @@ fn every_fixture_is_used() {
 #[test]
 fn readme_commands_and_page_links_exist() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(readme.contains("cargo run --release -- --mode plan -p"));
+    assert!(readme.contains("cargo run -- --mode plan -p"));
     assert!(readme.contains("cargo test"));
     let mut pages = files(&root().join("docs"), "md");
     pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));
