@@ -21,14 +21,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::CancelRequestNotification;
-use crate::acp::RequestId;
+use crate::acp::{CancelRequestNotification, RequestId, SessionNotification};
 use crate::agent::Agent;
 use crate::client::{Client, ClientEnd, ClientError, Outgoing};
 use crate::error::{AgentError, says_not_found};
 use crate::transport::{Line, Transport};
+use chunk_line::chunk_line;
 use incoming::Incoming;
 
+mod chunk_line;
 pub mod dispatch;
 pub mod incoming;
 
@@ -266,7 +267,7 @@ impl Connection {
 
     fn encode(&mut self, message: Outgoing) -> Option<String> {
         match message {
-            Outgoing::Update(notification, _room) => Some(notification_line("session/update", &notification)),
+            Outgoing::Update(notification, _room) => Some(update_line(&notification)),
             Outgoing::Request { id, request, reply } => {
                 if self.disconnected {
                     return None;
@@ -346,6 +347,11 @@ impl<'a, P> Envelope<'a, P> {
     fn new(method: &'static str, params: &'a P) -> Self {
         Self { jsonrpc: "2.0", id: None, method, params }
     }
+}
+
+/// Returns the line of a `session/update`, with its newline.
+pub fn update_line(notification: &SessionNotification) -> String {
+    chunk_line(notification).unwrap_or_else(|| notification_line("session/update", notification))
 }
 
 fn notification_line<P: Serialize>(method: &'static str, params: &P) -> String {

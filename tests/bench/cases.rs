@@ -19,6 +19,7 @@ use modegate::model::wire::{Ask, Wire};
 use modegate::model::{Effort, ModelId, ModelRequest};
 use modegate::permission::rules::RuleTexts;
 use modegate::permission::{CallFacts, Ceilings, Effect, Grants, Target, Verdict, decide};
+use modegate::rpc;
 use modegate::store::{Location, Row, Store, Sync};
 use modegate::tool::{Toolset, commands_of};
 
@@ -209,7 +210,7 @@ fn encode_updates(iterations: u64) {
                 client.update(session.clone(), update, None);
             });
             let Some(Outgoing::Update(notification, _)) = end.recv().await else { panic!("no update") };
-            black_box(serde_json::to_string(&notification).unwrap());
+            black_box(rpc::update_line(&notification));
         }
     });
 }
