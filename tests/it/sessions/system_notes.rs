@@ -317,7 +317,9 @@ async fn oldest_finished_jobs_are_discarded() {
         output("call_36_4")
     );
     let kept = output("call_36_5");
-    assert!(kept.contains("Stopped on request") && !kept.contains("discarded"), "the control: {kept}");
+    // `true` may have ended before it was stopped.
+    let is_kept = kept.contains("Stopped on request") || kept.contains("Exit status 0");
+    assert!(is_kept && !kept.contains("discarded"), "the control: {kept}");
     let requests = client.model.requests(&session);
     check(&requests);
     let all = notes(requests.last().unwrap());
