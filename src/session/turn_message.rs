@@ -19,6 +19,7 @@ use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
 
+/// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
 pub(super) enum TurnMessage {
     /// An event to record and to show.
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
@@ -45,7 +46,7 @@ pub(super) enum TurnMessage {
     /// runs.
     Authorize {
         call: ToolCallId,
-        facts: Option<CallFacts>,
+        facts: Option<Box<CallFacts>>,
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
@@ -67,7 +68,7 @@ pub(super) enum TurnMessage {
     /// Asks the user whether a call may run.
     Ask {
         call: ToolCallId,
-        facts: CallFacts,
+        facts: Box<CallFacts>,
         preview: Vec<ToolContent>,
         reply: oneshot::Sender<Authorization>,
     },

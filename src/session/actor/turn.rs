@@ -141,6 +141,7 @@ impl Actor {
                 self.requests.summarised(summarised, send_permit, &mut self.log).await;
             }
             TurnMessage::Authorize { call, facts, fits, reply } => {
+                let facts = facts.map(|facts| *facts);
                 let decided = self.approvals.decide(call, facts, fits, &self.policy, &mut self.log);
                 let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
@@ -166,7 +167,7 @@ impl Actor {
             }
             TurnMessage::Ask { call, facts, preview, reply } => {
                 let is_cancelled = self.turns.is_cancelled();
-                let question = (call, facts, preview.as_slice());
+                let question = (call, *facts, preview.as_slice());
                 let (policy, log) = (&self.policy, &mut self.log);
                 if let Some((decided, reply)) = self.approvals.ask(question, is_cancelled, policy, log, reply)
                 {

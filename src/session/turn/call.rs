@@ -38,7 +38,12 @@ impl Turn {
         });
         let fits = tool.as_ref().is_some_and(|(_, prepared)| prepared.is_ok());
         let mut answer = self
-            .ask_actor(|reply| TurnMessage::Authorize { call: id.clone(), facts: facts.clone(), fits, reply })
+            .ask_actor(|reply| TurnMessage::Authorize {
+                call: id.clone(),
+                facts: facts.clone().map(Box::new),
+                fits,
+                reply,
+            })
             .await?;
         let (Some((spec, prepared)), Some(facts)) = (tool, facts) else {
             return self.refused(id, answer).await;
@@ -58,8 +63,14 @@ impl Turn {
                 Ok(preview) => preview,
                 Err(error) => return self.failed_with(id, error).await,
             };
-            answer =
-                self.ask_actor(|reply| TurnMessage::Ask { call: id.clone(), facts, preview, reply }).await?;
+            answer = self
+                .ask_actor(|reply| TurnMessage::Ask {
+                    call: id.clone(),
+                    facts: Box::new(facts),
+                    preview,
+                    reply,
+                })
+                .await?;
         }
         match answer {
             Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions } => {
