@@ -1,0 +1,170 @@
+"""What each scenario begins with, and what has to be true after it.
+
+A driver performs the steps of a scenario with one client. It knows nothing of the expected outcome: `failures`
+compares the disk, the recording of the protocol, and what the client itself showed.
+
+| scenario | steps of the driver |
+| --- | --- |
+| prompt, new-file, command | prompt |
+| permission-allowed, permission-refused | prompt; answer the permission request |
+| mode-idle | set the mode to plan; prompt |
+| mode-mid-turn | prompt; once `started` exists, set the mode to plan |
+| mode-under-permission | prompt; at the permission request set the mode to plan, then allow |
+| cancel | prompt; once `started` exists, cancel |
+| load | prompt; open the session again in a new process, and show it |
+| slash-behind-context | prompt with a link to `notes.md` before the text `/plan write it` |
+| plan-exit-accepted, plan-exit-refused | prompt; answer the request to leave plan mode |
+| plan-exit-form | the same in a client with forms; accept |
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GREETING = "Hello from the script."
+PERMISSION = "session/request_permission"
+# A driver prints this line before the text of a session that it opened again; only later text counts.
+REOPENED = "\f"
+DONE = "The reply ends here."
+
+
+def call(name, **arguments):
+    return [{"tool_call": {"id": "c1", "name": name, "arguments": arguments}}, {"stop": "done"}]
+
+
+def say(text):
+    return [{"text": text}, {"stop": "done"}]
+
+
+WRITE = call("write_file", path="made.txt", content="made\n")
+# Runs until a mode change or a cancel ends it. A mode that does not hold lets it write `late.txt`, or the next
+# reply write `made.txt`.
+LONG_COMMAND = call("shell", command="touch started; sleep 30; touch late.txt")
+EXIT = call("switch_mode", plan="1. Write made.txt.", steps=["Write made.txt"], mode="code")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`allowed`: whether the last question was answered with consent; `None` without one. `questions` counts only
+    where a question is expected."""
+
+    name: str
+    mode: str
+    model: list
+    made: bool = False
+    end_mode: str = ""
+    stop: str = "end_turn"
+    shown: str = DONE
+    allowed: bool | None = None
+    questions: int = 1
+    withdrawn: bool = False
+    question: str = PERMISSION
+
+    def script(self):
+        return "".join(json.dumps(line) + "\n" for line in self.model)
+
+
+SCENARIOS = [
+    Scenario("prompt", "plan", say(GREETING), shown=GREETING),
+    Scenario("new-file", "code", WRITE + say(DONE), made=True),
+    Scenario("command", "code", call("shell", command="echo made > made.txt") + say(DONE), made=True),
+    Scenario("permission-allowed", "ask", WRITE + say(DONE), made=True, allowed=True),
+    Scenario("permission-refused", "ask", WRITE + say(DONE), allowed=False),
+    Scenario("mode-idle", "code", WRITE + say(DONE), end_mode="plan"),
+    Scenario("mode-mid-turn", "code", LONG_COMMAND + WRITE + say(DONE), end_mode="plan"),
+    Scenario("mode-under-permission", "ask", WRITE + say(DONE), end_mode="plan", withdrawn=True),
+    Scenario("cancel", "code", LONG_COMMAND + WRITE + say(DONE), stop="cancelled", shown=""),
+    Scenario("load", "plan", say(GREETING), shown=GREETING),
+    Scenario("slash-behind-context", "code", WRITE + say(DONE), end_mode="plan"),
+    Scenario("plan-exit-accepted", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True),
+    Scenario("plan-exit-refused", "plan", EXIT + WRITE + say(DONE), allowed=False),
+    Scenario("plan-exit-form", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True,
+             question="elicitation/create"),
+]
+
+
+@dataclass
+class Conversation:
+    """What passed between the client and Modegate, from the recordings of all processes of a scenario."""
+
+    mode: str = ""
+    stops: list = field(default_factory=list)
+    questions: list = field(default_factory=list)
+    answers: dict = field(default_factory=dict)
+    withdrawn: set = field(default_factory=set)
+    methods: set = field(default_factory=set)
+    prompts: set = field(default_factory=set)
+    opened: list = field(default_factory=list)
+
+
+def read(recordings):
+    """Reads recordings in the order in which their processes began."""
+    seen = Conversation()
+    for number, recording in enumerate(recordings):
+        for line in recording.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            message = json.loads(entry["line"])
+            note_message(seen, message, (number, str(message.get("id"))), entry["dir"] == "out")
+    return seen
+
+
+def note_message(seen, message, key, is_from_agent):
+    method, params, result = (message.get(name) or {} for name in ("method", "params", "result"))
+    if method and is_from_agent:
+        seen.methods.add(method)
+    if is_from_agent and method in (PERMISSION, "elicitation/create"):
+        seen.questions.append((method, key))
+    elif is_from_agent and method == "$/cancel_request":
+        seen.withdrawn.add((key[0], str(params.get("requestId"))))
+    elif is_from_agent and method == "session/update":
+        update = params["update"]
+        seen.mode = update.get("currentModeId", seen.mode)
+    elif is_from_agent and not method:
+        seen.mode = (result.get("modes") or {}).get("currentModeId", seen.mode)
+        if key in seen.prompts:
+            seen.stops.append(result.get("stopReason", "error"))
+    elif method == "session/prompt":
+        seen.prompts.add(key)
+    elif method in ("session/new", "session/load", "session/resume"):
+        seen.opened.append(method)
+    elif not method:
+        seen.answers[key] = result
+
+
+def is_consent(answer):
+    """True for a permission option that allows or names a mode, and for an accepted form that names a mode."""
+    chosen = (answer.get("outcome") or {}).get("optionId", "")
+    if answer.get("action") == "accept":
+        chosen = " ".join(str(value) for value in (answer.get("content") or {}).values())
+    return bool(chosen) and not chosen.startswith("reject")
+
+
+def failures(scenario, folder, shown):
+    """Compares the outcome in the folder of a scenario; returns what differs, in words."""
+    project = folder / "project"
+    seen = read(sorted(folder.glob("wire-*.jsonl")))
+    found = []
+
+    def expect(what, actual, expected):
+        if actual != expected:
+            found.append(f"{what} is {actual!r}, expected {expected!r}")
+
+    made = project / "made.txt"
+    expect("made.txt", made.read_text() if made.exists() else None, "made\n" if scenario.made else None)
+    expect("the existence of late.txt", (project / "late.txt").exists(), False)
+    expect("the mode", seen.mode, scenario.end_mode or scenario.mode)
+    expect("the stop reason", seen.stops[-1:], [scenario.stop])
+    expect("the use of a client's terminal", "terminal/create" in seen.methods, False)
+    if scenario.name == "load":
+        expect("the use of session/new at the end", seen.opened[-1:] == ["session/new"], False)
+    if scenario.shown not in " ".join(shown.rpartition(REOPENED)[2].split()):
+        found.append(f"the client did not show {scenario.shown!r}")
+    asked = scenario.allowed is not None or scenario.withdrawn
+    questions = [scenario.question] + [PERMISSION] * (scenario.questions - 1) if asked else []
+    expect("the list of questions", [method for method, _ in seen.questions], questions)
+    if asked and seen.questions:
+        key = seen.questions[-1][1]
+        expect("the withdrawal of the question", key in seen.withdrawn, scenario.withdrawn)
+        if scenario.allowed is not None:
+            expect("consent", is_consent(seen.answers.get(key, {})), scenario.allowed)
+    return found

@@ -1,0 +1,94 @@
+// Performs a scenario with the TypeScript SDK's client, and prints the text that it receives.
+
+import { spawn } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { Readable, Writable } from "node:stream";
+import { pathToFileURL } from "node:url";
+
+const { SCENARIO, AGENT, PROJECT, CLIENT } = process.env;
+const sdk = createRequire(`${CLIENT}/package.json`).resolve("@agentclientprotocol/sdk");
+const acp = await import(pathToFileURL(sdk));
+const { agent: agentMethods, client: clientMethods } = acp.methods;
+const choices = {
+  "permission-allowed": "allow_once", "permission-refused": "reject_once",
+  "plan-exit-accepted": "code", "plan-exit-refused": "reject",
+};
+
+let asked, answer;
+const wasAsked = new Promise((resolve) => (asked = resolve));
+const mayAnswer = new Promise((resolve) => (answer = resolve));
+
+const client = acp.client({ name: "modegate-tests" })
+  .onNotification(clientMethods.session.update, ({ params: { update } }) => {
+    if (update.sessionUpdate === "agent_message_chunk") console.log(update.content.text);
+  })
+  .onRequest(clientMethods.session.requestPermission, async () => {
+    asked();
+    if (SCENARIO === "mode-under-permission") await mayAnswer;
+    return { outcome: { outcome: "selected", optionId: choices[SCENARIO] ?? "allow_once" } };
+  })
+  .onRequest(clientMethods.elicitation.create, ({ params }) => {
+    const names = params.requestedSchema.required ?? [];
+    return { action: "accept", content: Object.fromEntries(names.map((name) => [name, "code"])) };
+  })
+  .onRequest(clientMethods.fs.readTextFile, ({ params: { path } }) => {
+    if (!existsSync(path)) throw acp.RequestError.resourceNotFound(path);
+    return { content: readFileSync(path, "utf8") };
+  })
+  .onRequest(clientMethods.fs.writeTextFile, ({ params: { path, content } }) => {
+    writeFileSync(path, content);
+    return {};
+  });
+
+/** Starts Modegate and calls `op` with an initialized connection; ends the process afterwards. */
+async function withAgent(op) {
+  const agent = spawn(AGENT, [], { stdio: ["pipe", "pipe", "inherit"] });
+  const exited = new Promise((resolve) => agent.once("exit", resolve));
+  const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout));
+  const result = await client.connectWith(stream, async (context) => {
+    const clientCapabilities = { fs: { readTextFile: true, writeTextFile: true }, terminal: true };
+    if (SCENARIO === "plan-exit-form") clientCapabilities.elicitation = { form: {} };
+    await context.request(agentMethods.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities });
+    return op(context);
+  });
+  agent.stdin.end();
+  await exited;
+  return result;
+}
+
+async function untilStarted() {
+  while (!existsSync(`${PROJECT}/started`)) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+/** Performs the steps; returns the session's id. */
+async function steps(context) {
+  const { sessionId } = await context.request(agentMethods.session.new, { cwd: PROJECT, mcpServers: [] });
+  const setPlan = () => context.request(agentMethods.session.setMode, { sessionId, modeId: "plan" });
+  if (SCENARIO === "mode-idle") await setPlan();
+  const link = { type: "resource_link", name: "notes.md", uri: pathToFileURL(`${PROJECT}/notes.md`).href };
+  const blocks = SCENARIO === "slash-behind-context"
+    ? [link, { type: "text", text: "/plan write it" }]
+    : [{ type: "text", text: "write it" }];
+  const prompt = context.request(agentMethods.session.prompt, { sessionId, prompt: blocks });
+  if (SCENARIO === "mode-mid-turn") {
+    await untilStarted();
+    await setPlan();
+  } else if (SCENARIO === "cancel") {
+    await untilStarted();
+    await context.notify(agentMethods.session.cancel, { sessionId });
+  } else if (SCENARIO === "mode-under-permission") {
+    await wasAsked;
+    await setPlan();
+    answer();
+  }
+  await prompt;
+  return sessionId;
+}
+
+const sessionId = await withAgent(steps);
+if (SCENARIO === "load") {
+  console.log("\f");
+  await withAgent((context) =>
+    context.request(agentMethods.session.load, { sessionId, cwd: PROJECT, mcpServers: [] }));
+}
