@@ -46,7 +46,8 @@ local function choose(...)
 end
 
 local function run_chat_command(chat, name)
-  require("codecompanion.interactions.chat.slash_commands.builtin." .. name).new({ Chat = chat, config = {} }):execute()
+  local command = require("codecompanion.interactions.chat.slash_commands.builtin." .. name)
+  command.new({ Chat = chat, config = {} }):execute()
 end
 
 local function set_plan(chat)

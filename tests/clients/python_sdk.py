@@ -70,7 +70,8 @@ async def steps(client, connection):
     if SCENARIO == "mode-idle":
         await set_plan()
     if SCENARIO == "slash-behind-context":
-        blocks = [acp.resource_link_block("notes.md", f"file://{PROJECT}/notes.md"), acp.text_block("/plan write it")]
+        link = acp.resource_link_block("notes.md", f"file://{PROJECT}/notes.md")
+        blocks = [link, acp.text_block("/plan write it")]
     prompt = asyncio.ensure_future(connection.prompt(session_id=session, prompt=blocks))
     if SCENARIO == "mode-mid-turn":
         await until_started()
