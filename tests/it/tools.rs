@@ -2,6 +2,7 @@
 
 mod ask_user;
 mod editor;
+mod editor_clients;
 pub(crate) mod fetch;
 mod file_changes;
 mod file_reading;

@@ -1,5 +1,6 @@
-//! A client with files, terminals and forms, or some of them. It has unsaved buffers, writes files, runs the
-//! line of a terminal through a shell as some editors do, and records all requests in order.
+//! A client with files, terminals and forms, or some of them. It has unsaved buffers, writes files, and records
+//! all requests in order. The test fails if a tool asks for a terminal: some editors pass its arguments to a
+//! shell, which would run a part of the line again.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -16,8 +17,12 @@ use crate::support::{Setup, TestClient, shell};
 pub(crate) struct EditorClient {
     pub client: TestClient,
     pub session: String,
-    /// Unsaved text by absolute path. The client knows no other files.
+    /// Unsaved text by absolute path.
     pub buffers: HashMap<PathBuf, String>,
+    /// Reads that name no buffer are answered with the saved text. Otherwise the client knows only its buffers.
+    reads_disk: bool,
+    /// The answer to the read of a file that it does not know: a result or an error.
+    missing_file: Result<Value, Value>,
     /// Methods in the order in which they were asked, with what they were about.
     pub requests: Vec<(String, Value)>,
     /// Answers that replace the usual ones, each used once: a result, an error (a string, or an object with
@@ -56,6 +61,8 @@ impl EditorClient {
             client,
             session,
             buffers: HashMap::new(),
+            reads_disk: false,
+            missing_file: Err(error("unknown")),
             requests: Vec::new(),
             answer_overrides: HashMap::new(),
             locked: Vec::new(),
@@ -63,6 +70,23 @@ impl EditorClient {
             appended_on_save: "",
             _home: home,
         }
+    }
+
+    /// Like the ACP client for VS Code: an exception of its file system becomes an internal error.
+    pub(crate) async fn vs_code(mode: &'static str) -> Self {
+        let details = "ENOENT: no such file or directory";
+        let missing = json!({ "code": -32603, "message": "Internal error", "data": { "details": details } });
+        Self::editor(mode, Err(missing)).await
+    }
+
+    /// Like Zed before display-only terminals: a missing file opens as an empty buffer.
+    pub(crate) async fn older_zed(mode: &'static str) -> Self {
+        Self::editor(mode, Ok(json!({ "content": "" }))).await
+    }
+
+    async fn editor(mode: &'static str, missing_file: Result<Value, Value>) -> Self {
+        let capabilities = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true });
+        Self { reads_disk: true, missing_file, ..Self::new(mode, capabilities).await }
     }
 
     /// A file in the working directory.
@@ -186,11 +210,8 @@ impl EditorClient {
         let odd = self.answer_overrides.iter_mut().find(|(odd, _)| **odd == method);
         let result = match odd.and_then(|(_, answers)| answers.pop_front()) {
             Some(Value::Null) => return,
-            Some(Value::String(error)) => Err(error),
-            Some(error) if error.get("error").is_some() => {
-                let line = json!({ "jsonrpc": "2.0", "id": id, "error": error["error"] });
-                return self.client.send_line(&line.to_string()).await;
-            }
+            Some(Value::String(message)) => Err(error(&message)),
+            Some(answer) if answer.get("error").is_some() => Err(answer["error"].clone()),
             Some(result) => Ok(result),
             None => self.result(method, &params),
         };
@@ -198,17 +219,21 @@ impl EditorClient {
         self.client.send_line(&line).await;
     }
 
-    fn result(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+    fn result(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
         match method {
             "fs/read_text_file" => {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
-                self.buffers.get(&path).map(|text| json!({ "content": text })).ok_or("unknown".into())
+                let saved = || self.reads_disk.then(|| std::fs::read_to_string(&path).ok()).flatten();
+                match self.buffers.get(&path).cloned().or_else(saved) {
+                    Some(text) => Ok(json!({ "content": text })),
+                    None => self.missing_file.clone(),
+                }
             }
             "fs/write_text_file" => {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
                 let content = params["content"].as_str().unwrap();
                 if self.locked.contains(&path) {
-                    return Err("locked".into());
+                    return Err(error("locked"));
                 }
                 if self.saves {
                     std::fs::write(&path, format!("{content}{}", self.appended_on_save)).unwrap();
@@ -216,15 +241,7 @@ impl EditorClient {
                 self.buffers.insert(path, content.to_owned());
                 Ok(json!({}))
             }
-            // As the VS Code client does: the arguments are joined to a line for a shell.
-            "terminal/create" => {
-                let words = params["args"].as_array().cloned().unwrap_or_default();
-                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-                let line = format!("{} {}", params["command"].as_str().unwrap(), words.join(" "));
-                let mut shell = std::process::Command::new("/bin/sh");
-                shell.args(["-c", &line]).current_dir(self.client.cwd()).status().unwrap();
-                Ok(json!({ "terminalId": "term_1" }))
-            }
+            "terminal/create" => panic!("a tool asks for a terminal: {params}"),
             "session/request_permission" => {
                 let option = &params["options"][0]["optionId"];
                 Ok(json!({ "outcome": { "outcome": "selected", "optionId": option } }))
@@ -235,10 +252,23 @@ impl EditorClient {
     }
 }
 
-fn answer_line(id: &Value, result: &Result<Value, String>) -> String {
+fn error(message: &str) -> Value {
+    json!({ "code": -32002, "message": message })
+}
+
+fn answer_line(id: &Value, result: &Result<Value, Value>) -> String {
     let answer = match result {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": error } }),
+        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
     };
     answer.to_string()
+}
+
+#[tokio::test]
+#[should_panic(expected = "a tool asks for a terminal")]
+async fn editor_client_fails_at_a_terminal() {
+    let mut client = EditorClient::vs_code("code").await;
+    let request =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "terminal/create", "params": { "command": "true" } });
+    client.answer(&request).await;
 }

@@ -40,8 +40,13 @@ fn shown(messages: &[Value]) -> String {
 #[tokio::test]
 async fn commands_run_once_and_never_in_client_terminals() {
     let no_terminal = json!({ "fs": { "readTextFile": true, "writeTextFile": true } });
-    for capabilities in [all(), no_terminal] {
-        let mut client = EditorClient::new("code", capabilities).await;
+    let clients = [
+        EditorClient::new("code", all()).await,
+        EditorClient::new("code", no_terminal).await,
+        EditorClient::vs_code("code").await,
+        EditorClient::older_zed("code").await,
+    ];
+    for mut client in clients {
         let prompt = client.begin(&[("shell", json!({ "command": LINE }))]).await;
         let messages = client.until_answer(prompt).await;
         assert_eq!(client.saved("runs").as_deref(), Some("x\n"));
