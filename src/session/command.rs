@@ -2,11 +2,13 @@
 //!
 //! Clients add files, selections and earlier messages to the user's text. So a command counts only at the
 //! start of the first and the last text block. A mode command that allows no more than now counts at the
-//! start of any text block, and after a buffer mention. Of repeated messages only the newest counts. Contents
-//! of resources are never commands.
+//! start of any text block, and after mentions of buffers and of attached files. Of repeated messages only the
+//! newest counts. Contents of resources are never commands.
 
 use super::user_command::UserCommand;
-use crate::acp::{AvailableCommand, AvailableCommandInput, ContentBlock, UnstructuredCommandInput};
+use crate::acp::{
+    AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedResourceResource, UnstructuredCommandInput,
+};
 use crate::mode::definition::near;
 use crate::mode::{Mode, Modes, canonical};
 
@@ -91,9 +93,12 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
     let mut best: Option<Placed> = None;
     let mut other: Option<Placed> = None;
     let mut requested: Vec<String> = Vec::new();
+    let attached = attached_uris(content);
     for &(block, text) in &texts {
         let begins = start(text, block == first, words).map(|command| (command, ""));
-        let Some((command, mention)) = begins.or_else(|| parse_after_mentions(text, words)) else { continue };
+        let Some((command, mention)) = begins.or_else(|| parse_after_mentions(text, &attached, words)) else {
+            continue;
+        };
         let Command::SetMode { mode, .. } = &command else {
             if block == first || block == last {
                 other = Some(Placed { command, block, mention: String::new() });
@@ -113,7 +118,8 @@ pub fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Compariso
         }
     }
     let inner = texts.iter().flat_map(|(block, text)| {
-        let begins = start(text, *block == first, words).or(parse_after_mentions(text, words).map(|it| it.0));
+        let begins = start(text, *block == first, words)
+            .or(parse_after_mentions(text, &attached, words).map(|it| it.0));
         inner_modes(text, usize::from(begins.is_some()), words)
     });
     requested.extend(inner.filter(|mode| !(compare.widens)(mode)));
@@ -226,10 +232,16 @@ fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
     parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)
 }
 
-/// Parses a mode command after buffer mentions, as codecompanion.nvim writes them for `#{buffer}`.
-fn parse_after_mentions<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Command, &'t str)> {
+/// Parses a mode command after mentions of buffers, as codecompanion.nvim writes them for `#{buffer}`, and of
+/// attached files, as Toad writes them.
+fn parse_after_mentions<'t>(
+    text: &'t str,
+    attached: &[&str],
+    words: Vocabulary<'_>,
+) -> Option<(Command, &'t str)> {
     let mut rest = text;
-    while let Some(behind) = after_mention(rest.trim_start()) {
+    let behind = |text: &'t str| after_buffer(text).or_else(|| after_file(text, attached));
+    while let Some(behind) = behind(rest.trim_start()) {
         rest = behind;
     }
     let mention = text[..text.len() - rest.len()].trim();
@@ -239,11 +251,31 @@ fn parse_after_mentions<'t>(text: &'t str, words: Vocabulary<'_>) -> Option<(Com
     }
 }
 
-fn after_mention(text: &str) -> Option<&str> {
+fn after_buffer(text: &str) -> Option<&str> {
     let (path, rest) = text.strip_prefix("file `")?.split_once("` (with buffer number: ")?;
     let (number, rest) = rest.split_once(')')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && !path.contains('\n')).then_some(rest)
+}
+
+/// Returns the text behind `@PATH` if PATH is the end of the URI of an attached file.
+fn after_file<'t>(text: &'t str, attached: &[&str]) -> Option<&'t str> {
+    let mention = text.strip_prefix('@')?.split_whitespace().next()?;
+    let is_attached = |uri: &&str| uri.strip_suffix(mention).is_some_and(|folder| folder.ends_with('/'));
+    attached.iter().any(is_attached).then(|| &text[1 + mention.len()..])
+}
+
+fn attached_uris(content: &[ContentBlock]) -> Vec<&str> {
+    let attached = content.iter().filter_map(|block| match block {
+        ContentBlock::ResourceLink(link) => Some(link.uri.as_str()),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            EmbeddedResourceResource::TextResourceContents(file) => Some(file.uri.as_str()),
+            EmbeddedResourceResource::BlobResourceContents(file) => Some(file.uri.as_str()),
+            _ => None,
+        },
+        _ => None,
+    });
+    attached.collect()
 }
 
 fn inner_modes<'a>(
@@ -494,15 +526,18 @@ mod tests {
                     let named = if is_named { vec![mode.to_owned()] } else { vec![] };
                     assert_eq!((found_command, ignored), (None, named), "{on} {prompt:?}");
                 }
-                // After a buffer mention a command runs if it does not widen, else it is reported.
+                // After a mention of a buffer or an attached file a command runs if it does not widen, else it is
+                // reported.
                 let buffer = "file `/a b/c.rs` (with buffer number: 12)";
                 for (mentions, rest) in [
                     (buffer.to_owned(), ""),
                     (buffer.to_owned(), "go on"),
                     (format!("{buffer} {buffer}"), "go on"),
+                    ("@a.rs".to_owned(), "go on"),
+                    ("@a.rs @b.rs".to_owned(), ""),
                 ] {
                     let text = format!("{mentions} /{mode} {rest}");
-                    let prompt = ["Sharing the file:".into(), text.trim_end().into()];
+                    let prompt = ["Sharing the file:".into(), text.trim_end().into(), link(), resource()];
                     let Found { command: found_command, ignored } = found(&prompt, on);
                     if widens {
                         assert_eq!((found_command, ignored), (None, vec![mode.to_owned()]), "{on} {text}");
@@ -514,8 +549,11 @@ mod tests {
                     assert_eq!(remaining[1], format!("{mentions} {rest}").trim_end().into());
                 }
             }
-            // Resources contain no commands.
+            // Resources contain no commands, and other words behind `@` are no mentions.
             assert_eq!(found(&[link(), resource()], on), Found::default());
+            for text in ["@rs /plan go on", "@c.rs /plan go on", "@ /plan go on", "@a.rs/plan go on"] {
+                assert_eq!(found(&[text.into(), link()], on), Found::default(), "{text}");
+            }
         }
     }
 
