@@ -205,7 +205,7 @@ impl Actor {
             Event::SwitchAnswer(number, answer) => {
                 Box::pin(self.switch_answered(number, &answer)).await;
             }
-            Event::Report(report) => self.report(report).await,
+            Event::Report(report) => self.report(report),
             Event::ExternalAgent(message) => self.external_agent_message(message).await,
             Event::JobEnded(id) => {
                 if let Some(note) = self.jobs.ended(&id).await {
@@ -220,7 +220,7 @@ impl Actor {
             Event::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
             Event::Server(event) => {
                 let is_running = self.turns.is_running();
-                let question = Servers::handle(event, is_running, &mut self.notes, &mut self.log).await;
+                let question = Servers::handle(event, is_running, &mut self.notes, &mut self.log);
                 if let Some(question) = question {
                     let (is_cancelled, policy, log) =
                         (self.turns.is_cancelled(), &self.policy, &mut self.log);
@@ -402,7 +402,7 @@ impl Actor {
             loop {
                 tokio::select! {
                     biased;
-                    Some(report) = self.subagents.next() => self.report(report).await,
+                    Some(report) = self.subagents.next() => self.report(report),
                     Some(message) = self.external_agent.next() => {
                         self.external_agent_message(message).await;
                     }
@@ -420,12 +420,12 @@ impl Actor {
         let ended = self.handle_reports_during(gate.end(|_| true, DEADLINE)).await;
         self.gate.restore(gate);
         while let Some(report) = self.subagents.next().now_or_never().flatten() {
-            self.report(report).await;
+            self.report(report);
         }
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;
         }
-        subagents::end_calls(&mut self.log).await;
+        subagents::end_calls(&mut self.log);
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),

@@ -270,7 +270,7 @@ pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &
     }
     let files: Vec<String> = undone.files.iter().map(|file| relative(file, workspace)).collect();
     let note = undone_note(&files);
-    log.record(SessionEvent::Undone { turn, files }, None).await;
+    log.record(SessionEvent::Undone { turn, files }, None);
     note
 }
 

@@ -30,6 +30,15 @@ const MAX_TITLE: usize = 80;
 /// Number of events per query.
 const PAGE: usize = 256;
 
+/// Rows since the last [`EventLog::save`].
+#[derive(PartialEq, Eq)]
+enum Posted {
+    Nothing,
+    Rows,
+    /// The client's channel waits until they are stored.
+    HeldRows,
+}
+
 pub(super) struct EventLog {
     pub(super) id: SessionId,
     pub(super) client: Client,
@@ -45,7 +54,7 @@ pub(super) struct EventLog {
     unsaved: Vec<SessionEvent>,
     /// Number of stored events.
     pub(super) saved: u64,
-    is_posted: bool,
+    posted: Posted,
     has_failed: bool,
     sends_compactions: bool,
     /// Working directory of terminals. `None` if the client does not show them.
@@ -65,7 +74,7 @@ impl EventLog {
             acked: 0,
             unsaved: Vec::new(),
             saved: 0,
-            is_posted: false,
+            posted: Posted::Nothing,
             has_failed: false,
             sends_compactions: context.compactions,
             terminals_in: context.capabilities.shows_output.then(|| cwd.to_owned()),
@@ -88,12 +97,12 @@ impl EventLog {
     /// Posts a row that the next [`Self::save`] waits for.
     pub(super) fn post(&mut self, row: Row) {
         self.store.post(row);
-        self.is_posted = true;
+        self.mark_posted();
     }
 
     /// Makes the next [`Self::save`] wait for rows that others have posted.
     pub(super) fn mark_posted(&mut self) {
-        self.is_posted = true;
+        self.posted = Posted::Rows;
     }
 
     /// Builds a mode change. The caller adds it to the chain with [`Head::follow`]. `text` has the hash and
@@ -122,7 +131,7 @@ impl EventLog {
     /// Adds a mode change to the chain. The caller posts the row.
     pub(super) fn link_mode_change(&mut self, change: ModeChange) -> Row {
         self.head.follow(&change.link);
-        self.is_posted = true;
+        self.mark_posted();
         Row::ModeChange(Box::new(change))
     }
 
@@ -130,7 +139,7 @@ impl EventLog {
     pub(super) fn link(&mut self, entry: &Entry) -> Link {
         let link = self.head.next(entry.to_body());
         self.head.follow(&link);
-        self.is_posted = true;
+        self.mark_posted();
         link
     }
 
@@ -150,30 +159,27 @@ impl EventLog {
         (self.acked, self.head) = (head.length, head);
     }
 
-    /// Records an event (invariant 14). At the end of a call, a barrier in the client's channel waits for the
-    /// commit, not this function.
-    pub(super) async fn record(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
+    /// Records an event and sends its updates. Where the client may see it only after a commit (invariant 14), a
+    /// barrier in the client's channel waits.
+    pub(super) fn record(&mut self, event: SessionEvent, send_permit: Option<OwnedSemaphorePermit>) {
         debug_assert!(!event.changes_options(), "the client needs the new options");
-        self.record_all(event, Vec::new(), send_permit).await;
+        self.record_all(event, Vec::new(), send_permit);
     }
 
     /// Records an event that changes the session's config options, which are `options` from now on.
-    pub(super) async fn record_with_options(
-        &mut self,
-        event: SessionEvent,
-        options: Vec<SessionConfigOption>,
-    ) {
-        self.record_all(event, options, None).await;
+    pub(super) fn record_with_options(&mut self, event: SessionEvent, options: Vec<SessionConfigOption>) {
+        self.record_all(event, options, None);
     }
 
-    async fn record_all(
+    fn record_all(
         &mut self,
         event: SessionEvent,
         options: Vec<SessionConfigOption>,
         mut send_permit: Option<OwnedSemaphorePermit>,
     ) {
         if self.begins_message_or_call(&event) {
-            self.save().await;
+            self.post_unsaved();
+            self.hold();
         }
         let stored = ends_call(&event).then(|| self.client.barrier());
         // External agents and sub-agents announce their own terminals.
@@ -196,7 +202,16 @@ impl EventLog {
         self.apply_new(event);
         if let Some(stored) = stored {
             self.post_unsaved();
+            self.posted = Posted::HeldRows;
             self.store.flush_then(stored);
+        }
+    }
+
+    /// Delays later messages to the client until all posted rows are stored.
+    fn hold(&mut self) {
+        if self.posted == Posted::Rows {
+            self.posted = Posted::HeldRows;
+            self.store.flush_then(self.client.barrier());
         }
     }
 
@@ -227,8 +242,8 @@ impl EventLog {
         }
     }
 
-    pub(super) async fn record_notice(&mut self, message_id: MessageId, text: String) {
-        self.record(SessionEvent::Notice { message_id, text }, None).await;
+    pub(super) fn record_notice(&mut self, message_id: MessageId, text: String) {
+        self.record(SessionEvent::Notice { message_id, text }, None);
     }
 
     /// Reads some stored events.
@@ -259,13 +274,13 @@ impl EventLog {
             rows.push(Row::Event { session, seq, turn, event, at });
         }
         self.store.post_all(rows);
-        self.is_posted = true;
+        self.mark_posted();
     }
 
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
-        if !std::mem::take(&mut self.is_posted) {
+        if std::mem::replace(&mut self.posted, Posted::Nothing) == Posted::Nothing {
             return;
         }
         let problem = match self.store.flush().await {

@@ -250,7 +250,7 @@ impl Requests {
             }
         };
         self.summarised_in = Some(log.turns);
-        log.record(SessionEvent::Compaction { id, stage }, send_permit).await;
+        log.record(SessionEvent::Compaction { id, stage }, send_permit);
         log.save().await;
     }
 }

@@ -89,10 +89,10 @@ impl Notes {
     }
 
     /// Records a notice for the user during a turn.
-    pub(super) async fn record_notice(&mut self, text: String, log: &mut EventLog) {
+    pub(super) fn record_notice(&mut self, text: String, log: &mut EventLog) {
         self.recorded += 1;
         let message_id = MessageId::new(format!("msg_{}_s{}", log.turns, self.recorded));
-        log.record_notice(message_id, text).await;
+        log.record_notice(message_id, text);
     }
 
     /// Shows notices that the client has not seen, because it did not load the session.

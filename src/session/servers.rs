@@ -46,7 +46,7 @@ impl Servers {
     }
 
     /// Reports an event to the user and the model. Returns a question that a server asks the user.
-    pub(super) async fn handle(
+    pub(super) fn handle(
         event: ServerEvent,
         is_turn_running: bool,
         notes: &mut Notes,
@@ -74,7 +74,7 @@ impl Servers {
         };
         let text = format!("{text}\n\n");
         if is_turn_running {
-            notes.record_notice(text, log).await;
+            notes.record_notice(text, log);
         } else if notes.for_user.len() < MAX_REPORTED {
             notes.for_user.push(text);
         }

@@ -65,15 +65,10 @@ impl Subagents {
     }
 
     /// Returns a note if a background sub-agent has ended.
-    pub(super) async fn handle(
-        &mut self,
-        report: Report,
-        gate: &mut Gate,
-        log: &mut EventLog,
-    ) -> Option<String> {
+    pub(super) fn handle(&mut self, report: Report, gate: &mut Gate, log: &mut EventLog) -> Option<String> {
         match report {
             Report::Update { update, is_recorded: true, send_permit } => {
-                log.record(SessionEvent::ForwardedUpdate { update }, send_permit).await;
+                log.record(SessionEvent::ForwardedUpdate { update }, send_permit);
             }
             Report::Update { update, is_recorded: false, send_permit } => {
                 log.send(Update::Schema(update), send_permit);
@@ -145,8 +140,8 @@ impl Subagents {
 }
 
 /// Records the end of calls whose sub-agent is gone.
-pub(super) async fn end_calls(log: &mut EventLog) {
+pub(super) fn end_calls(log: &mut EventLog) {
     for ended in log.conversation.relayed_open_calls.end(Some(ENDED)) {
-        log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None).await;
+        log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None);
     }
 }

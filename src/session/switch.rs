@@ -111,31 +111,26 @@ impl Switches {
     }
 
     /// Reads the model's request. Returns `None` if there is nothing to do.
-    pub(super) async fn read(
-        &mut self,
-        found: Found,
-        policy: &Policy,
-        log: &mut EventLog,
-    ) -> Option<Requested> {
+    pub(super) fn read(&mut self, found: Found, policy: &Policy, log: &mut EventLog) -> Option<Requested> {
         let (modes, mode) = (&policy.context.modes, &policy.mode);
         let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         let switch = match found {
             Found::Nothing => return None,
             _ if !reads => {
                 self.not_applied("this mode ignores such blocks");
-                record(mode, "", "", "off", log).await;
+                record(mode, "", "", "off", log);
                 return None;
             }
             Found::One(switch) => switch,
             Found::Invalid(reason) => {
                 self.not_applied(reason);
-                record(mode, "", "", "malformed", log).await;
+                record(mode, "", "", "malformed", log);
                 return None;
             }
             Found::Many => {
                 let text = "The mode_switch blocks were not applied: a message may contain only one.";
                 self.notes.push((text.into(), false));
-                record(mode, "", "", "several", log).await;
+                record(mode, "", "", "several", log);
                 return None;
             }
         };
@@ -145,18 +140,18 @@ impl Switches {
             Err(unknown) => {
                 tracing::warn!(session = %log.id, "a mode_switch block was not applied: {unknown}");
                 self.not_applied(unknown);
-                record(mode, &requested, &switch.analysis, "unknown_mode", log).await;
+                record(mode, &requested, &switch.analysis, "unknown_mode", log);
                 return None;
             }
         };
         if target == *mode {
-            record(mode, &target.0, &switch.analysis, "stayed", log).await;
+            record(mode, &target.0, &switch.analysis, "stayed", log);
             return None;
         }
         let widens = policy.would_widen(&target);
         if widens && policy.context.exits.is_off {
             self.not_applied("only the user can switch to a mode that allows more");
-            record(mode, &target.0, &switch.analysis, "no_exit", log).await;
+            record(mode, &target.0, &switch.analysis, "no_exit", log);
             return None;
         }
         Some(Requested { target, switch, widens })
@@ -266,7 +261,7 @@ pub(super) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId])
 }
 
 /// Notifies the user if the answer came faster than a person can read the request.
-pub(super) async fn report_fast(
+pub(super) fn report_fast(
     (number, taken): (u64, Duration),
     from: &SessionModeId,
     policy: &Policy,
@@ -282,11 +277,11 @@ pub(super) async fn report_fast(
         capitalised(&from.0),
         taken.as_millis()
     );
-    log.record_notice(MessageId::new(format!("msg_{}_fast{number}", log.turns)), text).await;
+    log.record_notice(MessageId::new(format!("msg_{}_fast{number}", log.turns)), text);
 }
 
 /// Records the outcome of a `mode_switch` block.
-pub(super) async fn record(
+pub(super) fn record(
     from: &SessionModeId,
     to: &str,
     analysis: &str,
@@ -300,21 +295,21 @@ pub(super) async fn record(
         analysis: analysis.to_owned(),
         outcome: outcome.into(),
     };
-    log.record(SessionEvent::Switch { switch }, None).await;
+    log.record(SessionEvent::Switch { switch }, None);
 }
 
 /// Records an applied block. `request` is the number of the request whose reply had it: unique, because each
 /// reply has at most one.
-pub(super) async fn record_applied(
+pub(super) fn record_applied(
     from: &SessionModeId,
     to: &SessionModeId,
     analysis: &str,
     request: u64,
     log: &mut EventLog,
 ) {
-    record(from, &to.0, analysis, "switched", log).await;
+    record(from, &to.0, analysis, "switched", log);
     let message_id = MessageId::new(format!("msg_{}_s{request}", log.turns));
-    log.record_notice(message_id, mode_switch::notice(&from.0, &to.0, analysis)).await;
+    log.record_notice(message_id, mode_switch::notice(&from.0, &to.0, analysis));
 }
 
 fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {

@@ -99,7 +99,7 @@ impl Actor {
         );
         // If the process ends before this event is stored, the next load adds it.
         let options = self.options();
-        self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options).await;
+        self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options);
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 
@@ -129,7 +129,7 @@ impl Actor {
         reply: oneshot::Sender<Option<&'static str>>,
     ) {
         let is_cancelled = self.turns.is_cancelled();
-        let requested = self.switches.read(found, &self.policy, &mut self.log).await;
+        let requested = self.switches.read(found, &self.policy, &mut self.log);
         match requested {
             Some(Requested { target, switch, widens: false }) => {
                 let analysis = switch.analysis;
@@ -140,14 +140,14 @@ impl Actor {
                     ..ModeSource::InBand.into()
                 };
                 match self.change_mode(&target, why).await {
-                    Ok(_) => self.record_applied_switch(&from, &target, &analysis).await,
+                    Ok(_) => self.record_applied_switch(&from, &target, &analysis),
                     Err(error) => self.switches.not_applied(error),
                 }
             }
             // Nothing would close a request of a cancelled turn.
             Some(Requested { target, switch, .. }) if is_cancelled => {
                 let from = &self.policy.mode;
-                switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.log).await;
+                switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.log);
             }
             Some(Requested { target, switch, .. }) => {
                 return self.switches.ask_in_band(target, switch, reply, &self.policy, &self.log);
@@ -158,8 +158,8 @@ impl Actor {
         let _ = reply.send(None);
     }
 
-    async fn record_applied_switch(&mut self, from: &SessionModeId, to: &SessionModeId, analysis: &str) {
-        switch::record_applied(from, to, analysis, self.requests.count, &mut self.log).await;
+    fn record_applied_switch(&mut self, from: &SessionModeId, to: &SessionModeId, analysis: &str) {
+        switch::record_applied(from, to, analysis, self.requests.count, &mut self.log);
     }
 
     pub(in crate::session) async fn switch_answered(&mut self, number: u64, answer: &Answer) {
@@ -168,12 +168,12 @@ impl Actor {
         match request {
             SwitchRequest::Exit { call, proposal, reply } => {
                 let outcome = self.apply_exit_answer(call, proposal, chosen).await;
-                switch::report_fast(speed, &from, &self.policy, &mut self.log).await;
+                switch::report_fast(speed, &from, &self.policy, &mut self.log);
                 let _ = reply.send(outcome);
             }
             SwitchRequest::InBand { switch, reply } => {
                 self.apply_in_band_answer(&from, &targets, switch.analysis, chosen).await;
-                switch::report_fast(speed, &from, &self.policy, &mut self.log).await;
+                switch::report_fast(speed, &from, &self.policy, &mut self.log);
                 let _ = reply.send(self.switches.rejected_again());
             }
         }
@@ -190,13 +190,13 @@ impl Actor {
         if let Chosen::Mode(mode, _) = chosen {
             let why = ChangeReason { analysis: Some(analysis.clone()), ..ModeSource::InBand.into() };
             match self.change_mode(&mode, why).await {
-                Ok(_) => return self.record_applied_switch(from, &mode, &analysis).await,
+                Ok(_) => return self.record_applied_switch(from, &mode, &analysis),
                 Err(error) => self.switches.not_applied(error),
             }
         } else {
             self.switches.reject_in_band(&requested);
         }
-        switch::record(from, &requested, &analysis, "rejected", &mut self.log).await;
+        switch::record(from, &requested, &analysis, "rejected", &mut self.log);
     }
 
     async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
@@ -216,7 +216,7 @@ impl Actor {
                 }
                 if !proposal.steps.is_empty() {
                     let entries = proposal.steps.into_iter().map(exit::step).collect();
-                    self.log.record(SessionEvent::Plan { entries }, None).await;
+                    self.log.record(SessionEvent::Plan { entries }, None);
                 }
                 let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
                 Proposed::Switched(exit::accepted(&self.policy, &mode) + &added)
@@ -255,7 +255,7 @@ impl Actor {
         self.end_denied_calls().await;
         self.models.active = self.models.of_mode(&self.policy);
         let options = self.options();
-        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options).await;
+        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options);
     }
 
     pub(in crate::session) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
@@ -321,10 +321,10 @@ impl Actor {
         let Prompt { typed, reply, .. } = prompt;
         let message_id = MessageId::new(format!("msg_c{}_0", self.log.conversation.answered + 1));
         let content = Vec::new();
-        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
         let message_id = MessageId::new(format!("msg_c{}", self.log.conversation.answered));
         let command = CommandEnd { answer: message_id.clone(), has_failed };
-        self.log.record_notice(message_id, text).await;
+        self.log.record_notice(message_id, text);
         self.log.save().await;
         self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.log);
         None
@@ -369,7 +369,7 @@ impl Actor {
             },
             Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.policy, &self.log) {
                 Ok(selection) => {
-                    self.activate(selection).await;
+                    self.activate(selection);
                     Ok(self.options())
                 }
                 Err(error) => Err(error),
@@ -386,14 +386,14 @@ impl Actor {
         self.external_agent.options(own, &options::SHARED)
     }
 
-    pub(in crate::session) async fn activate(&mut self, selection: ModelSelection) {
+    pub(in crate::session) fn activate(&mut self, selection: ModelSelection) {
         if selection == self.models.active {
             return;
         }
         self.models.active = selection.clone();
         let ModelSelection { model, effort } = selection;
         let options = self.options();
-        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options).await;
+        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options);
     }
 
     pub(in crate::session) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {

@@ -39,16 +39,16 @@ impl Actor {
         let external_agent = self.policy.agent.external_agent.is_some().then(|| self.policy.agent.id.clone());
         self.notes.deliver(&self.policy, &mut self.log);
         let to_it = if external_agent.is_some() { content.clone() } else { Vec::new() };
-        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None).await;
+        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
         if let Some(title) = title {
-            self.log.record(SessionEvent::Title { title }, None).await;
+            self.log.record(SessionEvent::Title { title }, None);
         }
         if external_agent.is_none() {
             self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
         }
         for (number, text) in std::mem::take(&mut self.notes.for_user).into_iter().enumerate() {
             let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
-            self.log.record_notice(message_id, text).await;
+            self.log.record_notice(message_id, text);
         }
         if external_agent.is_none() {
             // External agents have servers of their own.
@@ -81,7 +81,7 @@ impl Actor {
     }
 
     /// Returns `None`, without side effects, once the turn has used all requests that the mode allows.
-    async fn next_request(&mut self, steps: u32) -> Option<Next> {
+    fn next_request(&mut self, steps: u32) -> Option<Next> {
         let mode = self.policy.context.modes.resolve(&self.policy.mode.0).ok();
         let limit =
             mode.map_or(1, |mode| mode.max_steps).min(self.policy.context.max_steps.unwrap_or(u32::MAX));
@@ -99,7 +99,7 @@ impl Actor {
         let may_steer = |prompt: &Prompt| slash_commands::may_steer(prompt, &self.policy);
         while let Some(message) = self.turns.join_next(self.log.turns, may_steer) {
             self.approvals.forget_denials();
-            self.log.record(message, None).await;
+            self.log.record(message, None);
         }
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
         let Self { policy, models, switches, log, .. } = self;
@@ -108,7 +108,7 @@ impl Actor {
 
     pub(in crate::session) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event, send_permit) => self.log.record(event, send_permit).await,
+            TurnMessage::Event(event, send_permit) => self.log.record(event, send_permit),
             TurnMessage::Progress { id, content, send_permit } => {
                 self.log.send(acp_updates::progress(id, &content), send_permit);
             }
@@ -119,12 +119,12 @@ impl Actor {
                 if let Some(note) = job.and_then(|job| self.jobs.add(job, self.policy.context.live)) {
                     self.note_for_model(note);
                 }
-                self.log.record(SessionEvent::ToolCallUpdate(update), send_permit).await;
+                self.log.record(SessionEvent::ToolCallUpdate(update), send_permit);
             }
             TurnMessage::Shown(files) => self.turns.show(files),
             TurnMessage::NextRequest { made, reply } => {
                 // The turn may be cancelled by now.
-                let _ = reply.send(self.next_request(made).await);
+                let _ = reply.send(self.next_request(made));
             }
             TurnMessage::Compact { reply } => {
                 let _ =
@@ -225,7 +225,7 @@ impl Actor {
         if starts {
             // Recorded together with the permit: no mode change comes between the two.
             let update = ToolCallUpdateEvent::in_progress(call);
-            self.log.record(SessionEvent::ToolCallUpdate(update), None).await;
+            self.log.record(SessionEvent::ToolCallUpdate(update), None);
         }
         let compactions = self.log.conversation.compactions;
         Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions }
@@ -245,17 +245,15 @@ impl Actor {
             self.gate.restore(gate);
         }
         if let Some(id) = self.log.conversation.compacting.take() {
-            self.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None).await;
+            self.log.record(SessionEvent::Compaction { id, stage: Compaction::Cancelled }, None);
         }
         for id in self.log.conversation.take_open_calls() {
             let result = if cancelled { "Cancelled by the user." } else { "The call was not carried out." };
-            self.log
-                .record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None)
-                .await;
+            self.log.record(SessionEvent::ToolCallUpdate(ToolCallUpdateEvent::failed(id, result)), None);
         }
         if let Ok(reason) = &outcome {
             let reason = reason.stop_reason();
-            self.log.record(SessionEvent::Stop { reason }, None).await;
+            self.log.record(SessionEvent::Stop { reason }, None);
         }
         self.requests.forget_transition_after(self.log.turns);
         self.switches.end_turn();
@@ -310,8 +308,8 @@ impl Actor {
         spawned
     }
 
-    pub(super) async fn report(&mut self, report: Report) {
-        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log).await else { return };
+    pub(super) fn report(&mut self, report: Report) {
+        let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log) else { return };
         if !self.turns.is_running() {
             self.notes.for_user.push(format!("{note}\n\n"));
         }
@@ -325,7 +323,7 @@ impl Actor {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                Some(report) = self.subagents.next() => self.report(report).await,
+                Some(report) = self.subagents.next() => self.report(report),
             }
         }
     }
@@ -343,11 +341,11 @@ impl Actor {
     async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
         for effect in effects {
             match effect {
-                AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit).await,
+                AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit),
                 AgentEffect::Show(update, send_permit) => self.log.send(*update, send_permit),
-                AgentEffect::Notice(text) => self.notes.record_notice(text, &mut self.log).await,
+                AgentEffect::Notice(text) => self.notes.record_notice(text, &mut self.log),
                 AgentEffect::NoticeInTurn(text) if self.turns.is_running() => {
-                    self.notes.record_notice(text, &mut self.log).await;
+                    self.notes.record_notice(text, &mut self.log);
                 }
                 AgentEffect::NoticeInTurn(text) => {
                     if !self.notes.for_user.contains(&text) {
