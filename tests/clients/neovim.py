@@ -1,11 +1,11 @@
-"""Performs a scenario with codecompanion.nvim in a headless Neovim, and prints the chat."""
+"""Performs a scenario with a plugin in a headless Neovim, by the Lua file that is the argument; prints the chat."""
 
 import os
 import subprocess
 import sys
 
 NVIM = [sys.executable, os.environ["CLIENT"] + "/bin/nvim", "--headless", "--clean", "-c",
-        "luafile " + os.path.join(os.path.dirname(os.path.abspath(__file__)), "neovim.lua")]
+        "luafile " + sys.argv[1]]
 
 
 def nvim(**extra):

@@ -1,0 +1,111 @@
+-- Performs a scenario with avante.nvim: asks, presses the buttons of its sidebar, and chooses in its pickers. Prints
+-- the sidebar at the end.
+
+local scenario, project = vim.env.SCENARIO, vim.env.PROJECT
+for _, plugin in ipairs({ "plenary.nvim", "nui.nvim", "avante.nvim" }) do
+  vim.opt.rtp:prepend(vim.env.CLIENT_PLUGINS .. "/" .. plugin)
+end
+vim.opt.swapfile = false
+vim.opt.laststatus = 3
+vim.opt.columns = 160
+vim.opt.lines = 60
+dofile(vim.env.CONFIG)
+vim.cmd.runtime("plugin/avante.lua")
+
+local function wait(what, is_met)
+  if not vim.wait(20000, is_met, 20) then
+    error("waited in vain: " .. what)
+  end
+end
+
+local function sidebar()
+  return require("avante").get()
+end
+
+local function shown()
+  local result = sidebar() and sidebar().containers and sidebar().containers.result
+  return result and table.concat(vim.api.nvim_buf_get_lines(result.bufnr, 0, -1, false), "\n") or ""
+end
+
+local function set_plan()
+  local is_chosen = false
+  vim.ui.select = function(items, options, on_choice)
+    local format = options.format_item or tostring
+    for number, item in ipairs(items) do
+      if format(item):find("Plan", 1, true) then
+        is_chosen = true
+        return on_choice(item, number)
+      end
+    end
+    error("no plan mode in " .. vim.inspect(items))
+  end
+  vim.cmd("AvanteACPModes")
+  wait("the list of modes", function()
+    return is_chosen
+  end)
+  vim.wait(300)
+end
+
+local function until_asked()
+  wait("a permission request", function()
+    return sidebar() and sidebar().permission_handler ~= nil
+  end)
+end
+
+local function answer(id)
+  until_asked()
+  sidebar().permission_handler(id)
+end
+
+local function until_started()
+  wait("started", function()
+    return vim.uv.fs_stat(project .. "/started") ~= nil
+  end)
+end
+
+local answers = {
+  ["permission-allowed"] = "allow_once",
+  ["permission-refused"] = "reject_once",
+  ["plan-exit-accepted"] = "code",
+  ["plan-exit-refused"] = "reject",
+}
+
+local function steps()
+  vim.cmd.edit(project .. "/notes.md")
+  local text = scenario == "slash-behind-context" and "\\plan write it" or "write it"
+  -- A question to a sidebar without a session would start a second agent.
+  require("avante.api").ask({ ask = false })
+  wait("a session", function()
+    return sidebar() and sidebar().chat_history and sidebar().chat_history.acp_session_id ~= nil
+  end)
+  if scenario == "mode-idle" then
+    set_plan()
+  end
+  require("avante.api").ask({ question = text })
+  if scenario == "mode-mid-turn" then
+    until_started()
+    set_plan()
+  elseif scenario == "cancel" then
+    until_started()
+    require("avante.api").stop()
+    return vim.wait(1500)
+  elseif scenario == "mode-under-permission" then
+    until_asked()
+    set_plan()
+    answer("allow_once")
+  elseif answers[scenario] then
+    answer(answers[scenario])
+  end
+  wait("the end of the turn", function()
+    return shown():find("Hello from the script.", 1, true) or shown():find("The reply ends here.", 1, true)
+      or shown():find("What should change in the plan?", 1, true)
+  end)
+end
+
+local ok, message = xpcall(steps, debug.traceback)
+io.stdout:write(shown() .. "\n")
+if not ok then
+  io.stderr:write(message .. "\n")
+  vim.cmd("cquit 1")
+end
+vim.cmd("qall!")
