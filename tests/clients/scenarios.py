@@ -5,7 +5,7 @@ compares the disk, the recording of the protocol, and what the client itself sho
 
 | scenario | steps of the driver |
 | --- | --- |
-| prompt, new-file, command | prompt |
+| prompt, new-file, command, question | prompt |
 | permission-allowed, permission-refused | prompt; answer the permission request |
 | mode-idle | set the mode to plan; prompt |
 | mode-mid-turn | prompt; once `started` exists, set the mode to plan |
@@ -41,6 +41,7 @@ WRITE = call("write_file", path="made.txt", content="made\n")
 # reply write `made.txt`.
 LONG_COMMAND = call("shell", command="touch started; sleep 30; touch late.txt")
 EXIT = call("switch_mode", plan="1. Write made.txt.", steps=["Write made.txt"], mode="code")
+QUESTION = call("ask_user", questions=[{"question": "Which language?", "choices": ["English", "German"]}])
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ SCENARIOS = [
     Scenario("prompt", "plan", say(GREETING), shown=GREETING),
     Scenario("new-file", "code", WRITE + say(DONE), made=True),
     Scenario("command", "code", call("shell", command="echo made > made.txt") + say(DONE), made=True),
+    # Without forms the question is a list in the chat, and the turn ends.
+    Scenario("question", "plan", QUESTION + say(DONE), shown="2. German"),
     Scenario("permission-allowed", "ask", WRITE + say(DONE), made=True, allowed=True),
     Scenario("permission-refused", "ask", WRITE + say(DONE), allowed=False),
     Scenario("mode-idle", "code", WRITE + say(DONE), end_mode="plan"),

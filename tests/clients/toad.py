@@ -94,7 +94,7 @@ def steps():
     elif SCENARIO in ANSWERS:
         wait_for("Always reject" if "permission" in SCENARIO else "Keep planning")
         press(ANSWERS[SCENARIO])
-    return wait_for("Hello from the script." if SCENARIO == "prompt" else "The reply ends here.")
+    return wait_for({"prompt": "Hello from the script.", "question": "2. German"}.get(SCENARIO, "The reply ends here."))
 
 
 tmux("new-session", "-d", "-x", "120", "-y", "50", f"python3.14 {CLIENT}/bin/toad acp modegate '{PROJECT}'")
