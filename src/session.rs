@@ -67,6 +67,7 @@ mod tightened;
 mod turn;
 mod turn_message;
 mod turns;
+mod typed_text;
 pub mod user_command;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.

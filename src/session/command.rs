@@ -5,6 +5,7 @@
 //! start of any text block, and after mentions of buffers and of attached files. Of repeated messages only the
 //! newest counts. Contents of resources are never commands.
 
+use super::typed_text::{Typed, typed};
 use super::user_command::UserCommand;
 use crate::acp::{
     AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedResourceResource, UnstructuredCommandInput,
@@ -168,61 +169,6 @@ pub fn misspelt(content: &[ContentBlock], words: Vocabulary<'_>) -> Option<Missp
 
 const MAX_IGNORED: usize = 3;
 
-/// Element in which avante wraps the user's new message, and the last few before it.
-const MESSAGE: &str = "previous_user_message";
-
-const WRAPPERS: [&str; 4] = [MESSAGE, "user_message", "user_prompt", "user_query"];
-
-const REPLY: &str = "<previous_assistant_message>";
-
-const CLIENT_GENERATED: [&str; 3] = [REPLY, "<system_context>", "<selected_code>"];
-
-struct Typed<'a> {
-    texts: Vec<(usize, &'a str)>,
-    /// Blocks at whose start a widening command counts.
-    first: usize,
-    last: usize,
-}
-
-/// Returns the text blocks that the user may have typed, without earlier messages that a client repeats.
-fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
-    let texts = content.iter().enumerate().filter_map(|(block, content)| match content {
-        ContentBlock::Text(text) => Some((block, text.text.as_str())),
-        _ => None,
-    });
-    let begins = |text: &str, tag: &str| text.trim_start().starts_with(tag);
-    let (generated, texts): (Vec<_>, Vec<_>) =
-        texts.partition(|(_, text)| CLIENT_GENERATED.iter().any(|tag| begins(text, tag)));
-    let (messages, others): (Vec<_>, Vec<_>) =
-        texts.into_iter().partition(|(_, text)| inside(text, MESSAGE).is_some());
-    // Without replies the newest message is the first; with replies it is the last.
-    let newest = if generated.iter().any(|(_, text)| begins(text, REPLY)) {
-        messages.last()
-    } else {
-        messages.first()
-    };
-    let edges = if others.is_empty() {
-        newest.map(|it| (it.0, it.0))
-    } else {
-        others.first().zip(others.last()).map(|(first, last)| (first.0, last.0))
-    };
-    let (first, last) = edges?;
-    let repeats = messages.len() > 1;
-    let current = newest.filter(|_| !repeats || others.is_empty()).copied();
-    let mut texts: Vec<(usize, &str)> = others.into_iter().chain(current).collect();
-    texts.sort_by_key(|(block, _)| *block);
-    for (_, text) in &mut texts {
-        let whole = *text;
-        *text = WRAPPERS.iter().find_map(|name| inside(whole, name)).unwrap_or(whole);
-    }
-    Some(Typed { texts, first, last })
-}
-
-fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let rest = text.trim().strip_prefix('<')?.strip_prefix(name)?.strip_prefix('>')?;
-    rest.strip_suffix('>')?.strip_suffix(name)?.strip_suffix("</")
-}
-
 /// Parses the command at the start of a block. Only the first block may be indented: after a file mention,
 /// clients continue a sentence with a space.
 fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
@@ -379,6 +325,7 @@ pub fn help(modes: &Modes, own: &[UserCommand]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::typed_text::WRAPPERS;
 
     fn rank(mode: &str) -> usize {
         let mode = canonical(mode);

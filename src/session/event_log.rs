@@ -10,8 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::SessionContext;
 use crate::acp::{
-    ContentBlock, MessageId, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallStatus,
-    Update,
+    MessageId, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallStatus, Update,
 };
 use crate::chain::{Head, Link};
 use crate::client::Client;
@@ -23,9 +22,6 @@ use crate::mode::ModeText;
 use crate::store::entry::Entry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
-use crate::text::{first_line, shorten};
-
-const MAX_TITLE: usize = 80;
 
 /// Number of events per query.
 const PAGE: usize = 256;
@@ -320,12 +316,4 @@ fn ends_call(event: &SessionEvent) -> bool {
         _ => None,
     };
     status.is_some_and(is_end)
-}
-
-pub(super) fn title(content: &[ContentBlock]) -> Option<String> {
-    let text = content.iter().find_map(|block| match block {
-        ContentBlock::Text(text) => Some(first_line(&text.text)).filter(|line| !line.is_empty()),
-        _ => None,
-    })?;
-    Some(shorten(text, MAX_TITLE).into_owned())
 }
