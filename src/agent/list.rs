@@ -26,7 +26,8 @@ const NOTICE_META: &str = "modegate/notice";
 const MODE_META: &str = "modegate/mode";
 
 impl Agent {
-    /// Returns a page of sessions, the most recent first (`session/list`, S9).
+    /// Returns a page of sessions, the most recent first (`session/list`, S9). Sessions without events, such as the
+    /// one in which the client asks, are left out.
     pub async fn list_sessions(
         &self,
         request: &ListSessionsRequest,
@@ -37,9 +38,8 @@ impl Agent {
         }
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
         let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
-        let active = self.registry().ids();
         let agent = self.host.wraps.clone();
-        let listing = Listing { cwd, agent, after, limit: PAGE + 1, active };
+        let listing = Listing { cwd, agent, after, limit: PAGE + 1 };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);

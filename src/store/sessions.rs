@@ -53,8 +53,6 @@ pub struct Listing {
     pub agent: Option<String>,
     pub after: Option<(i64, SessionId)>,
     pub limit: usize,
-    /// Open sessions, listed even without events.
-    pub active: Vec<SessionId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,14 +103,14 @@ pub(super) fn list(
 ) -> rusqlite::Result<Vec<StoredSession>> {
     let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
     let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-    let active = serde_json::json!(listing.active).to_string();
     let sql = format!(
         "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
-         AND (?3 IS NULL OR cwd = ?3) AND (?6 IS NULL OR agent = ?6) AND parent IS NULL AND (EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
-         OR id IN (SELECT value FROM json_each(?4))) ORDER BY updated_at DESC, id DESC LIMIT ?5"
+         AND (?3 IS NULL OR cwd = ?3) AND (?5 IS NULL OR agent = ?5) AND parent IS NULL \
+         AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
+         ORDER BY updated_at DESC, id DESC LIMIT ?4"
     );
     let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
-    sql::rows(connection, &sql, params![at, id, cwd, active, limit, listing.agent], |row| {
+    sql::rows(connection, &sql, params![at, id, cwd, limit, listing.agent], |row| {
         read(row, connection, owner)
     })
 }
