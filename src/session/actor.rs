@@ -261,6 +261,8 @@ impl Actor {
         let restored = restore::restore((stored, source), workspace, policy, notes, log).await?;
         self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
         self.requests.resume(restored.system_prompt, restored.transition);
+        let has_editor = self.policy.context.capabilities.answers;
+        self.policy.left_in = (source == ModeSource::Load && has_editor).then(|| self.policy.mode.clone());
         Ok(())
     }
 
@@ -336,6 +338,7 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
+        self.notes.for_user.extend(self.policy.widened_by_client());
         if let Err(error) = self.models.check_prompt(&prompt.content, &self.policy) {
             let _ = prompt.reply.send(Err(error));
         } else if self.turns.is_ready() {

@@ -18,7 +18,7 @@ use crate::external_agent::session::Limits;
 use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
-use crate::permission::{self, CallFacts, CallSource, Ceilings, Effect, Grants, Verdict, compare};
+use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
 use crate::tool::{Toolset, skills};
 
@@ -28,6 +28,8 @@ pub(super) struct Policy {
     pub(super) mode: SessionModeId,
     /// Mode before the last change.
     pub(super) previous: Option<SessionModeId>,
+    /// Mode in which a reopened session was left, until its first prompt.
+    pub(super) left_in: Option<SessionModeId>,
     /// Tighter modes whose change could not be recorded. They stay ceilings until a change is recorded.
     pub(super) unrecorded_modes: Vec<SessionModeId>,
     pub(super) agent: Arc<AgentSpec>,
@@ -57,9 +59,18 @@ impl Policy {
     ) -> Self {
         let ceilings = context.ceilings(std::iter::once(&mode).chain(&unrecorded_modes));
         let (own_ceilings, _) = watch::channel(Arc::new(ceilings));
-        let (previous, grants, reply) = (None, Grants::default(), None);
-        let context = Arc::new(context);
-        Self { context, mode, previous, unrecorded_modes, agent, ancestry, grants, reply, own_ceilings }
+        Self {
+            context: Arc::new(context),
+            mode,
+            previous: None,
+            left_in: None,
+            unrecorded_modes,
+            agent,
+            ancestry,
+            grants: Grants::default(),
+            reply: None,
+            own_ceilings,
+        }
     }
 
     fn modes(&self) -> impl Iterator<Item = &SessionModeId> {
@@ -160,6 +171,20 @@ impl Policy {
         compare::allows_more(&ceilings(target), &now) || self.grants.may_allow_more(&target.0, &mode.0)
     }
 
+    /// Returns a notice if the client has widened the mode of a reopened session before its first prompt. Some
+    /// clients do so by themselves: they apply the mode that was selected last.
+    pub(super) fn widened_by_client(&mut self) -> Option<String> {
+        let (left, now) = (self.left_in.take()?, &self.mode);
+        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        compare::allows_more(&ceilings(now), &ceilings(&left)).then(|| {
+            format!(
+                "This session was left in {left} mode. Since it was opened again, the editor has set {now} mode, perhaps by \
+                 itself: some editors apply the mode that you selected last. To prevent it, start Modegate with \
+                 `--max-mode {left}`.\n\n"
+            )
+        })
+    }
+
     /// Returns the choices: the previous mode, the model's proposal, the mode's `exits_to`, the default.
     pub(super) fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
         let modes = &self.context.modes;
@@ -178,7 +203,25 @@ impl Policy {
     }
 
     pub(super) fn decide(&self, facts: &CallFacts) -> Verdict {
-        permission::decide(&self.call_ceilings(), &self.grants, facts)
+        match permission::decide(&self.call_ceilings(), &self.grants, facts) {
+            Verdict::Deny(denial) => Verdict::Deny(self.explain_stale(denial, facts)),
+            verdict => verdict,
+        }
+    }
+
+    /// Explains a denial that only the mode at the start of the reply causes.
+    fn explain_stale(&self, denial: Denial, facts: &CallFacts) -> Denial {
+        let then = self.reply.as_ref().map(|reply| &reply.mode).filter(|then| **then != self.mode);
+        let Some(then) = then else { return denial };
+        if matches!(permission::decide(&self.ceilings(), &self.grants, facts), Verdict::Deny(_)) {
+            return denial;
+        }
+        let (tool, now) = (&facts.tool, &self.mode);
+        let message = format!(
+            "The reply with this call began in {then} mode, which does not allow {tool}. The session is in {now} mode \
+             now: call {tool} again in the next reply."
+        );
+        Denial { message, ..denial }
     }
 
     pub(super) fn without_asking(&self, facts: &CallFacts) -> Consent {

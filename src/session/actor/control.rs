@@ -47,6 +47,7 @@ impl Actor {
     ) -> Result<Option<ModeEffect>, AgentError> {
         let why = why.into();
         let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
+        let is_by_client = matches!(why.source, ModeSource::SetMode | ModeSource::ConfigOption);
         let modes = Arc::clone(&self.policy.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
             tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
@@ -82,6 +83,9 @@ impl Actor {
         self.log.head.follow(&link);
         self.policy.mode = to.clone();
         self.policy.previous = Some(from.clone());
+        if !is_by_client {
+            self.policy.left_in = None;
+        }
         let void = self.switches.close(&self.policy, &self.log);
         self.external_agent.on_mode_changed();
         if !keeps_unrecorded {

@@ -264,3 +264,32 @@ async fn external_agent_keeps_the_mode_of_the_prompt() {
         client.end().await;
     }
 }
+
+#[tokio::test]
+async fn refusal_names_the_mode_in_which_its_reply_began() {
+    let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.model.next_request(&session).await;
+    set(&mut client, &session, "code").await;
+    client.calls(&session, vec![write("stale.txt")]);
+    client.calls(&session, vec![write("next.txt")]);
+    client.answers(&session, "done");
+    let messages = client.until_answer(prompt).await;
+    let refusal = "The reply with this call began in plan mode, which does not allow write_file. The session is in code \
+                   mode now: call write_file again in the next reply.";
+    assert!(messages.iter().any(|message| message.to_string().contains(refusal)), "{messages:?}");
+    assert!(!client.cwd().join("stale.txt").exists());
+    assert!(client.cwd().join("next.txt").exists(), "the control");
+    client.end().await;
+    // In plan mode itself the refusal is the usual one.
+    let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
+    let session = client.session().await;
+    let prompt = client.prompt(&session, "go").await;
+    client.calls(&session, vec![write("denied.txt")]);
+    client.answers(&session, "done");
+    let messages = client.until_answer(prompt).await;
+    assert!(messages.iter().any(|message| message.to_string().contains("is not available in plan mode")));
+    assert!(!messages.iter().any(|message| message.to_string().contains("The reply with this call")));
+    client.end().await;
+}
