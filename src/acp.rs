@@ -23,11 +23,12 @@ pub use agent_client_protocol_schema::v1::{
     SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption,
     SessionConfigSelectOptions, SessionDeleteCapabilities, SessionForkCapabilities, SessionId, SessionInfo,
     SessionInfoUpdate, SessionListCapabilities, SessionMode, SessionModeId, SessionModeState,
-    SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
-    SetSessionModeRequest, SetSessionModeResponse, StopReason, StringPropertySchema, Terminal, TerminalId,
-    TextContent, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
-    ToolCallUpdateFields, ToolKind, UnstructuredCommandInput, UsageUpdate, WriteTextFileRequest,
-    WriteTextFileResponse,
+    SessionResumeCapabilities, SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
+    SessionSystemPromptOverrideCapabilities, SessionUpdate, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, StopReason,
+    StringPropertySchema, SystemPrompt, SystemPromptMode, Terminal, TerminalId, TextContent, ToolCall,
+    ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    ToolKind, UnstructuredCommandInput, UsageUpdate, WriteTextFileRequest, WriteTextFileResponse,
 };
 
 use serde::Serialize;

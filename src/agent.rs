@@ -29,6 +29,7 @@ use crate::skill::Skills;
 use crate::tool::BusyGuard;
 use registry::{Registry, SharedRegistry};
 
+mod client_prompt;
 mod initialize;
 mod list;
 mod open;

@@ -269,6 +269,7 @@ impl Config {
             compactions: false,
             capabilities: ClientCapabilities::default(),
             sources: Arc::new(sources),
+            client_prompt: None,
             store,
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
 use crate::client::ClientCapabilities;
+pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
@@ -104,6 +105,8 @@ pub struct SessionContext {
     pub compactions: bool,
     pub capabilities: ClientCapabilities,
     pub sources: Arc<Sources>,
+    /// `None` if the client sent none when it opened the session.
+    pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
     pub source: Source,
     pub parallel: usize,

@@ -10,7 +10,8 @@ use crate::acp::{
     ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
     McpCapabilities, Meta, PromptCapabilities, ProtocolVersion, SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities,
-    SessionListCapabilities, SessionResumeCapabilities,
+    SessionListCapabilities, SessionResumeCapabilities, SessionSystemPromptCapabilities,
+    SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities,
 };
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
@@ -43,7 +44,7 @@ pub(super) fn response(request: &InitializeRequest, host: &Host, sees_images: bo
                 .load_session(true)
                 .mcp_capabilities(McpCapabilities::new().http(true))
                 .prompt_capabilities(prompts)
-                .session_capabilities(sessions()),
+                .session_capabilities(sessions(wraps)),
         )
         .auth_methods(methods)
 }
@@ -77,8 +78,11 @@ fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {
     client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }
 
-/// Session methods beyond prompting. All of them are implemented (I9).
-fn sessions() -> SessionCapabilities {
+/// Session methods beyond prompting. All of them are implemented (I9). A wrapped agent has its own system prompt.
+fn sessions(wraps: bool) -> SessionCapabilities {
+    let replaces =
+        SessionSystemPromptModeCapabilities::new().override_(SessionSystemPromptOverrideCapabilities::new());
+    let system_prompt = SessionSystemPromptCapabilities::new().mode(replaces);
     SessionCapabilities::new()
         .list(SessionListCapabilities::new())
         .delete(SessionDeleteCapabilities::new())
@@ -86,6 +90,7 @@ fn sessions() -> SessionCapabilities {
         .close(SessionCloseCapabilities::new())
         .fork(SessionForkCapabilities::new())
         .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
+        .system_prompt((!wraps).then_some(system_prompt))
 }
 
 fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::registry::Transit;
 use super::session_setup::SessionSetup;
-use super::{Agent, Policy, reading};
+use super::{Agent, Policy, client_prompt, reading};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -29,8 +29,8 @@ use crate::session::ancestry::Ancestry;
 
 use crate::session::options::ModelSelection;
 use crate::session::{
-    self, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta, options,
-    valid_modes,
+    self, ClientPrompt, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta,
+    options, valid_modes,
 };
 use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
@@ -44,6 +44,7 @@ struct OpenOptions<'a> {
     cwd: &'a Path,
     directories: &'a [PathBuf],
     servers: &'a [McpServer],
+    client_prompt: Option<Arc<ClientPrompt>>,
 }
 
 impl Agent {
@@ -52,9 +53,12 @@ impl Agent {
         let NewSessionRequest { cwd, additional_directories: directories, mcp_servers: servers, .. } =
             request;
         // Report invalid parameters before a missing key.
+        let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
         let workspace = workspace(cwd, directories).await?;
         let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
+        client_prompt::check_agent(client_prompt.as_ref(), &agent)?;
+        setup.context.client_prompt = client_prompt;
         let mode = self.first_mode(&mut setup, &agent, request.meta.as_ref())?;
         let id = self.context.source.session_id();
         let SessionContext { modes, models, agents, .. } = &setup.context;
@@ -79,7 +83,9 @@ impl Agent {
         request: &LoadSessionRequest,
     ) -> Result<LoadSessionResponse, AgentError> {
         let LoadSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
-        let wanted = OpenOptions { cwd, directories: additional_directories, servers: mcp_servers };
+        let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
+        let (directories, servers) = (additional_directories, mcp_servers);
+        let wanted = OpenOptions { cwd, directories, servers, client_prompt };
         let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
         let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.replay().await)?;
         Ok(LoadSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
@@ -91,7 +97,9 @@ impl Agent {
         request: &ResumeSessionRequest,
     ) -> Result<ResumeSessionResponse, AgentError> {
         let ResumeSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
-        let wanted = OpenOptions { cwd, directories: additional_directories, servers: mcp_servers };
+        let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
+        let (directories, servers) = (additional_directories, mcp_servers);
+        let wanted = OpenOptions { cwd, directories, servers, client_prompt };
         let (handle, transit) = self.find_or_open(session_id, &wanted).await?;
         let SessionSnapshot { modes, options, head, .. } = transit.unless_lost(handle.snapshot().await)?;
         Ok(ResumeSessionResponse::new().modes(modes).config_options(options).meta(head_meta(&head)))
@@ -103,8 +111,10 @@ impl Agent {
         request: &ForkSessionRequest,
     ) -> Result<ForkSessionResponse, AgentError> {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
+        let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
         let workspace = workspace(cwd, additional_directories).await?;
         let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
+        setup.context.client_prompt = client_prompt;
         // A snapshot also stores all events so far.
         let has_unrecorded_modes = match self.session(session_id) {
             Ok(active) => active.snapshot().await?.has_unrecorded_modes,
@@ -159,12 +169,17 @@ impl Agent {
                 let message = "the session is active here in other folders: close it first";
                 return Err(AgentError::invalid_params(message, json!({ "cwd": active.cwd() })));
             }
+            if wanted.client_prompt.is_some() && wanted.client_prompt.as_deref() != active.client_prompt() {
+                let message = "the session is active here with another systemPrompt: close it first";
+                return Err(AgentError::invalid_params(message, json!({ "sessionId": id })));
+            }
             return Ok((active, transit));
         }
         let models = self.model_catalog().await?;
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let setup = self.prepare(workspace, wanted.servers, models).await;
-        let setup = setup.inspect_err(|_| self.release(id))?;
+        let mut setup = setup.inspect_err(|_| self.release(id))?;
+        setup.context.client_prompt.clone_from(&wanted.client_prompt);
         Ok((self.start_stored(stored, setup)?, transit))
     }
 
@@ -184,7 +199,8 @@ impl Agent {
 
     /// # Errors
     ///
-    /// Returns an error if only another agent runs here, or the agent does not support the mode.
+    /// Returns an error if only another agent runs here, or the agent does not support the mode or the client's
+    /// system prompt.
     fn stored_agent_and_mode(
         &self,
         setup: &mut SessionSetup,
@@ -196,7 +212,9 @@ impl Agent {
                 format!("this is a session of the agent {its}, and only the agent {only} runs here");
             return Err(AgentError::invalid_params(message, json!({ "agent": its })));
         }
-        setup.stored_agent_and_mode(stored, self.first.mode.as_ref())
+        let (agent, mode) = setup.stored_agent_and_mode(stored, self.first.mode.as_ref())?;
+        client_prompt::check_agent(setup.context.client_prompt.as_ref(), &agent)?;
+        Ok((agent, mode))
     }
 
     fn start(

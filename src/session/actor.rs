@@ -103,11 +103,11 @@ pub fn start(
     client: Client,
 ) -> SessionHandle {
     let (commands, mailbox) = mpsc::unbounded_channel();
-    let workspace = init.workspace.clone();
+    let (workspace, client_prompt) = (init.workspace.clone(), context.client_prompt.clone());
     let origin = std::mem::replace(&mut init.origin, Origin::New);
     let actor = Box::new(Actor::new(init, context, client, servers, mailbox));
     tokio::spawn(run(actor, origin));
-    SessionHandle::new(commands, workspace)
+    SessionHandle::new(commands, workspace, client_prompt)
 }
 
 /// Its future lives as long as the session, so those of rare events are boxed, here and in [`Actor::handle`].
@@ -260,7 +260,9 @@ impl Actor {
         models.restore(stored.chosen.as_ref(), policy, notes);
         let restored = restore::restore((stored, source), workspace, policy, notes, log).await?;
         self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
-        self.requests.resume(restored.system_prompt, restored.transition);
+        // The client's prompt may be another than the one of the stored text.
+        let is_kept = self.policy.context.client_prompt.is_none();
+        self.requests.resume(restored.system_prompt.filter(|_| is_kept), restored.transition);
         let has_editor = self.policy.context.capabilities.answers;
         self.policy.left_in = (source == ModeSource::Load && has_editor).then(|| self.policy.mode.clone());
         Ok(())

@@ -18,6 +18,7 @@ use crate::acp::{
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
 };
 use crate::chain::Head;
+use crate::conversation::system_prompt::ClientPrompt;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
 use crate::model::{Effort, ModelId};
@@ -180,6 +181,7 @@ pub struct SessionHandle {
     commands: mpsc::UnboundedSender<Mail>,
     slots: Arc<Semaphore>,
     workspace: Workspace,
+    client_prompt: Option<Arc<ClientPrompt>>,
 }
 
 impl std::fmt::Debug for SessionCommand {
@@ -204,8 +206,17 @@ impl std::fmt::Debug for SessionCommand {
 }
 
 impl SessionHandle {
-    pub(super) fn new(commands: mpsc::UnboundedSender<Mail>, workspace: Workspace) -> Self {
-        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace }
+    pub(super) fn new(
+        commands: mpsc::UnboundedSender<Mail>,
+        workspace: Workspace,
+        client_prompt: Option<Arc<ClientPrompt>>,
+    ) -> Self {
+        Self { commands, slots: Arc::new(Semaphore::new(MAILBOX)), workspace, client_prompt }
+    }
+
+    /// The system prompt that the client sent when it opened the session.
+    pub fn client_prompt(&self) -> Option<&ClientPrompt> {
+        self.client_prompt.as_deref()
     }
 
     /// Waits for the end of the turn. Cancelling the token withdraws the prompt.

@@ -171,8 +171,10 @@ impl Requests {
             return;
         }
         let now = log.now_ms();
-        let role = Role { agent: &policy.agent, is_subagent: policy.ancestry.parent.is_some() };
-        let (sources, skills) = (&policy.context.sources, &policy.context.skills);
+        let context = &policy.context;
+        let (is_subagent, client) = (policy.ancestry.parent.is_some(), context.client_prompt.as_deref());
+        let role = Role { agent: &policy.agent, is_subagent, client };
+        let (sources, skills) = (&context.sources, &context.skills);
         let text = system_prompt::make(sources, skills, cwd, now, &role).await;
         log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });
         self.system = Some(text);

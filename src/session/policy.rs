@@ -175,7 +175,7 @@ impl Policy {
     /// clients do so by themselves: they apply the mode that was selected last.
     pub(super) fn widened_by_client(&mut self) -> Option<String> {
         let (left, now) = (self.left_in.take()?, &self.mode);
-        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let ceilings = |mode: &SessionModeId| self.context.ceilings(std::iter::once(mode)).modes;
         compare::allows_more(&ceilings(now), &ceilings(&left)).then(|| {
             format!(
                 "This session was left in {left} mode. Since it was opened again, the editor has set {now} mode, perhaps by \

@@ -1,6 +1,7 @@
 //! Loading, the store, crashes, undo and notes to the model.
 
 mod audit_log;
+mod client_prompt;
 mod commit_order;
 pub(crate) mod kills;
 mod kills_files;

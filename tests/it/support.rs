@@ -156,6 +156,7 @@ impl TestClient {
             compactions: false,
             capabilities: ClientCapabilities::default(),
             sources: Arc::default(),
+            client_prompt: None,
             store,
             source: setup.source,
             parallel: setup.parallel,

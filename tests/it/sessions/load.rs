@@ -466,18 +466,19 @@ async fn only_a_single_process_opens_a_session() {
 #[tokio::test]
 async fn widening_by_the_client_after_reopening_is_reported() {
     let config = |mode: &'static str| json!({ "configId": "mode", "value": mode });
-    for (method, mode, is_reported) in [
-        ("session/load", Some("code"), true),
-        ("session/resume", Some("code"), true),
-        ("session/load", Some("plan"), false),
-        ("session/load", None, false),
+    for (method, mode, max_mode, is_reported) in [
+        ("session/load", Some("code"), None, true),
+        ("session/resume", Some("code"), None, true),
+        ("session/load", Some("plan"), None, false),
+        ("session/load", None, None, false),
+        ("session/load", Some("code"), Some("plan"), false),
     ] {
         let fixture = StoreFixture::new();
         let mut client = fixture.agent(Setup { mode: "plan", ..Setup::default() });
         let session = client.session().await;
         turn(&mut client, &session, "one", &[&[text("One.")]]).await;
         client.end().await;
-        let mut client = fixture.agent(Setup { mode: "plan", ..Setup::default() });
+        let mut client = fixture.agent(Setup { mode: "plan", max_mode, ..Setup::default() });
         open(&mut client, method, &session).await;
         if let Some(mode) = mode {
             let mut params = config(mode);
