@@ -50,7 +50,7 @@ impl LastSeen {
 
     /// The changed lines as they are now, below the headers of a diff; and whether these are all changes.
     /// `None` if they are unknown.
-    fn changes(&self, text: &str) -> Option<(String, bool)> {
+    pub(super) fn changes(&self, text: &str) -> Option<(String, bool)> {
         let old = self.lines.as_deref().filter(|_| self.is_in_context)?;
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let ops = diff(old, &hashes(lines.iter().copied()));

@@ -4,10 +4,12 @@
 //! A task owns each sent write and its permit, so callers may stop waiting. Errors name writes with an
 //! unknown outcome.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::difference::Difference;
 use super::buffers::Buffers;
 use super::last_seen::LastSeen;
 use super::text_file::TextFile;
@@ -16,6 +18,8 @@ use crate::client::ClientError;
 use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
+
+mod difference;
 
 /// Timeout of one write by the editor.
 const WRITE: Duration = Duration::from_secs(30);
@@ -66,7 +70,7 @@ pub(super) async fn change_text(
         Ok((planned, buffers))
     })
     .await?;
-    let Planned { changes, output } = planned;
+    let Planned { changes, mut output } = planned;
     let saving = Saving {
         client_io,
         workspace,
@@ -75,8 +79,15 @@ pub(super) async fn change_text(
         operation: None,
         done: Vec::new(),
         pending_writes: Vec::new(),
+        differences: Differences::default(),
     };
-    outcome(tokio::spawn(saving.run(permit, changes))).await.map(|()| output)
+    let differences = outcome(tokio::spawn(saving.run(permit, changes))).await?;
+    for note in differences.notes {
+        output.text.push('\n');
+        output.text.push_str(&note);
+    }
+    output.seen.extend(differences.seen);
+    Ok(output)
 }
 
 struct Saving {
@@ -87,6 +98,15 @@ struct Saving {
     operation: Option<Operation>,
     done: Vec<Planning>,
     pending_writes: Vec<PendingWrite>,
+    differences: Differences,
+}
+
+/// Notes for the model about files that the editor saved with a difference.
+#[derive(Default)]
+struct Differences {
+    notes: Vec<String>,
+    /// The saved files, where the notes show all of the difference.
+    seen: Vec<(PathBuf, LastSeen)>,
 }
 
 enum SaveError {
@@ -97,7 +117,7 @@ enum SaveError {
 }
 
 impl Saving {
-    async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
+    async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<Differences, ToolError> {
         let changes: Vec<Change> = list.iter().map(|planning| planning.change.clone()).collect();
         let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
         self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
@@ -109,7 +129,7 @@ impl Saving {
             })
             .await?;
         }
-        outcome
+        outcome.map(|()| self.differences)
     }
 
     async fn carry_out(&mut self, permit: Permit, list: Vec<Planning>) -> Result<(), ToolError> {
@@ -162,20 +182,33 @@ impl Saving {
         {
             operation.note_sent(&target.path);
         }
-        let saved = self.client_io.saved().clone();
+        let (saved, place_name) = (self.client_io.saved().clone(), name.clone());
         let looked = blocking(move || {
             if !is_done && is_known {
                 pending_write.revert();
             }
-            let is_saved = has_content(&target, &content);
+            let file = TextFile::read(&target).ok();
+            let found = file.as_ref().map(|file| file.content_hash);
+            let is_saved = found == Some(ContentHash::of(&content));
             if is_saved {
                 saved.note(&target.path, &String::from_utf8_lossy(&content));
             }
-            let is_untouched = on_disk(&target) == stood;
-            Ok((pending_write, is_saved, is_untouched))
+            let is_untouched = found == stood;
+            let difference = (is_done && !is_saved).then(|| {
+                if is_untouched {
+                    return (difference::not_saved(&place_name), None);
+                }
+                let seen = file.as_ref().map(|file| (target.path.clone(), LastSeen::of(file)));
+                (difference::describe(&place_name, &content, file.as_ref()), seen)
+            });
+            Ok((pending_write, is_saved, is_untouched, difference))
         });
-        if let Ok((pending_write, is_saved, is_untouched)) = looked.await {
+        if let Ok((pending_write, is_saved, is_untouched, difference)) = looked.await {
             self.pending_writes.push(pending_write);
+            if let Some((Difference { note, is_whole }, seen)) = difference {
+                self.differences.notes.push(note);
+                self.differences.seen.extend(seen.filter(|_| is_whole));
+            }
             let mut uncovered = Vec::new();
             uncovered.extend(unsaved(&self.workspace, planning).filter(|_| is_done));
             if !is_known {
@@ -318,10 +351,6 @@ async fn content_hash(
 /// True for UTF-8 text under the file's own name. All other changes happen on disk.
 fn is_sent(change: &Change) -> bool {
     matches!(change, Change::Write { like: None, content, .. } if std::str::from_utf8(content).is_ok())
-}
-
-fn has_content(target: &Target, content: &[u8]) -> bool {
-    on_disk(target) == Some(ContentHash::of(content))
 }
 
 fn on_disk(target: &Target) -> Option<ContentHash> {

@@ -59,13 +59,14 @@ impl TextFile {
         Ok(Self { encoding, bom, text: rest.unwrap_or(text), lossy, unsaved: false, content_hash })
     }
 
-    /// Returns the file as the editor shows it. Editors may hide byte order marks and carriage returns, so a
-    /// text that differs only in these is the saved text. Any other text gets the saved file's mark and line
-    /// endings.
+    /// Returns the file as the editor shows it. Editors may hide byte order marks, carriage returns and the final
+    /// newline, so a text that differs only in these is the saved text. Any other text gets the saved file's mark
+    /// and line endings.
     #[must_use]
     pub(super) fn shown_as(self, shown: &str) -> Self {
         let shown = shown.strip_prefix(BOM).unwrap_or(shown);
-        if !self.is_utf8() || self.text.replace("\r\n", "\n") == shown.replace("\r\n", "\n") {
+        let [saved, plain] = [self.text.as_str(), shown].map(|text| text.replace("\r\n", "\n"));
+        if !self.is_utf8() || saved == plain || saved.strip_suffix('\n') == Some(&plain) {
             return self;
         }
         let text = self.with_endings(shown);
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn editor_text_replaces_the_saved_file_only_if_different() {
         let saved = TextFile::decode("\u{feff}a\r\nb\r\n".as_bytes()).unwrap();
-        for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n"] {
+        for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n", "a\nb", "a\r\nb"] {
             assert_eq!(saved.clone().shown_as(same), saved);
         }
         let shown = saved.shown_as("a\nc\n");

@@ -34,6 +34,10 @@ pub(crate) struct EditorClient {
     pub saves: bool,
     /// What it puts behind a text that it saves.
     pub appended_on_save: &'static str,
+    /// Its formatter on save. It shows the formatted text.
+    pub format: fn(&str) -> String,
+    /// Its reads lack the final newline.
+    pub hides_final_newline: bool,
     /// The home of commands, and the record.
     _home: tempfile::TempDir,
 }
@@ -68,6 +72,8 @@ impl EditorClient {
             locked: Vec::new(),
             saves: true,
             appended_on_save: "",
+            format: str::to_owned,
+            hides_final_newline: false,
             _home: home,
         }
     }
@@ -225,6 +231,9 @@ impl EditorClient {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
                 let saved = || self.reads_disk.then(|| std::fs::read_to_string(&path).ok()).flatten();
                 match self.buffers.get(&path).cloned().or_else(saved) {
+                    Some(text) if self.hides_final_newline => {
+                        Ok(json!({ "content": text.strip_suffix('\n').unwrap_or(&text) }))
+                    }
                     Some(text) => Ok(json!({ "content": text })),
                     None => self.missing_file.clone(),
                 }
@@ -232,13 +241,14 @@ impl EditorClient {
             "fs/write_text_file" => {
                 let path = PathBuf::from(params["path"].as_str().unwrap());
                 let content = params["content"].as_str().unwrap();
+                let content = (self.format)(content);
                 if self.locked.contains(&path) {
                     return Err(error("locked"));
                 }
                 if self.saves {
                     std::fs::write(&path, format!("{content}{}", self.appended_on_save)).unwrap();
                 }
-                self.buffers.insert(path, content.to_owned());
+                self.buffers.insert(path, content);
                 Ok(json!({}))
             }
             "terminal/create" => panic!("a tool asks for a terminal: {params}"),

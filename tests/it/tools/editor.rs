@@ -274,7 +274,9 @@ async fn undo_names_files_the_editor_did_not_save() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\n", None);
     client.saves = false;
-    assert_eq!(client.call("edit_file", edit("one", "1")).await, "Edited a.txt:1 (+1 -1)");
+    let text = client.call("edit_file", edit("one", "1")).await;
+    let note = "[The editor has the change of a.txt and has not saved it: the file on disk is as before.]";
+    assert_eq!(text, format!("Edited a.txt:1 (+1 -1)\n{note}"));
     assert_eq!(client.saved("a.txt").as_deref(), Some("one\n"));
     assert_eq!(
         client.call("read_file", json!({ "path": "a.txt" })).await,

@@ -54,3 +54,40 @@ async fn each_editor_is_asked_and_refused() {
         }
     }
 }
+
+#[tokio::test]
+async fn final_newline_stays_if_reads_lack_it() {
+    for (shown, expected) in [(None, "1\ntwo\n"), (Some("one\nTWO"), "1\nTWO")] {
+        let mut client = EditorClient::vs_code("code").await;
+        client.hides_final_newline = true;
+        client.file("a.txt", "one\ntwo\n", shown);
+        let edit = json!({ "path": "a.txt", "old_text": "one", "new_text": "1" });
+        assert_eq!(client.call("edit_file", edit).await, "Edited a.txt:1 (+1 -1)");
+        assert_eq!(client.saved("a.txt").as_deref(), Some(expected), "unsaved text is taken as it is");
+        let edit = json!({ "path": "a.txt", "old_text": "1", "new_text": "one" });
+        assert_eq!(client.call("edit_file", edit).await, "Edited a.txt:1 (+1 -1)", "not stale");
+        client.end().await;
+    }
+}
+
+#[tokio::test]
+async fn model_is_told_what_the_editor_saved_differently() {
+    let formatted = "[The editor saved a.txt with a difference, such as formatting. Its lines that differ:\n\
+                     @@ -2,1 +2,1 @@\n     2\tb]";
+    let newline = "[The editor saved a.txt with 2 newlines at its end instead of 1.]";
+    let unindent = |text: &str| text.replace("  ", "");
+    let formats: [fn(&str) -> String; 3] = [unindent, |text| format!("{text}\n"), str::to_owned];
+    for (format, note) in formats.into_iter().zip([Some(formatted), Some(newline), None]) {
+        let mut client = EditorClient::vs_code("code").await;
+        client.file("a.txt", "a\nx\n", None);
+        client.format = format;
+        let edit = json!({ "path": "a.txt", "old_text": "x", "new_text": "  b" });
+        let text = client.call("edit_file", edit).await;
+        let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
+        assert_eq!(text, format!("Edited a.txt:2 (+1 -1){note}"));
+        let edit = json!({ "path": "a.txt", "old_text": "b", "new_text": "c" });
+        let text = client.call("edit_file", edit).await;
+        assert!(text.starts_with("Edited a.txt:2 (+1 -1)"), "the model knows the saved file: {text}");
+        client.end().await;
+    }
+}
