@@ -14,7 +14,7 @@ use super::{ToolError, blocking};
 use crate::permission::Target;
 use crate::workspace::ContentHash;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Buffers {
     shown: HashMap<PathBuf, Shown>,
     saved: Saved,

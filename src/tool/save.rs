@@ -40,20 +40,18 @@ pub(super) struct Planning {
     pub unsaved: bool,
 }
 
-/// Plans a call on the texts that the editor shows, then applies the plan. `plan` gets the content hashes
-/// that the model last saw.
+/// Plans a call on the texts that the editor shows (`buffers`), then applies the plan. `plan` gets the content
+/// hashes that the model last saw.
 ///
 /// # Errors
 /// Returns an error if the plan or a change fails. The error names the changes that remain.
 pub(super) async fn change_text(
     context: RunContext,
-    targets: &[Target],
+    buffers: Buffers,
     workspace: Workspace,
     plan: impl FnOnce(&Buffers, &[Option<LastSeen>]) -> Result<Planned, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
     let RunContext { permit, last_seen, journal, client_io, .. } = context;
-    let buffers = Buffers::to_change(&client_io, targets, &permit.cancel).await?;
-    let buffers = buffers.with_last_seen(targets, &last_seen);
     if !client_io.capabilities().writes {
         return effect(permit, move |cancel| {
             let Planned { changes, output } = plan(&buffers, &last_seen)?;
@@ -349,7 +347,7 @@ async fn content_hash(
 }
 
 /// True for UTF-8 text under the file's own name. All other changes happen on disk.
-fn is_sent(change: &Change) -> bool {
+pub(super) fn is_sent(change: &Change) -> bool {
     matches!(change, Change::Write { like: None, content, .. } if std::str::from_utf8(content).is_ok())
 }
 

@@ -1,5 +1,8 @@
 //! Calls that change text files. The preview and the run make the same plan; the run fails if a file has
 //! changed in between.
+//!
+//! A call that only writes one file through the editor asks the editor for the text once, and again just before
+//! the write. Other calls ask again after the preview, because not all of their changes are checked that late.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::last_seen::{LastSeen, check_unchanged};
-use super::save::{Planned, Planning, change_text};
+use super::save::{Planned, Planning, change_text, is_sent};
 use super::text_file::TextFile;
-use super::{PreparedCall, Preview, PreviewContext, ToolContent, ToolError, ToolOutput, blocking};
+use super::{
+    PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking,
+};
 use crate::permission::Target;
 use crate::workspace::{Change, ContentHash, Workspace};
 
@@ -86,6 +91,11 @@ impl Plan {
         self.changes.push(Planning { change, before: None, unsaved: false });
     }
 
+    /// True for a single write through the editor.
+    fn is_one_sent_write(&self) -> bool {
+        matches!(&*self.changes, [Planning { change, .. }] if is_sent(change))
+    }
+
     /// `shown` are the contents in the preview, if the user saw one.
     fn check(&self, last_seen: &[Option<LastSeen>], shown: Option<&[ContentHash]>) -> Result<(), ToolError> {
         for (number, Before { name, target, content_hash, is_replaced }) in self.before.iter().enumerate() {
@@ -102,6 +112,13 @@ impl Plan {
     }
 }
 
+/// The state of the files that a preview shows.
+struct Previewed {
+    content_hashes: Vec<ContentHash>,
+    /// The editor's texts, where the run needs no newer ones.
+    buffers: Option<Buffers>,
+}
+
 /// `plan` runs off the main thread.
 pub(super) fn prepared(
     title: String,
@@ -116,18 +133,27 @@ pub(super) fn prepared(
         Preview::new(async move |PreviewContext { client_io, last_seen }| {
             let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
             let buffers = buffers.with_last_seen(&files, &last_seen);
-            let plan = blocking(move || plan(&buffers)).await?;
+            let planned = blocking(move || Ok((plan(&buffers)?, buffers)));
+            let (plan, buffers) = planned.await?;
             plan.check(&last_seen, None)?;
-            let Plan { before, diffs, .. } = plan;
-            shown.get_or_init(|| before.iter().map(|before| before.content_hash).collect::<Vec<_>>());
-            Ok(diffs)
+            let is_checked_late = client_io.capabilities().writes && plan.is_one_sent_write();
+            shown.get_or_init(|| Previewed {
+                content_hashes: plan.before.iter().map(|before| before.content_hash).collect(),
+                buffers: is_checked_late.then_some(buffers),
+            });
+            Ok(plan.diffs)
         })
     };
     let (files, workspace) = (targets.clone(), workspace.clone());
-    let call = PreparedCall::new(title, async move |context| {
-        change_text(context, &files, workspace, move |buffers, last_seen| {
+    let call = PreparedCall::new(title, async move |context: RunContext| {
+        let buffers = match shown.get().and_then(|shown| shown.buffers.clone()) {
+            Some(buffers) => buffers,
+            None => Buffers::to_change(&context.client_io, &files, &context.permit.cancel).await?,
+        };
+        let buffers = buffers.with_last_seen(&files, &context.last_seen);
+        change_text(context, buffers, workspace, move |buffers, last_seen| {
             let plan = plan(buffers)?;
-            plan.check(last_seen, shown.get().map(Vec::as_slice))?;
+            plan.check(last_seen, shown.get().map(|shown| &*shown.content_hashes))?;
             let Plan { text, diffs, changes, seen, .. } = plan;
             let seen = seen.into_iter().collect();
             Ok(Planned { changes, output: ToolOutput { content: diffs, seen, ..ToolOutput::text(text) } })

@@ -109,7 +109,7 @@ async fn buffer_change_after_the_preview_fails_the_edit() {
     client.client.send_line(&yes.to_string()).await;
     client.until_answer(prompt).await;
     assert!(
-        client.last_tool_result().contains("changed while the permission request was open"),
+        client.last_tool_result().contains("it has changed since the call began. Read it again"),
         "{}",
         client.last_tool_result()
     );

@@ -91,3 +91,21 @@ async fn model_is_told_what_the_editor_saved_differently() {
         client.end().await;
     }
 }
+
+#[tokio::test]
+async fn edit_reads_the_editor_once_and_checks_before_the_write() {
+    let two = "--- a/a.txt\n+++ b/a.txt\n@@\n-a\n+b\n--- a/b.txt\n+++ b/b.txt\n@@\n-a\n+b\n";
+    let edit = ("edit_file", json!({ "path": "a.txt", "old_text": "a", "new_text": "b" }));
+    let patch_of_two = ("apply_patch", patch(two));
+    for (mode, (tool, arguments), read_count) in
+        [("code", &edit, 2), ("ask", &edit, 2), ("code", &patch_of_two, 4), ("ask", &patch_of_two, 6)]
+    {
+        let mut client = EditorClient::vs_code(mode).await;
+        client.file("a.txt", "a\n", None);
+        client.file("b.txt", "a\n", None);
+        let text = client.call(tool, arguments.clone()).await;
+        assert_eq!(client.saved("a.txt").as_deref(), Some("b\n"), "{text}");
+        assert_eq!(client.count("fs/read_text_file"), read_count, "{tool} in {mode}: {text}");
+        client.end().await;
+    }
+}
