@@ -119,6 +119,7 @@ impl Agent {
         let takes_compactions = client.session.as_ref().is_some_and(|it| it.compaction.is_some());
         self.compactions.store(takes_compactions, Ordering::Relaxed);
         self.registry().capabilities = initialize::client_capabilities(client);
+        self.client.set_has_rows(initialize::has_rows(request));
         let models = &self.context.models;
         initialize::response(request, &self.host, models.facts(models.default_model()).images)
     }

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, Update,
+    RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate,
+    ToolCallLocation, Update,
 };
 use crate::text::shorten;
 pub use request::{ClientRequest, Question};
@@ -117,6 +118,7 @@ pub struct Client {
     outgoing: mpsc::UnboundedSender<Outgoing>,
     send_permits: Arc<Semaphore>,
     next_request: Arc<AtomicU64>,
+    has_rows: Arc<AtomicBool>,
 }
 
 pub type ClientEnd = mpsc::UnboundedReceiver<Outgoing>;
@@ -128,8 +130,16 @@ pub fn channel() -> (Client, ClientEnd) {
         outgoing,
         send_permits: Arc::new(Semaphore::new(SEND_PERMITS)),
         next_request: Arc::default(),
+        has_rows: Arc::default(),
     };
     (client, end)
+}
+
+/// Turns lines, which count from 1, into rows, which count from 0.
+fn to_rows(locations: &mut [ToolCallLocation]) {
+    for location in locations {
+        location.line = location.line.map(|line| line.saturating_sub(1));
+    }
 }
 
 impl Client {
@@ -146,15 +156,44 @@ impl Client {
         }
     }
 
+    /// Selects whether the client reads the `line` of a location as a row that counts from 0. In the protocol
+    /// lines count from 1.
+    pub fn set_has_rows(&self, has_rows: bool) {
+        self.has_rows.store(has_rows, Ordering::Relaxed);
+    }
+
+    fn has_rows(&self) -> bool {
+        self.has_rows.load(Ordering::Relaxed)
+    }
+
     /// Drops the update if the client is gone; the end of the connection stops the session.
-    pub fn update(&self, session_id: SessionId, update: Update, send_permit: Option<OwnedSemaphorePermit>) {
+    pub fn update(
+        &self,
+        session_id: SessionId,
+        mut update: Update,
+        send_permit: Option<OwnedSemaphorePermit>,
+    ) {
+        if self.has_rows()
+            && let Update::Schema(update) = &mut update
+        {
+            match &mut **update {
+                SessionUpdate::ToolCall(call) => to_rows(&mut call.locations),
+                SessionUpdate::ToolCallUpdate(call) => {
+                    to_rows(call.fields.locations.as_deref_mut().unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
         let _ = self.outgoing.send(Outgoing::Update(SessionNotification { session_id, update }, send_permit));
     }
 
     pub fn request_permission(
         &self,
-        request: RequestPermissionRequest,
+        mut request: RequestPermissionRequest,
     ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
+        if self.has_rows() {
+            to_rows(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
+        }
         let (id, answer) = self.request(ClientRequest::RequestPermission(Box::new(request)));
         let answer = async move {
             let answer = answer.await.unwrap_or(Err(ClientError::Gone))?;

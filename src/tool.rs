@@ -264,7 +264,7 @@ impl Tool for BuiltIn {
 
     async fn prepare(&self, arguments: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
         let (prepare, workspace) = (Arc::clone(&self.prepare), workspace.clone());
-        let prepared = blocking(move || prepare(arguments, &workspace)).await;
+        let prepared = blocking(move || Ok(prepare(arguments, &workspace)?.with_shown_targets())).await;
         prepared.map(near_path::suggesting).map_err(|error| error.of_tool(&self.spec.name))
     }
 }

@@ -74,6 +74,11 @@ pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapab
     }
 }
 
+/// True for Zed, which reads the `line` of a location as a row that counts from 0.
+pub(super) fn has_rows(request: &InitializeRequest) -> bool {
+    request.client_info.as_ref().is_some_and(|client| client.name == "zed")
+}
+
 fn has_meta(client: &AcpClientCapabilities, key: &str) -> bool {
     client.meta.as_ref().and_then(|meta| meta.get(key)) == Some(&Value::Bool(true))
 }

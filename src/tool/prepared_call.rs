@@ -16,6 +16,8 @@ use crate::permission::{Address, CallFacts, Commands, Target};
 pub struct PreparedCall {
     pub title: String,
     pub targets: Vec<Target>,
+    /// Targets that clients can show: not folders, which clients cannot open as a file.
+    pub shown_targets: Vec<PathBuf>,
     /// Line of the target, counted from 1.
     pub line: Option<u32>,
     /// Paths in the arguments, for rules. Used if the targets are unknown, or if the call is decided on by
@@ -75,6 +77,7 @@ impl PreparedCall {
         Self {
             title: title.into(),
             targets: Vec::new(),
+            shown_targets: Vec::new(),
             line: None,
             mentions: Vec::new(),
             commands: Commands::None,
@@ -83,6 +86,14 @@ impl PreparedCall {
             preview: Preview::Content(Vec::new()),
             action,
         }
+    }
+
+    /// Looks at the disk.
+    #[must_use]
+    pub(super) fn with_shown_targets(mut self) -> Self {
+        let files = self.targets.iter().filter(|target| !target.path.is_dir());
+        self.shown_targets = files.map(|target| target.path.clone()).collect();
+        self
     }
 
     pub fn facts(&self, spec: &ToolSpec) -> CallFacts {

@@ -3,6 +3,7 @@
 //! No call runs before its reply has ended, so a reply that breaks off can be requested again.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ use crate::conversation::mode_switch::{Found, Reader};
 use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
-use crate::permission::Target;
 use crate::tool::Location;
 
 /// Replies in a row that may break off in a turn before it fails.
@@ -225,8 +225,8 @@ impl<'a> Listener<'a> {
         };
         let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());
         let locations = prepared.map_or_else(Vec::new, |call| {
-            let place = |target: &Target| Location { path: target.path.clone(), line: call.line };
-            call.targets.iter().map(place).collect()
+            let place = |path: &PathBuf| Location { path: path.clone(), line: call.line };
+            call.shown_targets.iter().map(place).collect()
         });
         let event = ToolCallEvent {
             id: id.clone(),

@@ -54,11 +54,15 @@ impl EditorClient {
     }
 
     pub(crate) async fn with(mode: &'static str, capabilities: Value, sandbox: Sandbox) -> Self {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        Self::initialized(mode, params, sandbox).await
+    }
+
+    async fn initialized(mode: &'static str, params: Value, sandbox: Sandbox) -> Self {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
         let store = Location::File(home.path().join("store.db"));
         let mut client = TestClient::with(Setup { mode, tools, store, live: true, ..Setup::default() });
-        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
         client.call("initialize", params).await;
         let session = client.session().await;
         Self {
@@ -88,6 +92,14 @@ impl EditorClient {
     /// Like Zed before display-only terminals: a missing file opens as an empty buffer.
     pub(crate) async fn older_zed(mode: &'static str) -> Self {
         Self::editor(mode, Ok(json!({ "content": "" }))).await
+    }
+
+    /// A client that says its name.
+    pub(crate) async fn named(mode: &'static str, name: &str) -> Self {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": all(),
+            "clientInfo": { "name": name, "version": "1.0.0" } });
+        let client = Self::initialized(mode, params, Sandbox::Workspace).await;
+        Self { reads_disk: true, ..client }
     }
 
     async fn editor(mode: &'static str, missing_file: Result<Value, Value>) -> Self {

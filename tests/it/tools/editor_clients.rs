@@ -109,3 +109,37 @@ async fn edit_reads_the_editor_once_and_checks_before_the_write() {
         client.end().await;
     }
 }
+
+/// The locations of all calls in updates and permission requests.
+fn locations(messages: &[Value]) -> Vec<Value> {
+    let calls = messages.iter().flat_map(|message| {
+        ["update", "toolCall"].map(|member| message["params"][member]["locations"].clone())
+    });
+    calls.filter(|locations| locations.as_array().is_some_and(|locations| !locations.is_empty())).collect()
+}
+
+#[tokio::test]
+async fn zed_gets_rows_and_other_clients_get_lines() {
+    for (name, line) in [("zed", 1), ("zeditor", 2)] {
+        let mut client = EditorClient::named("ask", name).await;
+        client.file("a.txt", "a\nb\n", None);
+        let edit = json!({ "path": "a.txt", "old_text": "b", "new_text": "c" });
+        let prompt = client.begin(&[("edit_file", edit)]).await;
+        let sent = locations(&client.until_answer(prompt).await);
+        let path = client.path("a.txt");
+        let changed = json!([{ "path": path, "line": line }]);
+        assert_eq!(sent, [json!([{ "path": path }]), changed.clone(), changed], "announced, asked, done");
+        client.end().await;
+    }
+}
+
+#[tokio::test]
+async fn locations_leave_folders_out() {
+    let mut client = EditorClient::vs_code("code").await;
+    client.file("a.txt", "a\n", None);
+    for (path, expected) in [(".", vec![]), ("a.txt", vec![json!([{ "path": client.path("a.txt") }])])] {
+        let prompt = client.begin(&[("search_files", json!({ "path": path, "pattern": "a" }))]).await;
+        assert_eq!(locations(&client.until_answer(prompt).await), expected);
+    }
+    client.end().await;
+}
