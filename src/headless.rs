@@ -11,7 +11,7 @@ use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
-use crate::session::{LastTurn, PromptEnd, SessionHandle};
+use crate::session::{LastTurn, PromptEnd, PromptOptions, SessionHandle};
 use crate::text;
 use report::TokenCount;
 use view::View;
@@ -161,7 +161,7 @@ async fn turn<O: Write, P: Write>(
     stop: &CancellationToken,
 ) -> std::io::Result<(Result<PromptEnd, String>, Option<Outcome>)> {
     let (cancel, mut exceeded) = (stop.child_token(), None);
-    let turn = handle.prompt(vec![prompt.into()], None, cancel.clone());
+    let turn = handle.prompt(vec![prompt.into()], PromptOptions::default(), cancel.clone());
     let timer = async {
         match timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,

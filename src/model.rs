@@ -22,7 +22,10 @@ pub mod remote;
 pub mod router;
 pub mod schema;
 pub mod scripted;
+mod trace;
 pub mod wire;
+
+pub use trace::TraceContext;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -190,6 +193,8 @@ pub struct ModelRequest {
     /// Names of the tools that may be called now. `None` if all of them may.
     pub allowed: Option<Arc<[String]>>,
     pub messages: Vec<Arc<Message>>,
+    /// Trace context of the prompt of the turn.
+    pub trace: Option<Arc<TraceContext>>,
 }
 
 /// Part of a streamed reply. Texts and thoughts arrive in pieces.

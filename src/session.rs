@@ -13,6 +13,7 @@ use crate::conversation::system_prompt::Sources;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
+pub use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
 use crate::permission::rules::Rules;
 use crate::skill::Skills;
@@ -22,7 +23,7 @@ use crate::tool::Toolset;
 use crate::workspace::Workspace;
 pub use actor::start;
 pub use handle::{
-    Closed, CommandEnd, EndReason, LastTurn, PromptEnd, SessionHandle, SessionSnapshot, Undone,
+    Closed, CommandEnd, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot, Undone,
 };
 pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
 

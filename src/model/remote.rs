@@ -185,9 +185,14 @@ impl PendingReply {
         self.started.get_or_insert_with(Instant::now);
         let key = self.key().await?.cloned();
         self.secret.clone_from(&key);
+        let mut headers = self.endpoint.wire.headers(key.as_ref(), &self.without);
+        if let Some(trace) = &self.request.trace {
+            headers.push(("traceparent", trace.parent.as_str().into()));
+            headers.extend(trace.state.as_deref().map(|state| ("tracestate", state.into())));
+        }
         let post = Post {
             url: self.endpoint.wire.url(&self.endpoint.base_url, &self.name),
-            headers: self.endpoint.wire.headers(key.as_ref(), &self.without),
+            headers,
             body: self.body.clone(),
         };
         let response = self.http.post(post).await.map_err(|error| self.unreachable(&error))?;

@@ -25,7 +25,7 @@ use crate::acp::{
 };
 use crate::agent::Agent;
 use crate::error::AgentError;
-use crate::session::head_meta;
+use crate::session::{PromptOptions, TraceContext, head_meta};
 
 /// Whether a prompt joins a running turn.
 const STEER_META: &str = "modegate/steer";
@@ -155,7 +155,8 @@ async fn prompt(
 ) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
     let session = agent.session(&request.session_id)?;
     let steers = steers(request.meta.as_ref())?;
-    let end = session.prompt(request.prompt, steers, call.cancel).await?;
+    let trace = TraceContext::from_meta(request.meta.as_ref());
+    let end = session.prompt(request.prompt, PromptOptions { steers, trace }, call.cancel).await?;
     let (payload, answered) = ResponsePayload::success(
         PromptResponse::new(end.reason.stop_reason()).meta(end.head.as_ref().map(head_meta)),
     )

@@ -21,7 +21,7 @@ use crate::chain::Head;
 use crate::conversation::system_prompt::ClientPrompt;
 use crate::error::AgentError;
 use crate::gate::{Ended, Gate};
-use crate::model::{Effort, ModelId};
+use crate::model::{Effort, ModelId, TraceContext};
 use crate::permission::AskReason;
 use crate::store::ModeSource;
 use crate::workspace::Workspace;
@@ -120,6 +120,13 @@ pub(super) enum ModelSetting {
     Effort(Effort),
 }
 
+#[derive(Debug, Default)]
+pub struct PromptOptions {
+    /// Whether the prompt joins a running turn. `None` leaves it to the user's setting.
+    pub steers: Option<bool>,
+    pub trace: Option<TraceContext>,
+}
+
 pub(super) struct Prompt {
     pub(super) content: Vec<ContentBlock>,
     /// True if the turn only summarises the conversation.
@@ -128,6 +135,7 @@ pub(super) struct Prompt {
     pub(super) typed: Option<Vec<ContentBlock>>,
     /// Whether the prompt joins a running turn. `None` for the user's setting.
     pub(super) steers: Option<bool>,
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
 }
@@ -220,19 +228,20 @@ impl SessionHandle {
     }
 
     /// Waits for the end of the turn. Cancelling the token withdraws the prompt.
-    /// `steers` decides whether the prompt joins a running turn, `None` leaves it to the user's setting.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
-        steers: Option<bool>,
+        options: PromptOptions,
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
+        let PromptOptions { steers, trace } = options;
         self.post(SessionCommand::Prompt(Prompt {
             content,
             compacts: false,
             typed: None,
             steers,
+            trace: trace.map(Arc::new),
             cancel: cancel.clone(),
             reply,
         }))?;

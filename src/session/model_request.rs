@@ -18,7 +18,7 @@ use crate::conversation::reminder::{self, Reader, Transition};
 use crate::conversation::system_prompt::{self, Role};
 use crate::event::{Compaction, SessionEvent};
 use crate::mode::{InBand, Mode, ToolList};
-use crate::model::{Message, ModelRequest, ToolOffer};
+use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
 use crate::store::Row;
 use crate::tool::{self, Tool, ToolSpec};
@@ -30,6 +30,8 @@ pub(super) struct Requests {
     pub(super) count: u64,
     /// System prompt, frozen at the first request.
     pub(super) system: Option<Arc<str>>,
+    /// Trace context of the turn's prompt.
+    pub(super) trace: Option<Arc<TraceContext>>,
     offers: Offers,
     is_reminded: bool,
     /// Since the session was created or opened.
@@ -152,6 +154,7 @@ impl Requests {
             tools: Arc::clone(&self.offers.shown),
             allowed,
             messages,
+            trace: self.trace.clone(),
         }
     }
 

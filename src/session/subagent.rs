@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::EndReason;
+use super::handle::{EndReason, PromptOptions};
 use super::subagent_relay::{Heartbeat, Report, SubagentOutput};
 use super::{DEADLINE, SessionHandle};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
@@ -41,7 +41,7 @@ impl Subagent {
         let outcome = {
             let token = cancel.child_token();
             let _ended = token.clone().drop_guard();
-            let turn = handle.prompt(task, None, token);
+            let turn = handle.prompt(task, PromptOptions::default(), token);
             tokio::select! {
                 biased;
                 end = turn => Some(end.map(|end| end.reason)),

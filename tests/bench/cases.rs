@@ -156,6 +156,7 @@ fn encode_requests(iterations: u64) {
         system: "You are a coding agent. ".repeat(100).into(),
         tools: Toolset::built_in().iter().map(|tool| tool.spec().to_offer()).collect(),
         allowed: None,
+        trace: None,
         messages: history().messages(),
     };
     let (name, facts) = ("claude-sonnet-4-5", facts_of("claude-sonnet-4-5"));

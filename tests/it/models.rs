@@ -10,3 +10,4 @@ mod providers;
 mod reminder_cost;
 mod remote;
 mod selection;
+mod trace;

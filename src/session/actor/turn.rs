@@ -25,13 +25,19 @@ use crate::tool::{self, SessionAction};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tracing::{Instrument, Span};
 
 impl Actor {
     pub(in crate::session) async fn begin_turn(&mut self, prompt: Prompt) {
         let prompt = self.turns.resolve_chat_answer(prompt);
-        let Prompt { content, compacts, typed, cancel, reply, .. } = prompt;
+        let Prompt { content, compacts, typed, trace, cancel, reply, .. } = prompt;
         self.log.turns += 1;
         let turn = self.log.turns;
+        let span = trace
+            .as_ref()
+            .map_or_else(Span::none, |trace| tracing::error_span!("turn", traceparent = %trace.parent));
+        span.in_scope(|| tracing::debug!(session = %self.log.id, turn, "a turn begins"));
+        self.requests.trace = trace;
         self.approvals.forget_denials();
         self.switches.begin_turn();
         let message_id = MessageId::new(format!("msg_{turn}_0"));
@@ -74,7 +80,7 @@ impl Actor {
             intents: intents::intent_log(&self.policy.ancestry, &self.log),
             snapshot: self.checkpoints.own_snapshot(),
         };
-        let task = tokio::spawn(turn::steps::run(running));
+        let task = tokio::spawn(turn::steps::run(running).instrument(span));
         let command =
             compacts.then(|| CommandEnd { answer: turn::compact::notice_id(turn), has_failed: false });
         self.turns.running = Some(RunningTurn { messages, cancel, task, reply, joined: Vec::new(), command });

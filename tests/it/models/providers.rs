@@ -129,6 +129,7 @@ fn request(model: &ModelId) -> ModelRequest {
         system: "Be good.".into(),
         tools: [tool("read_file"), tool("write_file")].into(),
         allowed: Some(["read_file".to_owned()].into()),
+        trace: None,
         messages: vec![
             block(
                 Role::User,
