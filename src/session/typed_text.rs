@@ -1,4 +1,4 @@
-//! What the user typed, without what clients add to it: files, selections, earlier messages, wrappers. Pure.
+//! The user's words in a prompt, without additions of clients: files, selections, earlier messages, wrappers. Pure.
 
 use crate::acp::ContentBlock;
 use crate::text::shorten;
