@@ -11,8 +11,10 @@ use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
+#[cfg(target_os = "linux")]
 use crate::process::fork_server::ARGUMENT;
 use crate::process::sandbox_paths::{TOOLCHAINS, User, account_home};
+#[cfg(target_os = "linux")]
 use crate::sandbox::kernel;
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent

@@ -91,6 +91,7 @@ fn name(number: usize) -> String {
 /// The path has no symbolic links.
 fn make_folder(parent: &Path) -> io::Result<PathBuf> {
     let folder = std::fs::canonicalize(parent)?.join(format!("modegate-{}", uuid::Uuid::now_v7()));
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has permission bits"))]
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
