@@ -210,6 +210,7 @@ fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents::AgentRegistry;
 
     const FILE: &str = instructions::NAMES[0];
 
@@ -352,5 +353,21 @@ mod tests {
         assert!((MAX_ALL..MAX_ALL + 4096).contains(&text.len()), "{}", text.len());
         assert_eq!(text.matches('é').count(), MAX_FILE / 2, "the first file is cut in the middle");
         assert!(!text.contains("\ny\n"), "nothing is left for the last");
+    }
+
+    #[tokio::test]
+    async fn sub_agents_do_not_get_the_prompt_of_the_client() {
+        let (dir, agents) = (tempfile::tempdir().unwrap(), AgentRegistry::default());
+        let text = "Answer in rhymes.";
+        for overrides in [false, true] {
+            let client = ClientPrompt { text: text.into(), overrides };
+            for is_subagent in [false, true] {
+                let role = Role { agent: &agents.first(), is_subagent, client: Some(&client) };
+                let made = make(&Sources::default(), &Skills::default(), dir.path(), 0, &role).await;
+                assert_eq!(made.contains(text), !is_subagent, "{made}");
+                assert_eq!(made.contains(IDENTITY), is_subagent || !overrides, "{made}");
+                assert!(made.contains(TRUST), "{made}");
+            }
+        }
     }
 }

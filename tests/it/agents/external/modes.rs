@@ -7,7 +7,7 @@ use modegate::model::{ModelEvent, ModelStop};
 use modegate::policy::Layers;
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agents::external::sessions::{
     ExternalAgentClient, SANDBOXED, agent_text, agents, home, processes_of,
@@ -275,4 +275,24 @@ async fn sandbox_arguments_apply_only_while_sandboxed() {
         assert!(text.ends_with(output), "{mode}: {text}");
     }
     client.end().await;
+}
+
+#[tokio::test]
+async fn client_prompt_is_rejected_for_an_external_agent() {
+    let prompt = json!({ "mode": "append", "content": [{ "type": "text", "text": "Answer in rhymes." }] });
+    for (agent, prompt, is_rejected) in
+        [("peer", prompt.clone(), true), ("peer", Value::Null, false), ("general", prompt, false)]
+    {
+        let home = home();
+        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
+        let setup = Setup { mode: "code", agents: agents("plain", SANDBOXED), tools, ..Setup::default() };
+        let mut client = TestClient::with(setup);
+        client.call("initialize", json!({ "protocolVersion": 1 })).await;
+        let meta = json!({ "modegate/agent": agent });
+        let new = json!({ "cwd": client.cwd(), "mcpServers": [], "_meta": meta, "systemPrompt": prompt });
+        let answer = client.call("session/new", new).await;
+        assert_eq!(answer["error"]["code"] == -32602, is_rejected, "{agent}: {answer}");
+        assert_eq!(answer["result"]["sessionId"].is_string(), !is_rejected, "{agent}: {answer}");
+        client.end().await;
+    }
 }
