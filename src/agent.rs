@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -99,26 +98,20 @@ pub struct Agent {
     client: Client,
     first: First,
     registry: SharedRegistry,
-    compactions: AtomicBool,
 }
 
 impl Agent {
     pub fn new(context: SessionContext, host: Host, client: Client, first: First) -> Self {
-        Self {
-            context,
-            host,
-            client,
-            first,
-            registry: SharedRegistry::default(),
-            compactions: AtomicBool::new(false),
-        }
+        Self { context, host, client, first, registry: SharedRegistry::default() }
     }
 
     pub fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
         let client = &request.client_capabilities;
-        let takes_compactions = client.session.as_ref().is_some_and(|it| it.compaction.is_some());
-        self.compactions.store(takes_compactions, Ordering::Relaxed);
-        self.registry().capabilities = initialize::client_capabilities(client);
+        {
+            let mut registry = self.registry();
+            registry.capabilities = initialize::client_capabilities(client);
+            registry.updates = initialize::optional_updates(client);
+        }
         self.client.set_has_rows(initialize::has_rows(request));
         let models = &self.context.models;
         initialize::response(request, &self.host, models.facts(models.default_model()).images)

@@ -30,7 +30,7 @@ use crate::process::shell::Shell;
 use crate::session::command::is_reserved_name;
 use crate::session::subagents::IDLE_TIMEOUT;
 use crate::session::user_command::UserCommand;
-use crate::session::{ExitSettings, SessionContext};
+use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::{Location, Store, Sync};
@@ -266,7 +266,7 @@ impl Config {
                 .with_shell(self.shell),
             model,
             models: Arc::clone(&models),
-            compactions: false,
+            updates: OptionalUpdates::default(),
             capabilities: ClientCapabilities::default(),
             sources: Arc::new(sources),
             client_prompt: None,

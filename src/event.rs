@@ -40,6 +40,7 @@ pub enum SessionEvent {
     /// A message from Modegate to the user. The model never sees it.
     Notice {
         message_id: MessageId,
+        kind: NoticeKind,
         text: String,
     },
     /// A fact for the model that stays in its history, such as an undo. The client does not see it.
@@ -182,6 +183,18 @@ impl ToolCallUpdateEvent {
         let content = Some(vec![ToolContent::middle(&text)]);
         Self { id, status: ToolCallStatus::Failed, content, result: Some(text), denied: None }
     }
+}
+
+/// Clients that show notices get all kinds but [`Self::Message`] as passing notices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// Part of the conversation: answers to commands, questions, and reasons for the end of a turn or a new mode.
+    #[default]
+    Message,
+    Info,
+    Warning,
+    Error,
 }
 
 impl SessionEvent {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::{AgentRegistry, AgentSpec};
 use crate::client::ClientCapabilities;
+pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
 use crate::ids::Source;
@@ -102,8 +103,7 @@ pub struct SessionContext {
     pub tools: Toolset,
     pub model: Arc<dyn Model>,
     pub models: Arc<ModelCatalog>,
-    /// True if the client accepts compaction updates.
-    pub compactions: bool,
+    pub updates: OptionalUpdates,
     pub capabilities: ClientCapabilities,
     pub sources: Arc<Sources>,
     /// `None` if the client sent none when it opened the session.

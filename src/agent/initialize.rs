@@ -15,6 +15,7 @@ use crate::acp::{
 };
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
+use crate::session::OptionalUpdates;
 
 /// Keys come from the environment or from the user's files.
 const ENVIRONMENT: &str = "environment";
@@ -71,6 +72,14 @@ pub(super) fn client_capabilities(client: &AcpClientCapabilities) -> ClientCapab
         shows_output: has_meta(client, OUTPUT_META),
         forms: elicitation.is_some_and(|it| it.form.is_some()),
         urls: elicitation.is_some_and(|it| it.url.is_some()),
+    }
+}
+
+pub(super) fn optional_updates(client: &AcpClientCapabilities) -> OptionalUpdates {
+    let session = client.session.as_ref();
+    OptionalUpdates {
+        compactions: session.is_some_and(|it| it.compaction.is_some()),
+        notices: session.is_some_and(|it| it.notices.is_some()),
     }
 }
 

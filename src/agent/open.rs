@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -273,7 +272,10 @@ impl Agent {
         let (policy, (tools, missing)) = reading("the session's folder", found).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, server_notices) = server::gather(&policy.servers, servers);
-        let capabilities = self.registry().capabilities;
+        let (capabilities, updates) = {
+            let registry = self.registry();
+            (registry.capabilities, registry.updates)
+        };
         let mut reports = None;
         let own_notices = models.ambiguity().into_iter().chain(missing.map(str::to_owned)).collect();
         let mut pending_user_notices: Vec<String> =
@@ -305,7 +307,7 @@ impl Agent {
             skills: Arc::clone(&policy.skills),
             fallback_ceiling,
             models,
-            compactions: self.compactions.load(Ordering::Relaxed),
+            updates,
             capabilities,
             server_notices: server_notices.into(),
             ..self.context.clone()

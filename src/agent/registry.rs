@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::ClientCapabilities;
 use crate::error::AgentError;
-use crate::session::SessionHandle;
+use crate::session::{OptionalUpdates, SessionHandle};
 
 #[derive(Default)]
 pub(super) struct Registry {
@@ -15,6 +15,7 @@ pub(super) struct Registry {
     /// Stricter modes that could not be stored, by closed session.
     unrecorded_modes: HashMap<SessionId, Vec<SessionModeId>>,
     pub(super) capabilities: ClientCapabilities,
+    pub(super) updates: OptionalUpdates,
 }
 
 pub(super) type SharedRegistry = Arc<Mutex<Registry>>;

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
-    Diff, MessageId, Meta, Plan, PlanEntry, SessionConfigOption, SessionId, SessionInfoUpdate, SessionUpdate,
-    Terminal, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields,
-    ToolKind, Update, UsageUpdate,
+    Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption, SessionId,
+    SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation,
+    ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
 };
-use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::text::one_line;
 use crate::tool::content::{clip, fitting};
@@ -54,10 +54,17 @@ const PATHS: usize = 16 * 1024;
 /// Characters.
 const TITLE: usize = 200;
 
+/// Updates that only some clients accept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OptionalUpdates {
+    pub compactions: bool,
+    pub notices: bool,
+}
+
 /// Passes the updates for an event to `send`, in order. `options` returns the config options after the event.
 pub fn encode(
     event: &SessionEvent,
-    accepts_compactions: bool,
+    accepted: OptionalUpdates,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
@@ -69,7 +76,7 @@ pub fn encode(
         SessionEvent::AgentThought { message_id, text } => {
             chunks(text, message_id, |chunk| send(SessionUpdate::AgentThoughtChunk(chunk).into()));
         }
-        SessionEvent::Notice { message_id, text } => notice(text, message_id, send),
+        SessionEvent::Notice { message_id, kind, text } => notice(text, message_id, *kind, accepted, send),
         SessionEvent::ToolCallStarted { id, name, kind } => {
             let call = ToolCall::new(id.clone(), title(name)).name(title(name)).kind(*kind);
             send(SessionUpdate::ToolCall(call).into());
@@ -105,13 +112,15 @@ pub fn encode(
         SessionEvent::ModelChange { .. } | SessionEvent::AgentChange { .. } => {
             send(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options())).into());
         }
-        SessionEvent::Compaction { id, stage } if accepts_compactions => {
+        SessionEvent::Compaction { id, stage } if accepted.compactions => {
             send(SessionUpdate::CompactionUpdate(compaction_update(id, stage)).into());
         }
         SessionEvent::Compaction { id, stage: Compaction::Done { .. } } => {
             notice(
                 "The older part of the conversation was summarised to free context.\n",
                 &MessageId::new(id.as_str()),
+                NoticeKind::Info,
+                accepted,
                 send,
             );
         }
@@ -128,15 +137,21 @@ pub fn encode(
     }
 }
 
-/// Encodes an event for a replay, which includes the user's messages.
+/// Encodes an event for a replay, which includes the user's messages. Passing notices are no part of the history.
 pub fn encode_for_replay(
     event: &SessionEvent,
-    accepts_compactions: bool,
+    accepted: OptionalUpdates,
     options: impl FnOnce() -> Vec<SessionConfigOption>,
     mut send: impl FnMut(Update),
 ) {
     let SessionEvent::UserMessage { message_id, content, typed } = event else {
-        return encode(event, accepts_compactions, options, send);
+        return encode(event, accepted, options, |update| {
+            let is_notice =
+                matches!(&update, Update::Schema(update) if matches!(**update, SessionUpdate::Notice(_)));
+            if !is_notice {
+                send(update);
+            }
+        });
     };
     for block in typed.as_ref().unwrap_or(content) {
         match block {
@@ -151,11 +166,36 @@ pub fn encode_for_replay(
     }
 }
 
-fn notice(text: &str, id: &MessageId, mut send: impl FnMut(Update)) {
+fn notice(
+    text: &str,
+    id: &MessageId,
+    kind: NoticeKind,
+    accepted: OptionalUpdates,
+    mut send: impl FnMut(Update),
+) {
+    let severity = match kind {
+        NoticeKind::Message => None,
+        NoticeKind::Info => Some(NoticeSeverity::Info),
+        NoticeKind::Warning => Some(NoticeSeverity::Warning),
+        NoticeKind::Error => Some(NoticeSeverity::Error),
+    };
+    if let Some(severity) = severity.filter(|_| accepted.notices) {
+        return send(SessionUpdate::Notice(passing_notice(text, severity)).into());
+    }
     chunks(text, id, |chunk| {
         let meta = Meta::from_iter([(NOTICE_META.to_owned(), Value::Bool(true))]);
         send(SessionUpdate::AgentMessageChunk(chunk.meta(meta)).into());
     });
+}
+
+/// Makes the first sentence the title. A sentence that is too long for a title is also in the description.
+fn passing_notice(text: &str, severity: NoticeSeverity) -> Notice {
+    let text = text.trim();
+    let ends = [text.find('\n'), text.find(". ")];
+    let (first, rest) = text.split_at(ends.into_iter().flatten().min().unwrap_or(text.len()));
+    let rest = if first.chars().count() > TITLE { text } else { rest.trim_start_matches('.').trim() };
+    let description = (!rest.is_empty()).then(|| clip(rest, CHUNK).into_owned());
+    Notice::new(severity, title(first.trim_end_matches('.'))).description(description)
 }
 
 fn compaction_update(id: &str, stage: &Compaction) -> CompactionUpdate {
@@ -340,7 +380,12 @@ mod tests {
             "plan",
             Vec::<crate::acp::SessionConfigSelectOption>::new(),
         );
-        encode(event, false, || vec![mode], |update| updates.push(serde_json::to_value(update).unwrap()));
+        encode(
+            event,
+            OptionalUpdates::default(),
+            || vec![mode],
+            |update| updates.push(serde_json::to_value(update).unwrap()),
+        );
         updates
     }
 
@@ -354,6 +399,25 @@ mod tests {
         let joined: String =
             updates.iter().map(|update| update["content"]["text"].as_str().unwrap()).collect();
         assert_eq!(joined, text);
+    }
+
+    #[test]
+    fn first_sentence_of_a_passing_notice_is_its_title() {
+        let check = |text: &str, expected: (&str, Option<&str>)| {
+            let Notice { title, description, .. } = passing_notice(text, NoticeSeverity::Info);
+            assert_eq!((title.as_str(), description.as_deref()), expected);
+        };
+        check("Stopped.\n\n", ("Stopped", None));
+        check("\nBusy. Retrying in 2.5 s.\n", ("Busy", Some("Retrying in 2.5 s.")));
+        check("Two lines\n- a. b\n- c\n", ("Two lines", Some("- a. b\n- c")));
+        check("Is `a.b` there? No.", ("Is `a.b` there? No", None));
+        let long = format!("{}. And more.", "word ".repeat(100));
+        let notice = passing_notice(&long, NoticeSeverity::Info);
+        assert!(notice.title.chars().count() <= TITLE + 2, "{}", notice.title);
+        assert_eq!(notice.description, Some(long));
+        let large = "\u{1}é\"".repeat(100_000);
+        let notice = passing_notice(&format!("Large\n{large}"), NoticeSeverity::Info);
+        assert!(serde_json::to_string(&notice).unwrap().len() < LINE);
     }
 
     #[test]

@@ -314,8 +314,10 @@ impl Actor {
             }
             SessionCommand::Replay(reply) => {
                 self.log.save().await;
-                // The replay includes these events.
-                self.notes.interruptions.clear();
+                // A replay leaves out passing notices, and has these events otherwise.
+                if !self.policy.context.updates.notices {
+                    self.notes.interruptions.clear();
+                }
                 self.replays.begin(&self.log, &self.policy, &self.models, reply);
             }
             SessionCommand::Undo { turn, reply } => {
@@ -340,7 +342,9 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
-        self.notes.for_user.extend(self.policy.widened_by_client());
+        if let Some(text) = self.policy.widened_by_client() {
+            self.notes.warn(text);
+        }
         if let Err(error) = self.models.check_prompt(&prompt.content, &self.policy) {
             let _ = prompt.reply.send(Err(error));
         } else if self.turns.is_ready() {

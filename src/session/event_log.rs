@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::SessionContext;
+use super::{OptionalUpdates, SessionContext};
 use crate::acp::{
     MessageId, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallStatus, Update,
 };
@@ -16,7 +16,7 @@ use crate::chain::{Head, Link};
 use crate::client::Client;
 use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates};
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::ids::Source;
 use crate::mode::ModeText;
 use crate::store::entry::Entry;
@@ -52,7 +52,8 @@ pub(super) struct EventLog {
     pub(super) saved: u64,
     posted: Posted,
     has_failed: bool,
-    sends_compactions: bool,
+    /// Updates that the client accepts.
+    updates: OptionalUpdates,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
 }
@@ -72,7 +73,7 @@ impl EventLog {
             saved: 0,
             posted: Posted::Nothing,
             has_failed: false,
-            sends_compactions: context.compactions,
+            updates: context.updates,
             terminals_in: context.capabilities.shows_output.then(|| cwd.to_owned()),
         }
     }
@@ -186,7 +187,7 @@ impl EventLog {
         let id = &self.id;
         acp_updates::encode(
             &event,
-            self.sends_compactions,
+            self.updates,
             || options,
             |mut update| {
                 if let Some(cwd) = terminals_in {
@@ -238,8 +239,8 @@ impl EventLog {
         }
     }
 
-    pub(super) fn record_notice(&mut self, message_id: MessageId, text: String) {
-        self.record(SessionEvent::Notice { message_id, text }, None);
+    pub(super) fn record_notice(&mut self, kind: NoticeKind, message_id: MessageId, text: String) {
+        self.record(SessionEvent::Notice { message_id, kind, text }, None);
     }
 
     /// Reads some stored events.
@@ -254,7 +255,7 @@ impl EventLog {
 
     /// Shows a notice without recording it.
     pub(super) fn show(&self, notice: &SessionEvent) {
-        acp_updates::encode(notice, false, Vec::new, |update| self.send(update, None));
+        acp_updates::encode(notice, self.updates, Vec::new, |update| self.send(update, None));
     }
 
     pub(super) fn post_unsaved(&mut self) {
@@ -297,7 +298,7 @@ impl EventLog {
         };
         if !std::mem::replace(&mut self.has_failed, true) {
             let message_id = MessageId::new(format!("msg_{}_r", self.turns));
-            let notice = SessionEvent::Notice { message_id, text: problem };
+            let notice = SessionEvent::Notice { message_id, kind: NoticeKind::Error, text: problem };
             self.show(&notice);
             self.apply_new(notice);
         }

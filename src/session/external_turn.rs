@@ -4,7 +4,7 @@ use super::handle::EndReason;
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::external_agent::ExternalAgentError;
 use crate::external_agent::session::PromptOutcome;
 use crate::model::{Failure, ModelError};
@@ -27,7 +27,12 @@ pub(super) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndRe
         Ok(PromptOutcome::Stopped(reason)) => Ok(reason.into()),
         Ok(PromptOutcome::ModeChanged) => {
             let message_id = MessageId::new(format!("msg_{}_stopped", turn.number));
-            turn.post_event(SessionEvent::Notice { message_id, text: STOPPED.into() }).await?;
+            turn.post_event(SessionEvent::Notice {
+                message_id,
+                kind: NoticeKind::Message,
+                text: STOPPED.into(),
+            })
+            .await?;
             Ok(EndReason::ModeChanged)
         }
         Err(error) => Err(TurnError::Model(failure(turn, &error))),

@@ -11,7 +11,7 @@ use super::event_log::EventLog;
 use super::notes::Notes;
 use super::policy::Policy;
 use crate::acp::MessageId;
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::store::StoreError;
 use crate::tool::BusyGuard;
 use crate::workspace::{Changes, Intent, Interrupted, Workspace};
@@ -43,7 +43,8 @@ pub(super) async fn recover(
         log.mark_posted();
         if let Some(text) = message {
             let message_id = MessageId::new(format!("msg_{}_i{}", log.turns, log.saved));
-            let notice = SessionEvent::Notice { message_id, text: format!("{text}\n\n") };
+            let kind = NoticeKind::Warning;
+            let notice = SessionEvent::Notice { message_id, kind, text: format!("{text}\n\n") };
             log.apply_new(notice.clone());
             notes.interruptions.push(notice);
             notes.add(text, false, policy, log);

@@ -46,7 +46,7 @@ impl Models {
                 self.chosen = ModelSelection { model, effort };
             }
             Err(error) => {
-                notes.for_user.push(format!("{error}. The session continues with another model.\n\n"));
+                notes.warn(format!("{error}. The session continues with another model.\n\n"));
             }
         }
         self.active = self.of_mode(policy);

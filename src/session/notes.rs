@@ -7,7 +7,7 @@ use super::event_log::EventLog;
 use super::policy::Policy;
 use crate::acp::MessageId;
 use crate::conversation::instructions::{Instructions, MAX_ALL};
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::text::counted;
 
 /// Limits facts that recur without end.
@@ -22,18 +22,50 @@ pub(super) struct Notes {
     /// For the model; some may be in its context already.
     instructions: Vec<Instructions>,
     /// Notices for the start of the next turn.
-    pub(super) for_user: Vec<String>,
+    for_user: Vec<(NoticeKind, String)>,
     /// Notices about interrupted operations, unless a replay shows them anyway.
     pub(super) interruptions: Vec<SessionEvent>,
-    /// Number of recorded notices, for their ids.
+    /// Number of recorded warnings, for their ids.
     pub(super) recorded: u64,
     /// Turn and limit of the last warning.
     warned: Option<(u64, u32)>,
 }
 
 impl Notes {
-    pub(super) fn new(for_user: Vec<String>) -> Self {
+    pub(super) fn new(warnings: Vec<String>) -> Self {
+        let for_user = warnings.into_iter().map(|text| (NoticeKind::Warning, text)).collect();
         Self { for_user, ..Self::default() }
+    }
+
+    /// Warns the user at the start of the next turn, once.
+    pub(super) fn warn(&mut self, text: String) {
+        self.add_for_user(NoticeKind::Warning, text);
+    }
+
+    /// Informs the user at the start of the next turn, once.
+    pub(super) fn inform(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.add_for_user(NoticeKind::Info, text);
+        }
+    }
+
+    fn add_for_user(&mut self, kind: NoticeKind, text: String) {
+        let notice = (kind, text);
+        if !self.for_user.contains(&notice) {
+            self.for_user.push(notice);
+        }
+    }
+
+    /// Number of notices for the next turn.
+    pub(super) fn pending_for_user(&self) -> usize {
+        self.for_user.len()
+    }
+
+    pub(super) fn record_pending(&mut self, log: &mut EventLog) {
+        for (number, (kind, text)) in std::mem::take(&mut self.for_user).into_iter().enumerate() {
+            let message_id = MessageId::new(format!("msg_{}_n{number}", log.turns));
+            log.record_notice(kind, message_id, text);
+        }
     }
 
     /// Adds a fact for the model, immediately if no turn is running.
@@ -88,11 +120,11 @@ impl Notes {
         }
     }
 
-    /// Records a notice for the user during a turn.
-    pub(super) fn record_notice(&mut self, text: String, log: &mut EventLog) {
+    /// Records a warning for the user during a turn.
+    pub(super) fn record_warning(&mut self, text: String, log: &mut EventLog) {
         self.recorded += 1;
         let message_id = MessageId::new(format!("msg_{}_s{}", log.turns, self.recorded));
-        log.record_notice(message_id, text);
+        log.record_notice(NoticeKind::Warning, message_id, text);
     }
 
     /// Shows notices that the client has not seen, because it did not load the session.

@@ -103,7 +103,7 @@ impl Replay {
         let mut send_permit = Some(send_permit);
         acp_updates::encode_for_replay(
             event,
-            policy.context.compactions,
+            policy.context.updates,
             || Models::options_in(policy, &self.mode, &self.selection),
             |update| log.send(update, send_permit.take()),
         );

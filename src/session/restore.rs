@@ -14,7 +14,7 @@ use super::notes::Notes;
 use super::policy::Policy;
 use crate::acp::{MessageId, SessionModeId};
 use crate::conversation::reminder::Transition;
-use crate::event::{Compaction, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::RetainedContext;
 use crate::mode::canonical;
 use crate::permission::Scope;
@@ -202,7 +202,7 @@ impl Past {
                 format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
             log.apply_new(SessionEvent::ModeChange { from, to, unconfirmed: Vec::new() });
             let message_id = MessageId::new(format!("msg_{}_m{}", log.turns, log.saved));
-            let notice = SessionEvent::Notice { message_id, text };
+            let notice = SessionEvent::Notice { message_id, kind: NoticeKind::Warning, text };
             log.apply_new(notice.clone());
             notes.interruptions.push(notice);
         }
@@ -240,7 +240,7 @@ async fn restore_grants(
     }
     if is_outdated {
         log.store.post(Row::OutdatedGrants { session: stored.id.clone() });
-        notes.for_user.push(OUTDATED_GRANTS.into());
+        notes.warn(OUTDATED_GRANTS.into());
     }
     Ok(())
 }
@@ -281,7 +281,8 @@ fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut Eve
              unknown.\n\n",
             titles.join(", ")
         );
-        notes.interruptions.push(SessionEvent::Notice { message_id, text });
+        let kind = NoticeKind::Warning;
+        notes.interruptions.push(SessionEvent::Notice { message_id, kind, text });
     }
 }
 

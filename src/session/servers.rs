@@ -74,9 +74,9 @@ impl Servers {
         };
         let text = format!("{text}\n\n");
         if is_turn_running {
-            notes.record_notice(text, log);
-        } else if notes.for_user.len() < MAX_REPORTED {
-            notes.for_user.push(text);
+            notes.record_warning(text, log);
+        } else if notes.pending_for_user() < MAX_REPORTED {
+            notes.warn(text);
         }
         None
     }

@@ -27,7 +27,7 @@ use crate::acp::{
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::conversation::mode_switch::{self, Found, Switch};
-use crate::event::{SessionEvent, SwitchOutcome};
+use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
 use crate::tool::Proposal;
@@ -277,7 +277,8 @@ pub(super) fn report_fast(
         capitalised(&from.0),
         taken.as_millis()
     );
-    log.record_notice(MessageId::new(format!("msg_{}_fast{number}", log.turns)), text);
+    let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turns));
+    log.record_notice(NoticeKind::Warning, message_id, text);
 }
 
 /// Records the outcome of a `mode_switch` block.
@@ -309,7 +310,7 @@ pub(super) fn record_applied(
 ) {
     record(from, &to.0, analysis, "switched", log);
     let message_id = MessageId::new(format!("msg_{}_s{request}", log.turns));
-    log.record_notice(message_id, mode_switch::notice(&from.0, &to.0, analysis));
+    log.record_notice(NoticeKind::Message, message_id, mode_switch::notice(&from.0, &to.0, analysis));
 }
 
 fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::event::{Compaction, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Effort, ModelId, ProviderState, Usage};
 use crate::tool::{Location, ToolContent};
 
@@ -30,8 +30,11 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::AgentThought { message_id, text } => {
             ("agent_thought", json!({ "message_id": message_id, "text": text }))
         }
-        SessionEvent::Notice { message_id, text } => {
+        SessionEvent::Notice { message_id, kind: NoticeKind::Message, text } => {
             ("notice", json!({ "message_id": message_id, "text": text }))
+        }
+        SessionEvent::Notice { message_id, kind, text } => {
+            ("notice", json!({ "message_id": message_id, "kind": kind, "text": text }))
         }
         SessionEvent::SystemNote { text, quotes: None } => ("system_note", json!({ "text": text })),
         SessionEvent::SystemNote { text, quotes } => {
@@ -138,7 +141,11 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
         "agent_thought" => {
             SessionEvent::AgentThought { message_id: body.take("message_id")?, text: body.take("text")? }
         }
-        "notice" => SessionEvent::Notice { message_id: body.take("message_id")?, text: body.take("text")? },
+        "notice" => SessionEvent::Notice {
+            message_id: body.take("message_id")?,
+            kind: body.take::<Option<NoticeKind>>("kind")?.unwrap_or_default(),
+            text: body.take("text")?,
+        },
         "system_note" => SessionEvent::SystemNote { text: body.take("text")?, quotes: body.take("quotes")? },
         "reply_interrupted" => SessionEvent::ReplyInterrupted { note: body.take("note")? },
         "mode_switch" => SessionEvent::Switch {
@@ -334,7 +341,8 @@ mod tests {
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: None },
             SessionEvent::AgentText { message_id: message_id.clone(), text: text(), shown: Some(text()) },
             SessionEvent::AgentThought { message_id: message_id.clone(), text: text() },
-            SessionEvent::Notice { message_id, text: text() },
+            SessionEvent::Notice { message_id: message_id.clone(), kind: NoticeKind::Message, text: text() },
+            SessionEvent::Notice { message_id, kind: NoticeKind::Warning, text: text() },
             SessionEvent::SystemNote { text: text(), quotes: None },
             SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::File(text())) },
             SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::Server(text())) },

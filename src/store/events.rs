@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 
 use super::{body, sql};
 use crate::acp::{MessageId, SessionId};
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 
 /// `at` is in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,7 @@ fn unreadable(seq: u64, error: &str) -> SessionEvent {
     tracing::error!(seq, error, "an event of a session cannot be read");
     SessionEvent::Notice {
         message_id: MessageId::new(format!("msg_unreadable_{seq}")),
+        kind: NoticeKind::Message,
         text: "An event at this point cannot be read from the session store.\n".into(),
     }
 }

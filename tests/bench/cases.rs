@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use modegate::acp::{MessageId, SessionId, SessionModeId};
 use modegate::client::{self, Outgoing};
-use modegate::conversation::acp_updates;
+use modegate::conversation::acp_updates::{self, OptionalUpdates};
 use modegate::conversation::history::History;
 use modegate::conversation::reminder::{self, Inputs, Reader};
 use modegate::event::SessionEvent;
@@ -207,7 +207,7 @@ fn encode_updates(iterations: u64) {
     let (session, event) = (SessionId::new("sess_1"), chunk());
     runtime.block_on(async {
         for _ in 0..iterations {
-            acp_updates::encode(black_box(&event), false, Vec::new, |update| {
+            acp_updates::encode(black_box(&event), OptionalUpdates::default(), Vec::new, |update| {
                 client.update(session.clone(), update, None);
             });
             let Some(Outgoing::Update(notification, _)) = end.recv().await else { panic!("no update") };

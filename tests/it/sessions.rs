@@ -6,6 +6,7 @@ mod commit_order;
 pub(crate) mod kills;
 mod kills_files;
 pub(crate) mod load;
+mod notices;
 mod resume;
 mod steering;
 mod store_failures;

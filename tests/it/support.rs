@@ -31,7 +31,7 @@ use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::server::ServerDefinition;
 use modegate::session::user_command::UserCommand;
-use modegate::session::{ExitSettings, SessionContext};
+use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
 use modegate::store::{Location, Store, Sync};
@@ -153,7 +153,7 @@ impl TestClient {
             steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
             models: Arc::clone(&setup.models),
-            compactions: false,
+            updates: OptionalUpdates::default(),
             capabilities: ClientCapabilities::default(),
             sources: Arc::default(),
             client_prompt: None,

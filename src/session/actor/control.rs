@@ -13,7 +13,7 @@ use crate::agents::AgentSpec;
 use crate::conversation::mode_switch::Found;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::gate::Ended;
 use crate::ids;
 use crate::permission::CallFacts;
@@ -269,9 +269,9 @@ impl Actor {
             .filter(|placed| !slash_commands::is_for_external_agent(&self.policy, &placed.command))
         else {
             let notices = slash_commands::ignored(&self.policy, &ignored, None);
-            self.notes.for_user.extend(notices);
+            self.notes.inform(notices);
             if !has_command {
-                self.notes.for_user.extend(slash_commands::misspelt(&prompt, &self.policy));
+                self.notes.inform(slash_commands::misspelt(&prompt, &self.policy));
             }
             return Some(prompt);
         };
@@ -282,7 +282,7 @@ impl Actor {
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
                 let notices = slash_commands::ignored(&self.policy, &ignored, None);
-                self.notes.for_user.extend(notices);
+                self.notes.inform(notices);
                 return Some(slash_commands::model_prompt(prompt, &placed));
             }
             Command::ShowMode => slash_commands::describe_mode(&self.policy),
@@ -318,7 +318,7 @@ impl Actor {
         };
         let notices = slash_commands::ignored(&self.policy, &ignored, found_command);
         if found_command.is_some() && !prompt.content.is_empty() {
-            self.notes.for_user.extend(notices);
+            self.notes.inform(notices);
             return Some(prompt);
         }
         text.extend(notices);
@@ -328,7 +328,7 @@ impl Actor {
         self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
         let message_id = MessageId::new(format!("msg_c{}", self.log.conversation.answered));
         let command = CommandEnd { answer: message_id.clone(), has_failed };
-        self.log.record_notice(message_id, text);
+        self.log.record_notice(NoticeKind::Message, message_id, text);
         self.log.save().await;
         self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.log);
         None

@@ -52,10 +52,7 @@ impl Actor {
         if external_agent.is_none() {
             self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
         }
-        for (number, text) in std::mem::take(&mut self.notes.for_user).into_iter().enumerate() {
-            let message_id = MessageId::new(format!("msg_{turn}_n{number}"));
-            self.log.record_notice(message_id, text);
-        }
+        self.notes.record_pending(&mut self.log);
         if external_agent.is_none() {
             // External agents have servers of their own.
             self.policy.context.tools.servers().start();
@@ -317,7 +314,7 @@ impl Actor {
     pub(super) fn report(&mut self, report: Report) {
         let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log) else { return };
         if !self.turns.is_running() {
-            self.notes.for_user.push(format!("{note}\n\n"));
+            self.notes.inform([format!("{note}\n\n")]);
         }
         self.note_for_model(note);
     }
@@ -349,15 +346,11 @@ impl Actor {
             match effect {
                 AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit),
                 AgentEffect::Show(update, send_permit) => self.log.send(*update, send_permit),
-                AgentEffect::Notice(text) => self.notes.record_notice(text, &mut self.log),
+                AgentEffect::Notice(text) => self.notes.record_warning(text, &mut self.log),
                 AgentEffect::NoticeInTurn(text) if self.turns.is_running() => {
-                    self.notes.record_notice(text, &mut self.log);
+                    self.notes.record_warning(text, &mut self.log);
                 }
-                AgentEffect::NoticeInTurn(text) => {
-                    if !self.notes.for_user.contains(&text) {
-                        self.notes.for_user.push(text);
-                    }
-                }
+                AgentEffect::NoticeInTurn(text) => self.notes.warn(text),
                 AgentEffect::Denied { call, tool, rule } => {
                     record_denial(call, tool.to_owned(), rule, &self.policy, &mut self.log);
                 }

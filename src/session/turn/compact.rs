@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use super::reply::Interruptions;
 use super::{Turn, TurnError, waiting};
 use crate::acp::{MessageId, StopReason};
-use crate::event::{Compaction, SessionEvent};
+use crate::event::{Compaction, NoticeKind, SessionEvent};
 use crate::model::{ModelError, ModelEvent, ModelRequest, ModelStop};
 use crate::session::turn_message::{Summarised, Summary, TurnMessage};
 
@@ -35,8 +35,8 @@ pub(super) async fn run(turn: &Turn) -> Result<StopReason, TurnError> {
         },
     };
     if let Some(text) = message {
-        let message_id = notice_id(turn.number);
-        turn.post_event(SessionEvent::Notice { message_id, text }).await?;
+        let (message_id, kind) = (notice_id(turn.number), NoticeKind::Message);
+        turn.post_event(SessionEvent::Notice { message_id, kind, text }).await?;
     }
     Ok(StopReason::EndTurn)
 }
@@ -95,5 +95,5 @@ async fn summary_text(
 async fn notice(turn: &Turn, id: &str, notices: &mut u32, text: String) -> Result<(), TurnError> {
     *notices += 1;
     let message_id = MessageId::new(format!("{id}_{notices}"));
-    turn.post_event(SessionEvent::Notice { message_id, text }).await
+    turn.post_event(SessionEvent::Notice { message_id, kind: NoticeKind::Warning, text }).await
 }

@@ -14,7 +14,7 @@ use super::{Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::conversation::neutralise::{map_strings, restore};
-use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
+use crate::event::{NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
 use crate::tool::Location;
 
@@ -188,8 +188,8 @@ impl<'a> Listener<'a> {
             }
             ModelEvent::Usage(usage) => return self.turn.post_event(SessionEvent::Usage(usage)).await,
             ModelEvent::Waiting { reason, wait } => {
-                let message_id = self.ids.message();
-                let notice = SessionEvent::Notice { message_id, text: waiting(&reason, wait) };
+                let (message_id, kind) = (self.ids.message(), NoticeKind::Warning);
+                let notice = SessionEvent::Notice { message_id, kind, text: waiting(&reason, wait) };
                 return self.turn.post_event(notice).await;
             }
             // Ends the reply.

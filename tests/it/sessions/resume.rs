@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use modegate::acp::{MessageId, SessionId};
-use modegate::event::SessionEvent;
+use modegate::event::{NoticeKind, SessionEvent};
 use modegate::model::{ModelError, ModelEvent, ModelStop};
 use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
@@ -410,6 +410,7 @@ async fn mode_change_applies_while_load_output_is_unread() {
             at: 2,
             event: SessionEvent::Notice {
                 message_id: MessageId::new(format!("n{number}")),
+                kind: NoticeKind::Message,
                 text: "x".into(),
             },
         });

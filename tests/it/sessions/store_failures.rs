@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use modegate::acp::{MessageId, SessionId, SessionModeId};
-use modegate::event::SessionEvent;
+use modegate::event::{NoticeKind, SessionEvent};
 use modegate::store::{Location, Row, Store, Sync};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -252,7 +252,7 @@ async fn long_session_loads_within_bounded_memory() {
         let event = if seq % 2 == 0 {
             SessionEvent::UserMessage { message_id, content: vec![text.into()], typed: None }
         } else {
-            SessionEvent::Notice { message_id, text }
+            SessionEvent::Notice { message_id, kind: NoticeKind::Message, text }
         };
         store.post(Row::Event { session: id.clone(), seq, turn: 1 + seq / 2, event, at: 2 });
         if seq % 1000 == 0 {
