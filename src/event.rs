@@ -189,7 +189,8 @@ impl ToolCallUpdateEvent {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// Part of the conversation: answers to commands, questions, and reasons for the end of a turn or a new mode.
+    /// Part of the conversation: answers to commands, questions, reasons for the end of a turn, and facts about the
+    /// mode that the user must not miss.
     #[default]
     Message,
     Info,

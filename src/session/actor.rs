@@ -342,9 +342,7 @@ impl Actor {
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
-        if let Some(text) = self.policy.widened_by_client() {
-            self.notes.warn(text);
-        }
+        self.notes.tell(self.policy.widened_by_client());
         if let Err(error) = self.models.check_prompt(&prompt.content, &self.policy) {
             let _ = prompt.reply.send(Err(error));
         } else if self.turns.is_ready() {

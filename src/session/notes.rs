@@ -37,6 +37,14 @@ impl Notes {
         Self { for_user, ..Self::default() }
     }
 
+    /// Tells the user at the start of the next turn, once, in a message that every client shows and keeps. For
+    /// facts about the mode: a client may drop a passing notice.
+    pub(super) fn tell(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.add_for_user(NoticeKind::Message, text);
+        }
+    }
+
     /// Warns the user at the start of the next turn, once.
     pub(super) fn warn(&mut self, text: String) {
         self.add_for_user(NoticeKind::Warning, text);

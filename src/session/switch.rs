@@ -278,7 +278,7 @@ pub(super) fn report_fast(
         taken.as_millis()
     );
     let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turns));
-    log.record_notice(NoticeKind::Warning, message_id, text);
+    log.record_notice(NoticeKind::Message, message_id, text);
 }
 
 /// Records the outcome of a `mode_switch` block.

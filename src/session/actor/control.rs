@@ -269,9 +269,9 @@ impl Actor {
             .filter(|placed| !slash_commands::is_for_external_agent(&self.policy, &placed.command))
         else {
             let notices = slash_commands::ignored(&self.policy, &ignored, None);
-            self.notes.inform(notices);
+            self.notes.tell(notices);
             if !has_command {
-                self.notes.inform(slash_commands::misspelt(&prompt, &self.policy));
+                self.notes.tell(slash_commands::misspelt(&prompt, &self.policy));
             }
             return Some(prompt);
         };
@@ -282,7 +282,7 @@ impl Actor {
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
                 let notices = slash_commands::ignored(&self.policy, &ignored, None);
-                self.notes.inform(notices);
+                self.notes.tell(notices);
                 return Some(slash_commands::model_prompt(prompt, &placed));
             }
             Command::ShowMode => slash_commands::describe_mode(&self.policy),
@@ -318,7 +318,7 @@ impl Actor {
         };
         let notices = slash_commands::ignored(&self.policy, &ignored, found_command);
         if found_command.is_some() && !prompt.content.is_empty() {
-            self.notes.inform(notices);
+            self.notes.tell(notices);
             return Some(prompt);
         }
         text.extend(notices);

@@ -94,3 +94,24 @@ async fn changes_since_the_last_time_are_shown_once_when_a_session_is_loaded() {
         client.end().await;
     }
 }
+
+#[tokio::test]
+async fn warning_about_a_widened_mode_is_a_message() {
+    for has_notices in [true, false] {
+        let fixture = StoreFixture::new();
+        let plan = || Setup { mode: "plan", ..Setup::default() };
+        let mut client = initialized(&fixture, plan(), has_notices).await;
+        let session = client.session().await;
+        turn(&mut client, &session, "go", &[&[text("Done.")]]).await;
+        client.end().await;
+        let mut client = initialized(&fixture, plan(), has_notices).await;
+        load(&mut client, &session, 1).await;
+        let params = json!({ "sessionId": session, "modeId": "code" });
+        let set = client.request("session/set_mode", params).await;
+        client.until_answer(set).await;
+        let seen = notices(&turn(&mut client, &session, "go", &[&[text("Done.")]]).await);
+        let told = matches!(&*seen, [(None, text)] if text.starts_with("This session was left in plan mode"));
+        assert!(told, "{has_notices}: {seen:?}");
+        client.end().await;
+    }
+}
