@@ -112,7 +112,7 @@ impl Agent {
             registry.capabilities = initialize::client_capabilities(client);
             registry.updates = initialize::optional_updates(client);
         }
-        self.client.set_has_rows(initialize::has_rows(request));
+        self.client.set_zero_based_lines(initialize::has_zero_based_lines(request));
         let models = &self.context.models;
         initialize::response(request, &self.host, models.facts(models.default_model()).images)
     }

@@ -118,7 +118,7 @@ pub struct Client {
     outgoing: mpsc::UnboundedSender<Outgoing>,
     send_permits: Arc<Semaphore>,
     next_request: Arc<AtomicU64>,
-    has_rows: Arc<AtomicBool>,
+    has_zero_based_lines: Arc<AtomicBool>,
 }
 
 pub type ClientEnd = mpsc::UnboundedReceiver<Outgoing>;
@@ -130,13 +130,13 @@ pub fn channel() -> (Client, ClientEnd) {
         outgoing,
         send_permits: Arc::new(Semaphore::new(SEND_PERMITS)),
         next_request: Arc::default(),
-        has_rows: Arc::default(),
+        has_zero_based_lines: Arc::default(),
     };
     (client, end)
 }
 
-/// Turns lines, which count from 1, into rows, which count from 0.
-fn to_rows(locations: &mut [ToolCallLocation]) {
+/// Makes lines, which count from 1 in the protocol, count from 0.
+fn to_zero_based(locations: &mut [ToolCallLocation]) {
     for location in locations {
         location.line = location.line.map(|line| line.saturating_sub(1));
     }
@@ -156,14 +156,14 @@ impl Client {
         }
     }
 
-    /// Selects whether the client reads the `line` of a location as a row that counts from 0. In the protocol
+    /// Selects whether the client counts the `line` of a location from 0. In the protocol
     /// lines count from 1.
-    pub fn set_has_rows(&self, has_rows: bool) {
-        self.has_rows.store(has_rows, Ordering::Relaxed);
+    pub fn set_zero_based_lines(&self, has_zero_based_lines: bool) {
+        self.has_zero_based_lines.store(has_zero_based_lines, Ordering::Relaxed);
     }
 
-    fn has_rows(&self) -> bool {
-        self.has_rows.load(Ordering::Relaxed)
+    fn has_zero_based_lines(&self) -> bool {
+        self.has_zero_based_lines.load(Ordering::Relaxed)
     }
 
     /// Drops the update if the client is gone; the end of the connection stops the session.
@@ -173,13 +173,13 @@ impl Client {
         mut update: Update,
         send_permit: Option<OwnedSemaphorePermit>,
     ) {
-        if self.has_rows()
+        if self.has_zero_based_lines()
             && let Update::Schema(update) = &mut update
         {
             match &mut **update {
-                SessionUpdate::ToolCall(call) => to_rows(&mut call.locations),
+                SessionUpdate::ToolCall(call) => to_zero_based(&mut call.locations),
                 SessionUpdate::ToolCallUpdate(call) => {
-                    to_rows(call.fields.locations.as_deref_mut().unwrap_or_default());
+                    to_zero_based(call.fields.locations.as_deref_mut().unwrap_or_default());
                 }
                 _ => {}
             }
@@ -191,8 +191,8 @@ impl Client {
         &self,
         mut request: RequestPermissionRequest,
     ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
-        if self.has_rows() {
-            to_rows(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
+        if self.has_zero_based_lines() {
+            to_zero_based(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
         }
         let (id, answer) = self.request(ClientRequest::RequestPermission(Box::new(request)));
         let answer = async move {

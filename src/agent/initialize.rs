@@ -83,8 +83,8 @@ pub(super) fn optional_updates(client: &AcpClientCapabilities) -> OptionalUpdate
     }
 }
 
-/// True for Zed, which reads the `line` of a location as a row that counts from 0.
-pub(super) fn has_rows(request: &InitializeRequest) -> bool {
+/// True for Zed, which counts the `line` of a location from 0.
+pub(super) fn has_zero_based_lines(request: &InitializeRequest) -> bool {
     request.client_info.as_ref().is_some_and(|client| client.name == "zed")
 }
 
