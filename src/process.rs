@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use crate::sandbox::Confinement;
 
 #[cfg(target_os = "linux")]
+mod broker;
+#[cfg(target_os = "linux")]
 mod children;
 #[cfg(target_os = "linux")]
 mod fork_client;
@@ -19,8 +21,6 @@ mod fork_client;
 pub mod fork_server;
 #[cfg(target_os = "linux")]
 pub mod orphans;
-#[cfg(target_os = "linux")]
-mod own_folder;
 #[cfg(target_os = "linux")]
 mod supervised;
 #[cfg(target_os = "linux")]

@@ -11,14 +11,16 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod agent_syscalls;
-#[cfg(target_os = "linux")]
-pub mod attributes;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod bpf;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod broker_syscalls;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 #[cfg(target_os = "linux")]
 mod landlock;
+#[cfg(target_os = "linux")]
+pub mod operation;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod syscalls;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -44,7 +46,30 @@ pub enum Confinement {
     Agent {
         write: Vec<PathBuf>,
     },
+    /// Like [`Self::Agent`]. Calls that change files are suspended for the supervisor, which carries out what
+    /// the policy allows.
+    Brokered {
+        write: Vec<PathBuf>,
+        broker: Brokered,
+    },
     Off,
+}
+
+/// Files that a supervisor changes for its command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brokered {
+    pub roots: Vec<PathBuf>,
+    /// Files and folders that are never changed.
+    pub protected: Vec<PathBuf>,
+    pub policy: BrokerPolicy,
+}
+
+/// Files that a brokered command may change besides those in its own folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BrokerPolicy {
+    Nothing,
+    Roots,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +84,7 @@ pub const OLDEST_LANDLOCK: u32 = 3;
 
 impl Confinement {
     pub fn has_own_folder(&self) -> bool {
-        matches!(self, Self::ReadOnly { .. } | Self::Agent { .. })
+        matches!(self, Self::ReadOnly { .. } | Self::Agent { .. } | Self::Brokered { .. })
     }
 }
 
@@ -119,13 +144,16 @@ pub fn confine(
             }
             Ok(None)
         }
-        Confinement::Agent { write } => {
+        Confinement::Agent { write } | Confinement::Brokered { write, .. } => {
             // With capabilities, a new device node would give access to the disk.
             kernel::drop_capabilities()
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
             landlock::restrict_agent(write, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return agent_syscalls::filter().map(|()| None);
+            return match confinement {
+                Confinement::Brokered { .. } => broker_syscalls::filter().map(Some),
+                _ => agent_syscalls::filter().map(|()| None),
+            };
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }

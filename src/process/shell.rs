@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Errors, Process, Processes};
-use crate::sandbox::{Confinement, Support};
+use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Support};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -136,6 +136,21 @@ impl Shell {
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
         Ok(CommandSandbox::of(Confinement::Agent { write }))
+    }
+
+    /// Sandbox of an external agent whose changes the supervisor carries out. The error is a sentence.
+    pub fn brokered_agent(
+        &self,
+        roots: &[PathBuf],
+        named: &[PathBuf],
+        policy: BrokerPolicy,
+    ) -> Result<CommandSandbox, String> {
+        if !self.0.support.agent() {
+            return Err("this system cannot sandbox it (run modegate doctor)".into());
+        }
+        let write = state_folders::folders(&self.0.user, roots, named)?;
+        let broker = Brokered { roots: roots.to_vec(), protected: self.0.user.own.clone(), policy };
+        Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
 
     pub fn processes(&self) -> &Processes {

@@ -1,4 +1,5 @@
-//! The supervisor, which starts one command. Single-threaded, without a runtime.
+//! The supervisor, which starts one command. Without a runtime, and single-threaded unless its command is
+//! brokered.
 //!
 //! The end of the connection to Modegate kills everything. The supervisor runs outside the command's sandbox. As
 //! a subreaper it becomes the parent of all orphaned descendants, so no session, process group or double fork
@@ -13,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -22,11 +24,11 @@ use rustix::net::{
 };
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
+use super::broker::{Broker, Roots};
 use super::children::{self, Children};
-use super::own_folder::OwnFolder;
 use super::{Exit, HANDSHAKE, REQUEST_EXIT, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
-use crate::sandbox::{self, Confinement};
+use crate::sandbox::{self, BrokerPolicy, Confinement};
 
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
@@ -99,15 +101,14 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
         Fork::Parent(child) => child,
     };
     drop((report_startup, input));
-    let suspended =
-        match read_startup(&startup).and_then(|listener| Suspended::new(listener, request, &epoll)) {
-            Ok(suspended) => suspended,
-            Err(error) => {
-                end_all(&mut children, child);
-                return Err(error);
-            }
-        };
-    let supervision = Supervision { epoll, connection, signals, suspended };
+    let broker = match read_startup(&startup).and_then(|listener| start_broker(listener, request, &epoll)) {
+        Ok(broker) => broker,
+        Err(error) => {
+            end_all(&mut children, child);
+            return Err(error);
+        }
+    };
+    let supervision = Supervision { epoll, connection, signals, broker };
     if supervision.watch(child) {
         supervision.linger(&mut children);
     }
@@ -210,19 +211,26 @@ const SUSPENDED: u64 = 2;
 /// Time in which processes that a command left behind may exit on their own.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// System calls of the command that wait for the supervisor.
-struct Suspended {
-    listener: OwnedFd,
-    folder: OwnFolder,
-}
-
-impl Suspended {
-    fn new(listener: Option<OwnedFd>, request: &SpawnRequest, epoll: &OwnedFd) -> io::Result<Option<Self>> {
-        let (Some(listener), Some(folder)) = (listener, &request.own_folder) else { return Ok(None) };
-        let folder = OwnFolder::open(folder)?;
-        epoll::add(epoll, &listener, epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
-        Ok(Some(Self { listener, folder }))
+/// Starts answering the calls that the sandbox suspends. Returns the broker if the supervisor's main thread must
+/// answer them.
+fn start_broker(
+    listener: Option<OwnedFd>,
+    request: &SpawnRequest,
+    epoll: &OwnedFd,
+) -> io::Result<Option<Arc<Broker>>> {
+    let Some(listener) = listener else { return Ok(None) };
+    // The broker has the rights of the command.
+    kernel::drop_capabilities()?;
+    let own = request.own_folder.as_slice();
+    if let Confinement::Brokered { write, broker } = &request.confinement {
+        let own = [write, own].concat();
+        let roots = Roots::open(&broker.roots, &own, &broker.protected)?;
+        Broker::new(listener, roots, broker.policy).start()?;
+        return Ok(None);
     }
+    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing);
+    epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
+    Ok(Some(Arc::new(broker)))
 }
 
 /// Not `poll`, which fails if the command lowers the supervisor's descriptor limit.
@@ -237,7 +245,8 @@ struct Supervision<'a> {
     epoll: OwnedFd,
     connection: &'a UnixStream,
     signals: OwnedFd,
-    suspended: Option<Suspended>,
+    /// Answers suspended calls in this thread.
+    broker: Option<Arc<Broker>>,
 }
 
 #[derive(Default)]
@@ -297,8 +306,8 @@ impl Supervision<'_> {
         let count = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()).unwrap_or(0);
         let mut ready = Ready::default();
         for event in &events[..count] {
-            match (event.data.u64(), &self.suspended) {
-                (SUSPENDED, Some(Suspended { listener, folder })) => folder.answer(listener),
+            match (event.data.u64(), &self.broker) {
+                (SUSPENDED, Some(broker)) => drop(broker.answer_next()),
                 (DIED, _) => {
                     // One read drains the queue.
                     let _ = rustix::io::read(&self.signals, &mut [0; 1024]);

@@ -1,11 +1,13 @@
 //! seccomp filter for external agents. Blocks calls that Landlock does not restrict or that make other
 //! programs write for the agent. Written by hand, because filters of the library allow x32 calls.
 
+use std::collections::BTreeMap;
+
 use libc::c_long;
 use seccompiler::BpfProgram;
 
 use super::bpf::{
-    ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, jump, jump_above, jump_bits, keep, load, low, when,
+    ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_above, jump_bits, keep, load, low,
 };
 use super::syscalls::{
     ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES,
@@ -40,18 +42,24 @@ const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 const GET_FLAGS: u32 = 0x8008_6601;
 
 pub(super) fn filter() -> Result<(), String> {
-    seccompiler::apply_filter(&program()).map_err(|error| format!("system calls cannot be filtered: {error}"))
+    seccompiler::apply_filter(&program(&parts()))
+        .map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-fn program() -> BpfProgram {
-    let refuse = answer(fail(libc::EPERM));
+/// A filter that answers the listed calls by their parts, and allows the others.
+pub(super) fn program(parts: &BTreeMap<u32, BpfProgram>) -> BpfProgram {
     // 32-bit programs have other call numbers, so they are killed.
     let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL)];
     program.extend([load(NUMBER), jump_above(NEWEST, 0, 1), answer(fail(libc::ENOSYS))]);
+    program.extend(halving(parts, &[answer(ALLOW)]));
+    program
+}
+
+/// What to do for a call. A later entry replaces an earlier one.
+pub(super) fn parts() -> BTreeMap<u32, BpfProgram> {
+    let mut parts = BTreeMap::new();
     let mut listed = |calls: &[c_long], errno: i32| {
-        for call in calls {
-            program.extend(when(number(*call), &[answer(fail(errno))]));
-        }
+        parts.extend(calls.iter().map(|call| (number(*call), vec![answer(fail(errno))])));
     };
     listed(UNKNOWN, libc::ENOSYS);
     for calls in
@@ -60,24 +68,23 @@ fn program() -> BpfProgram {
         listed(calls, libc::EPERM);
     }
     // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
-    listed(ATTRIBUTES, 0);
-    listed(EXTENDED_ATTRIBUTES, 0);
-    listed(ATTRIBUTES_OLD, 0);
-    program.extend(when(number(libc::SYS_socket), &sockets()));
-    program.extend(when(number(libc::SYS_socketpair), &pairs()));
-    program.extend(when(number(libc::SYS_ioctl), &requests()));
-    program.extend(when(number(libc::SYS_prlimit64), &limits_of_others(fail(libc::EPERM))));
+    for calls in [ATTRIBUTES, EXTENDED_ATTRIBUTES, ATTRIBUTES_OLD] {
+        listed(calls, 0);
+    }
     let refused = fail(libc::EPERM);
+    parts.insert(number(libc::SYS_socket), sockets());
+    parts.insert(number(libc::SYS_socketpair), pairs());
+    parts.insert(number(libc::SYS_ioctl), requests());
+    parts.insert(number(libc::SYS_prlimit64), limits_of_others(refused));
     for (call, one) in [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)] {
-        program.extend(when(number(call), &priority_of_others(one, refused)));
+        parts.insert(number(call), priority_of_others(one, refused));
     }
     for call in [libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr] {
-        program.extend(when(number(call), &scheduling_of_others(refused)));
+        parts.insert(number(call), scheduling_of_others(refused));
     }
-    let views = [load(low(0)), jump_bits(NEW_NAMESPACES, 0, 1), refuse, answer(ALLOW)];
-    program.extend(when(number(libc::SYS_clone), &views));
-    program.push(answer(ALLOW));
-    program
+    let views = vec![load(low(0)), jump_bits(NEW_NAMESPACES, 0, 1), answer(refused), answer(ALLOW)];
+    parts.insert(number(libc::SYS_clone), views);
+    parts
 }
 
 /// Allows IPv4, IPv6 and route netlink. Unix sockets reach local programs that would write for any caller.

@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use seccompiler::sock_filter;
+
+pub mod notification;
 
 #[derive(Debug)]
 pub enum Fork {
@@ -16,8 +17,8 @@ pub enum Fork {
 
 /// The calling process must have one thread.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: only the fork server and supervisors call this, and they never start a second thread, so no lock
-    // can belong to a thread that the child lacks.
+    // SAFETY: only the fork server and supervisors call this, before they start a second thread, so no
+    // lock can belong to a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -109,58 +110,6 @@ pub fn wipe_variable(name: &str) {
             std::ptr::write_bytes(value, 0, libc::strlen(value));
         }
     }
-}
-
-/// System call that a filter suspended.
-#[derive(Debug, Clone, Copy)]
-pub struct Call {
-    pub id: u64,
-    pub thread: u32,
-    pub number: libc::c_long,
-    pub arguments: [u64; 6],
-}
-
-/// Installs a filter. The returned descriptor receives the calls that the filter suspends.
-pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` is valid for the call, which only reads it. Both types have the layout of the kernel's
-    // `sock_filter`, and the result is a new descriptor without another owner.
-    unsafe {
-        match libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => {
-                let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-                Ok(OwnedFd::from_raw_fd(fd))
-            }
-        }
-    }
-}
-
-/// Returns an error if the caller is gone.
-pub fn receive(listener: &OwnedFd) -> io::Result<Call> {
-    // SAFETY: an all-zero notification is a valid value and what the kernel demands, and the call fills it.
-    let notification = unsafe {
-        let mut notification: libc::seccomp_notif = std::mem::zeroed();
-        if libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification) == -1 {
-            return Err(io::Error::last_os_error());
-        }
-        notification
-    };
-    let libc::seccomp_notif { id, pid, data, .. } = notification;
-    Ok(Call { id, thread: pid, number: data.nr.into(), arguments: data.args })
-}
-
-/// Ends a suspended call without running it: with success, or with an error number.
-pub fn respond(listener: &OwnedFd, call: &Call, outcome: Result<(), i32>) -> io::Result<()> {
-    let error = outcome.err().map_or(0, |error| -error);
-    let response = libc::seccomp_notif_resp { id: call.id, val: 0, error, flags: 0 };
-    // SAFETY: the call only reads `response`.
-    let done =
-        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
-    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 pub fn has_seccomp() -> bool {

@@ -11,7 +11,7 @@ use seccompiler::{BpfProgram, sock_filter};
 use super::bpf::{
     ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_bits, keep, load, low,
 };
-use super::kernel;
+use super::kernel::notification;
 use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
 
 #[rustfmt::skip]
@@ -199,7 +199,7 @@ pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 /// The returned descriptor receives the calls of [`ATTRIBUTES`] if `suspends`. Where the kernel cannot suspend
 /// calls, they are refused.
 pub(super) fn filter(signals_held: bool, suspends: bool) -> Result<Option<OwnedFd>, String> {
-    if suspends && let Ok(listener) = kernel::listen(&program(signals_held, true)) {
+    if suspends && let Ok(listener) = notification::listen(&program(signals_held, true)) {
         return Ok(Some(listener));
     }
     seccompiler::apply_filter(&program(signals_held, false))

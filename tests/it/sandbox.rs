@@ -1,6 +1,7 @@
 //! The kernel sandbox, the fork server, the supervisor, and the cleanup of processes.
 
 mod agent;
+mod broker;
 mod cleanup;
 mod commands;
 mod fixture;

@@ -1,0 +1,151 @@
+//! The broker: carries out system calls of a sandboxed command that change files. Part of the supervisor.
+//!
+//! Landlock lets the command write its own folders only, in every mode. A call that could write elsewhere is
+//! suspended. The broker either lets it run, so that Landlock decides, or carries it out itself on a copy of the
+//! arguments and hands over the result. Calls that Landlock does not decide never run.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::sandbox::BrokerPolicy;
+use crate::sandbox::kernel::notification::{self, Answer, Call};
+
+mod handler;
+mod perform;
+mod resolve;
+mod tracee;
+
+use handler::{CallHandler, Outcome};
+pub(in crate::process) use resolve::Roots;
+use tracee::Tracee;
+
+/// Threads that answer calls.
+const THREADS: usize = 2;
+
+/// How often a writer looks for a reader of its named pipe.
+const PIPE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Named pipes whose writers wait at the same time.
+const MAX_WAITING_PIPES: usize = 64;
+
+pub(super) struct Broker {
+    listener: OwnedFd,
+    roots: Roots,
+    /// Locked for reading during each call, so that nothing runs under an old policy after a change.
+    policy: RwLock<BrokerPolicy>,
+    /// Device and number of the unnamed files that were handed over. They may get a name.
+    unnamed: Mutex<HashSet<(u64, u64)>>,
+    waiting_pipes: AtomicUsize,
+}
+
+impl Broker {
+    pub(super) fn new(listener: OwnedFd, roots: Roots, policy: BrokerPolicy) -> Self {
+        Self {
+            listener,
+            roots,
+            policy: RwLock::new(policy),
+            unnamed: Mutex::default(),
+            waiting_pipes: AtomicUsize::default(),
+        }
+    }
+
+    /// Starts the threads that answer calls. They end with this process.
+    pub(super) fn start(self) -> io::Result<Arc<Self>> {
+        let broker = Arc::new(self);
+        for _ in 0..THREADS {
+            let broker = Arc::clone(&broker);
+            thread::Builder::new().name("broker".into()).spawn(move || broker.listen())?;
+        }
+        Ok(broker)
+    }
+
+    fn listen(self: Arc<Self>) {
+        let _abort = AbortOnPanic;
+        // Otherwise a thread could make a file with the umask of another call.
+        if notification::separate_umask().is_err() {
+            std::process::abort();
+        }
+        while self.answer_next() {}
+    }
+
+    /// Waits for a call and answers it. Returns false if no call can come any more.
+    pub(super) fn answer_next(self: &Arc<Self>) -> bool {
+        match notification::receive(&self.listener) {
+            Ok(call) => {
+                if !self.answer(&call) {
+                    self.wait_for_reader(call);
+                }
+                true
+            }
+            // The caller is gone.
+            Err(error) => {
+                matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INTR))
+            }
+        }
+    }
+
+    pub(super) fn listener(&self) -> &OwnedFd {
+        &self.listener
+    }
+
+    /// Returns false if the call must wait for the reader of a named pipe.
+    fn answer(&self, call: &Call) -> bool {
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let tracee = Tracee { listener: &self.listener, call };
+        let handler = CallHandler { tracee, policy: *policy, roots: &self.roots, unnamed: &self.unnamed };
+        let answer = match handler.outcome() {
+            Outcome::Answer(answer) => answer,
+            Outcome::HandOver { file, closes_on_exec } => {
+                let installed = notification::install(&self.listener, call.id, file.as_fd(), closes_on_exec);
+                // Closed before the command runs: a program that is open for writing cannot be executed.
+                drop(file);
+                match installed {
+                    Ok(number) => Answer::Value(number.into()),
+                    Err(error) => {
+                        Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error())
+                    }
+                }
+            }
+            Outcome::WaitForReader => return false,
+        };
+        // The caller may be gone.
+        let _ = notification::respond(&self.listener, call.id, answer);
+        true
+    }
+
+    /// Tries an open call again until the named pipe has a reader, the caller is gone, or the policy refuses it.
+    fn wait_for_reader(self: &Arc<Self>, call: Call) {
+        let broker = Arc::clone(self);
+        let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
+        let wait = move || {
+            let _abort = AbortOnPanic;
+            while notification::is_suspended(&broker.listener, call.id) && !broker.answer(&call) {
+                thread::sleep(PIPE_INTERVAL);
+            }
+            broker.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
+        };
+        if !is_free || thread::Builder::new().spawn(wait).is_err() {
+            self.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
+            let no_reader = Answer::Error(Errno::NXIO.raw_os_error());
+            let _ = notification::respond(&self.listener, call.id, no_reader);
+        }
+    }
+}
+
+/// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

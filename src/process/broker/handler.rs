@@ -1,0 +1,243 @@
+//! Decides one suspended call, and carries it out where the policy allows that.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::perform::{self, Opened};
+use super::resolve::{Area, ResolvedPath, Roots};
+use super::tracee::{self, Tracee};
+use crate::sandbox::BrokerPolicy;
+use crate::sandbox::kernel::notification::Answer;
+use crate::sandbox::operation::{self, Change, Object, OpenHow, Operation, Place};
+
+/// How the broker ends a suspended call.
+pub(super) enum Outcome {
+    Answer(Answer),
+    /// The command gets a descriptor of its own.
+    HandOver {
+        file: OwnedFd,
+        closes_on_exec: bool,
+    },
+    /// The call is tried again until the named pipe has a reader.
+    WaitForReader,
+}
+
+const DONE: Outcome = Outcome::Answer(Answer::Value(0));
+
+/// The call runs, and Landlock decides. It allows the command's own folders only.
+const CONTINUE: Outcome = Outcome::Answer(Answer::Continue);
+
+const fn refusal(error: Errno) -> Outcome {
+    Outcome::Answer(Answer::Error(error.raw_os_error()))
+}
+
+pub(super) struct CallHandler<'a> {
+    pub(super) tracee: Tracee<'a>,
+    pub(super) policy: BrokerPolicy,
+    pub(super) roots: &'a Roots,
+    /// Devices and numbers of the unnamed files that were handed over.
+    pub(super) unnamed: &'a Mutex<HashSet<(u64, u64)>>,
+}
+
+impl CallHandler<'_> {
+    pub(super) fn outcome(&self) -> Outcome {
+        let number = self.tracee.call.number;
+        let changes_attributes = operation::changes_attributes(number);
+        if self.policy == BrokerPolicy::Nothing && !changes_attributes {
+            return CONTINUE;
+        }
+        let memory = |address, length| self.tracee.memory(address, length);
+        match operation::operation(self.tracee.call, &memory) {
+            Some(operation) => self.carry_out(&operation).unwrap_or_else(|outcome| outcome),
+            // Landlock does not know attributes, so these calls never run.
+            None if changes_attributes => refusal(Errno::FAULT),
+            // The kernel reports what is wrong with the arguments.
+            None => CONTINUE,
+        }
+    }
+
+    /// The error is the outcome of a call that ends early.
+    fn carry_out(&self, operation: &Operation) -> Result<Outcome, Outcome> {
+        match operation {
+            Operation::Open { at, how } => return self.open(at, *how),
+            Operation::MakeFolder { at, mode } => {
+                let entry = self.entry(at)?;
+                self.with_umask(|| perform::make_folder(&entry, *mode))
+            }
+            Operation::MakeNode { at, mode } => {
+                let entry = self.replaceable_entry(at)?;
+                self.with_umask(|| perform::make_node(&entry, *mode))
+            }
+            Operation::MakeSymlink { target, at } => {
+                let entry = self.replaceable_entry(at)?;
+                self.if_suspended(|| perform::make_symlink(target, &entry))
+            }
+            Operation::Remove { at, is_folder } => {
+                let entry = self.replaceable_entry(at)?;
+                self.if_suspended(|| perform::remove(&entry, *is_folder))
+            }
+            Operation::Rename { from, to, flags } => {
+                let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
+                self.check_replaceable(&from)?;
+                self.check_replaceable(&to)?;
+                self.if_suspended(|| perform::rename(&from, &to, *flags))
+            }
+            Operation::Link { object, to } => self.link(object, to)?,
+            Operation::Truncate { object, length } => match self.roots.file(&self.tracee, object) {
+                Ok(Some(file)) if file.area == Area::Workspace => {
+                    self.if_suspended(|| perform::truncate(&file, *length))
+                }
+                _ => return Err(CONTINUE),
+            },
+            Operation::Change { object, change } => self.change(object, change),
+        }
+        .map(|()| DONE)
+        .map_err(refusal)
+    }
+
+    /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path.
+    fn resolve(&self, place: &Place) -> Result<Option<ResolvedPath>, Outcome> {
+        self.roots.entry(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)
+    }
+
+    /// Resolves an entry in the workspace.
+    fn entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
+        self.resolve(place)?.filter(|entry| entry.area == Area::Workspace).ok_or(CONTINUE)
+    }
+
+    /// Resolves an entry in the workspace that may get another meaning.
+    fn replaceable_entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
+        let entry = self.entry(place)?;
+        self.check_replaceable(&entry)?;
+        Ok(entry)
+    }
+
+    fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+        if self.roots.contains_protected(entry) { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
+    }
+
+    /// Runs `action` if the call is still suspended: only then did its arguments come from its caller.
+    fn if_suspended<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if self.tracee.is_suspended() { action() } else { Err(Errno::SRCH) }
+    }
+
+    /// Runs `action` with the caller's umask if the call is still suspended.
+    fn with_umask<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let umask = self.tracee.umask().ok_or(Errno::SRCH)?;
+        self.if_suspended(|| {
+            rustix::process::umask(umask);
+            action()
+        })
+    }
+
+    fn open(&self, at: &Place, how: OpenHow) -> Result<Outcome, Outcome> {
+        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| CONTINUE)?);
+        let resolve = ResolveFlags::from_bits(how.resolve).ok_or(CONTINUE)?;
+        if !how.writes() {
+            return Err(CONTINUE);
+        }
+        let (entry, opened);
+        if how.is_unnamed() {
+            entry = self.folder(at)?;
+            opened = self.with_umask(|| self.open_unnamed(&entry, how));
+        } else {
+            let follows = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
+            let found = if follows {
+                self.roots.opened(&self.tracee, at, resolve)
+            } else {
+                self.roots.entry(&self.tracee, at, resolve)
+            };
+            let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
+            entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
+            if flags.contains(OFlags::CREATE) {
+                self.check_replaceable(&entry)?;
+                opened = self.with_umask(|| perform::open(&entry, how));
+            } else {
+                opened = self.if_suspended(|| perform::open(&entry, how));
+            }
+        }
+        match opened {
+            Ok(Opened::File(file)) => {
+                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+            }
+            Ok(Opened::WaitsForReader) => Ok(Outcome::WaitForReader),
+            // A device, and a mount point, for which the broker has no rule.
+            Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// The folder of an unnamed file, as an entry of itself.
+    fn folder(&self, at: &Place) -> Result<ResolvedPath, Outcome> {
+        let object = Object::Path { place: at.clone(), follows_link: true };
+        let found = self.roots.file(&self.tracee, &object).map_err(|_| CONTINUE)?;
+        let found = found.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
+        Ok(ResolvedPath { area: found.area, folder: found.file, name: ".".into(), path: at.path.clone() })
+    }
+
+    fn open_unnamed(&self, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
+        let opened = perform::open(folder, how)?;
+        if let Opened::File(file) = &opened {
+            let identity = perform::identity(file)?;
+            self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+        }
+        Ok(opened)
+    }
+
+    fn link(&self, object: &Object, to: &Place) -> Result<Result<(), Errno>, Outcome> {
+        let to = self.resolve(to)?;
+        if let (Some(file), Some(to)) = (self.unnamed_file(object), &to)
+            && to.area == Area::Workspace
+        {
+            self.check_replaceable(to)?;
+            return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
+        }
+        let from = match object {
+            Object::Path { place, follows_link: true } => {
+                self.roots.opened(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)?
+            }
+            Object::Path { place, .. } => self.resolve(place)?,
+            Object::Descriptor(_) => None,
+        };
+        let (from, to) = within_workspace(from, to)?;
+        self.check_replaceable(&to)?;
+        Ok(self.if_suspended(|| perform::link(&from, &to)))
+    }
+
+    /// The caller's descriptor of an unnamed file that was handed over.
+    fn unnamed_file(&self, object: &Object) -> Option<OwnedFd> {
+        let number = match object {
+            Object::Descriptor(number) => *number,
+            Object::Path { place, .. } => tracee::named_descriptor(&place.path)?,
+        };
+        let file = self.tracee.descriptor(number).ok()?;
+        let identity = perform::identity(&file).ok()?;
+        let is_known = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity);
+        is_known.then_some(file)
+    }
+
+    fn change(&self, object: &Object, change: &Change) -> Result<(), Errno> {
+        let file = self.roots.file(&self.tracee, object)?.ok_or(Errno::PERM)?;
+        if file.area == Area::Workspace && self.policy == BrokerPolicy::Nothing {
+            return Err(Errno::PERM);
+        }
+        self.if_suspended(|| perform::change(&file, change))
+    }
+}
+
+/// Both ends of a move or link if they are in the workspace. If only one is, programs copy after `EXDEV`.
+fn within_workspace(
+    from: Option<ResolvedPath>,
+    to: Option<ResolvedPath>,
+) -> Result<(ResolvedPath, ResolvedPath), Outcome> {
+    let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
+    match (from.filter(in_workspace), to.filter(in_workspace)) {
+        (Some(from), Some(to)) => Ok((from, to)),
+        (None, None) => Err(CONTINUE),
+        _ => Err(refusal(Errno::XDEV)),
+    }
+}

@@ -1,0 +1,111 @@
+//! The sandbox of brokered agents: without a policy that allows it nothing changes, and with one nothing outside
+//! of the workspace does.
+
+use futures_util::StreamExt;
+use modegate::process::Exit;
+use modegate::process::shell::Sandbox;
+use modegate::sandbox::BrokerPolicy;
+
+use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
+use crate::sandbox::fixture::SandboxFixture;
+use crate::support::requirements::require_sandbox;
+use crate::support::shell;
+
+async fn brokered(fixture: &SandboxFixture, line: &str, policy: BrokerPolicy) -> (String, Option<Exit>) {
+    let shell = shell(&fixture.home(), Sandbox::Workspace);
+    let restrictions = shell
+        .brokered_agent(&[fixture.work()], &["~/.state".into()], policy)
+        .expect("the kernel can sandbox it");
+    finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
+}
+
+/// Effects that a brokered command must not have. Like other agents, it reads everything and uses the network.
+fn forbidden_effects(fixture: &mut SandboxFixture, text: &str, policy: BrokerPolicy) -> Vec<String> {
+    let changed = |path: std::path::PathBuf| format!("changed {}", path.display());
+    let (home, state) = (changed(fixture.home()), changed(fixture.home().join(".state")));
+    let work = changed(fixture.work());
+    let mut effects = fixture.effects(text);
+    effects.retain(|effect| {
+        let is_allowed = ["reached tcp", "reached udp", "had an effect", "read a secret"]
+            .contains(&&**effect)
+            || *effect == home
+            || effect.starts_with(&state)
+            || policy == BrokerPolicy::Roots && effect.starts_with(&work);
+        !is_allowed
+    });
+    effects
+}
+
+/// Runs each case under both policies and, as the control, without a sandbox.
+#[tokio::test]
+async fn brokered_agent_escapes_in_no_case() {
+    require_sandbox();
+    let (cases, _) = cases(include_str!("../../escape/cases.txt"));
+    let run = |case: Case| async move {
+        let mut dirs = Vec::new();
+        let mut escapes = Vec::new();
+        for policy in [BrokerPolicy::Nothing, BrokerPolicy::Roots] {
+            let mut fixture = SandboxFixture::new();
+            let (text, _) = brokered(&fixture, &case.line, policy).await;
+            let effects = forbidden_effects(&mut fixture, &text, policy);
+            if !effects.is_empty() {
+                escapes.push(format!("{} ({policy:?}): {effects:?}: {text}", case.name));
+            }
+            dirs.push(fixture.dir());
+        }
+        let mut copy = SandboxFixture::new();
+        let text = free(&copy, &case.line).await;
+        let counts = !forbidden_effects(&mut copy, &text, BrokerPolicy::Nothing).is_empty();
+        dirs.push(copy.dir());
+        (dirs, escapes, counts)
+    };
+    let results: Vec<_> =
+        futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
+    let escapes: Vec<_> = results.iter().flat_map(|(_, escapes, _)| escapes.clone()).collect();
+    let counting = results.iter().filter(|(.., counts)| *counts).count();
+    assert!(escapes.is_empty(), "{} escaped:\n{}", escapes.len(), escapes.join("\n"));
+    assert!(counting >= 80, "only {counting} cases count");
+}
+
+/// Each succeeds where the policy allows changes of the workspace.
+const CHANGES: &[&str] = &[
+    "echo x > new.txt && test $(cat new.txt) = x",
+    "echo y >> a.txt && grep -q y a.txt",
+    "echo x > /dev/stdout | cat; echo z > z.txt; cat z.txt >> /dev/fd/1",
+    "cp a.txt c.txt && mv c.txt sub/d.txt && rm sub/d.txt",
+    "mkdir -p n/m && touch n/m/f && rm -r n",
+    "ln -s a.txt l && echo through >> l && grep -q through a.txt && rm l",
+    "ln -s nothing.txt dangling && echo made > dangling && test $(cat nothing.txt) = made",
+    "ln a.txt hard && test a.txt -ef hard",
+    "chmod 600 a.txt && test $(stat -c %a a.txt) = 600",
+    "umask 077; echo x > private && test $(stat -c %a private) = 600",
+    "umask 002; mkdir shared && test $(stat -c %a shared) = 775",
+    "touch -d 2001-01-01 a.txt && test $(stat -c %Y a.txt) -lt 1000000000",
+    "truncate -s 3 a.txt && test $(stat -c %s a.txt) = 3",
+    "mkfifo p && (cat p > got & sleep 0.05; echo through > p; wait) && test $(cat got) = through",
+    "mkfifo q && (echo early > q & cat q | grep -q early; wait)",
+    "printf '#!/bin/sh\\necho ran\\n' > s.sh && chmod +x s.sh && test $(./s.sh) = ran",
+    "tar cf t.tar a.txt sub && mkdir x && tar xf t.tar -C x && cmp a.txt x/a.txt",
+    "git add -A && git commit -qm second && git log -1 | grep -q second",
+    "sed -i s/old/new/ a.txt && grep -q new a.txt",
+    "cd sub && echo x > ../up.txt && cd .. && cp -a sub copied && rm -rf copied",
+    "set -C; echo x > once && ! echo x > once",
+    "echo x > {home}/.state/s && chmod 600 {home}/.state/s && echo x > $TMPDIR/t && cp $TMPDIR/t here.txt",
+    "mv $TMPDIR/../nothing . 2>/dev/null; echo x > $TMPDIR/m && mv $TMPDIR/m moved && test $(cat moved) = x",
+];
+
+#[tokio::test]
+async fn brokered_command_changes_the_workspace_only_where_the_policy_allows_it() {
+    require_sandbox();
+    for line in CHANGES {
+        let mut fixture = SandboxFixture::new();
+        let (text, exit) = brokered(&fixture, line, BrokerPolicy::Roots).await;
+        assert_eq!(exit, Some(Exit::Status(0)), "{line}: {text}");
+        let outside = forbidden_effects(&mut fixture, &text, BrokerPolicy::Roots);
+        assert_eq!(outside, Vec::<String>::new(), "{line}: {text}");
+        let mut fixture = SandboxFixture::new();
+        let (text, _) = brokered(&fixture, line, BrokerPolicy::Nothing).await;
+        let changed = forbidden_effects(&mut fixture, &text, BrokerPolicy::Nothing);
+        assert_eq!(changed, Vec::<String>::new(), "{line}: {text}");
+    }
+}
