@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::event_log::EventLog;
 use super::exit_form;
 use super::policy::Policy;
-use super::switch::{REJECT, REJECT_WITH_FEEDBACK, SwitchRequest, Switches, options_to};
+use super::switch::{REJECT, REJECT_WITH_FEEDBACK, SwitchRequest, Switches, capitalised, options_to};
 use super::turn_message::Proposed;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
@@ -39,9 +39,11 @@ impl Switches {
             return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
         };
         let shown = [ToolContent::text(&proposal.plan)];
-        let call_shown = acp_updates::call_for_permission(announced, &shown, None);
+        let mut call_shown = acp_updates::call_for_permission(announced, &shown, None);
+        // Some clients show only the title of a request, and name its options by their kinds.
+        call_shown.fields.title = Some(question(&targets));
         let fields = ToolCallUpdateFields::new()
-            .title(announced.title.clone())
+            .title(call_shown.fields.title.clone())
             .status(ToolCallStatus::Pending)
             .content(call_shown.fields.content.clone());
         let pending = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields));
@@ -66,6 +68,14 @@ impl Switches {
     }
 }
 
+/// Names the modes in the order of the options. No colon: clients cut titles there.
+fn question(targets: &[SessionModeId]) -> String {
+    let names: Vec<_> = targets.iter().map(|mode| capitalised(&mode.0)).collect();
+    let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+    let before = if others.is_empty() { String::new() } else { format!("{} or ", others.join(", ")) };
+    format!("Implement the plan in {before}{last} mode?")
+}
+
 pub(super) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
     let all = policy.ceilings().modes;
     let own = policy.context.modes.ceilings(&mode.0).unwrap_or_default();
@@ -87,4 +97,21 @@ pub(super) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
 
 pub(super) fn step(text: String) -> PlanEntry {
     PlanEntry::new(text, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_names_the_modes() {
+        for (modes, expected) in [
+            (&["code"][..], "Implement the plan in Code mode?"),
+            (&["code", "ask"], "Implement the plan in Code or Ask mode?"),
+            (&["review", "code", "ask"], "Implement the plan in Review, Code or Ask mode?"),
+        ] {
+            let targets: Vec<_> = modes.iter().map(|mode| SessionModeId::new(*mode)).collect();
+            assert_eq!(question(&targets), expected);
+        }
+    }
 }

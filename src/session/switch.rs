@@ -348,7 +348,7 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
     }
 }
 
-fn capitalised(id: &str) -> String {
+pub(super) fn capitalised(id: &str) -> String {
     let mut letters = id.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
