@@ -1,5 +1,5 @@
--- Performs a scenario with avante.nvim: asks, presses the buttons of its sidebar, and chooses in its pickers. Prints
--- the sidebar at the end.
+-- Performs a scenario with avante.nvim: asks, presses the keys of its popup, and chooses in its pickers. Prints the
+-- sidebar at the end.
 
 local scenario, project = vim.env.SCENARIO, vim.env.PROJECT
 for _, plugin in ipairs({ "plenary.nvim", "nui.nvim", "avante.nvim" }) do
@@ -46,15 +46,19 @@ local function set_plan()
   vim.wait(300)
 end
 
-local function until_asked()
-  wait("a permission request", function()
-    return sidebar() and sidebar().permission_handler ~= nil
-  end)
+local function popup()
+  local confirm = require("avante.llm_tools.helpers").confirm_popup
+  return confirm and confirm._popup
 end
 
-local function answer(id)
+local function until_asked()
+  wait("a permission request", popup)
+end
+
+local function answer(key)
   until_asked()
-  sidebar().permission_handler(id)
+  vim.api.nvim_set_current_win(popup().winid)
+  vim.api.nvim_feedkeys(key, "xt", false)
 end
 
 local function until_started()
@@ -64,10 +68,10 @@ local function until_started()
 end
 
 local answers = {
-  ["permission-allowed"] = "allow_once",
-  ["permission-refused"] = "reject_once",
-  ["plan-exit-accepted"] = "code",
-  ["plan-exit-refused"] = "reject",
+  ["permission-allowed"] = "y",
+  ["permission-refused"] = "n",
+  ["plan-exit-accepted"] = "a",
+  ["plan-exit-refused"] = "n",
 }
 
 local function steps()
@@ -92,7 +96,7 @@ local function steps()
   elseif scenario == "mode-under-permission" then
     until_asked()
     set_plan()
-    answer("allow_once")
+    answer("y")
   elseif answers[scenario] then
     answer(answers[scenario])
   end
