@@ -189,11 +189,8 @@ impl Client {
 
     pub fn request_permission(
         &self,
-        mut request: RequestPermissionRequest,
+        request: RequestPermissionRequest,
     ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
-        if self.has_zero_based_lines() {
-            to_zero_based(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
-        }
         let (id, answer) = self.request(ClientRequest::RequestPermission(Box::new(request)));
         let answer = async move {
             let answer = answer.await.unwrap_or(Err(ClientError::Gone))?;
@@ -208,7 +205,12 @@ impl Client {
         Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    pub fn forward(&self, request: ClientRequest, reply: ReplySender) -> u64 {
+    pub fn forward(&self, mut request: ClientRequest, reply: ReplySender) -> u64 {
+        if self.has_zero_based_lines()
+            && let ClientRequest::RequestPermission(request) = &mut request
+        {
+            to_zero_based(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
+        }
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         // If the client is gone, dropping the reply reads as [`ClientError::Gone`].
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });

@@ -2,7 +2,8 @@
 //! changed in between.
 //!
 //! A call that only writes one file through the editor asks the editor for the text once, and again just before
-//! the write. Other calls ask again after the preview, because not all of their changes are checked that late.
+//! the write. Other calls ask again after the preview: a change in the meantime is found before the first file is
+//! written, because putting back a file which the editor formats on save can fail.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

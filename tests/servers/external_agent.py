@@ -127,6 +127,11 @@ def prompt(id, words):
         names = {"rawInput": {inputs[kind]: value}} if kind in inputs else {"locations": [{"path": value}]}
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Do it", "kind": kind, "status": "pending", **names})
         chunk(outcome(ask("session/request_permission", permission)))
+    elif what == "locates":
+        places = {"locations": [{"path": rest, "line": 2}]}
+        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Edit", "kind": "edit", "status": "pending", **places})
+        chunk(outcome(ask("session/request_permission", {**permission, "toolCall": {**permission["toolCall"], **places}})))
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed", **places})
     elif what == "dies-when": threading.Thread(target=lambda: (until(rest), os._exit(3)), daemon=True).start()
     elif what == "open":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "in_progress"})

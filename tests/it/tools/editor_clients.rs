@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::agents::delegation::call;
+use crate::agents::external::sessions::ExternalAgentClient;
 use crate::support::editor_client::EditorClient;
 
 async fn editors(mode: &'static str) -> [EditorClient; 2] {
@@ -110,6 +112,31 @@ async fn edit_reads_the_editor_once_and_checks_before_the_write() {
     }
 }
 
+/// A patch of several files asks the editor again after the user has agreed, so that a file which has changed
+/// in the meantime is found before the first of them is written.
+#[tokio::test]
+async fn typing_while_a_patch_waits_for_permission_prevents_all_of_its_writes() {
+    let two = "--- a/a.txt\n+++ b/a.txt\n@@\n-a\n+b\n--- a/b.txt\n+++ b/b.txt\n@@\n-a\n+b\n";
+    for is_typed in [true, false] {
+        let mut client = EditorClient::vs_code("ask").await;
+        client.file("a.txt", "a\n", None);
+        client.file("b.txt", "a\n", None);
+        client.override_answer("session/request_permission", Value::Null);
+        let prompt = client.begin(&[("apply_patch", patch(two))]).await;
+        let asked = client.until(|message| message["method"] == "session/request_permission").await;
+        if is_typed {
+            client.file("b.txt", "a\n", Some("a and more\n"));
+        }
+        let yes = json!({ "outcome": { "outcome": "selected", "optionId": "allow_once" } });
+        let yes = json!({ "jsonrpc": "2.0", "id": asked.last().unwrap()["id"], "result": yes });
+        client.client.send_line(&yes.to_string()).await;
+        client.until_answer(prompt).await;
+        let text = client.last_tool_result();
+        assert_eq!(client.count("fs/write_text_file"), if is_typed { 0 } else { 2 }, "{text}");
+        client.end().await;
+    }
+}
+
 /// The locations of all calls in updates and permission requests.
 fn locations(messages: &[Value]) -> Vec<Value> {
     let calls = messages.iter().flat_map(|message| {
@@ -130,6 +157,35 @@ async fn zed_gets_rows_and_other_clients_get_lines() {
         let changed = json!([{ "path": path, "line": line }]);
         assert_eq!(sent, [json!([{ "path": path }]), changed.clone(), changed], "announced, asked, done");
         client.end().await;
+    }
+}
+
+/// Updates and requests of sub-agents and external agents pass through the session, which converts lines once.
+#[tokio::test]
+async fn zed_gets_rows_of_other_agents() {
+    for (name, line) in [("zed", 1), ("zeditor", 2)] {
+        let mut client = EditorClient::named("ask", name).await;
+        client.file("a.txt", "a\nb\n", None);
+        let edit = json!({ "path": "a.txt", "old_text": "b", "new_text": "c" });
+        let prompt = client.begin(&[("delegate", json!({ "task": "edit", "agent": "general" }))]).await;
+        client.client.calls("sess_2", vec![call("edit_file", edit)]);
+        client.client.answers("sess_2", "Edited.");
+        let sent = locations(&client.until_answer(prompt).await);
+        let path = client.path("a.txt");
+        let changed = json!([{ "path": path, "line": line }]);
+        assert_eq!(sent, [json!([{ "path": path }]), changed.clone(), changed], "announced, asked, done");
+        client.end().await;
+
+        let mut agent = ExternalAgentClient::new("ask", "plain").await;
+        let info = json!({ "name": name, "version": "1.0.0" });
+        let params = json!({ "protocolVersion": 1, "clientInfo": info });
+        let initialize = agent.client.request("initialize", params).await;
+        agent.client.until_answer(initialize).await;
+        let path = agent.path("a.txt");
+        let sent = locations(&agent.prompt(&format!("locates {}", path.display()), Some("yes")).await);
+        let located = json!([{ "path": path, "line": line }]);
+        assert_eq!(sent, vec![located; 3], "announced, asked, done");
+        agent.end().await;
     }
 }
 
