@@ -9,5 +9,5 @@ mod loosening;
 mod matrix;
 mod plan_exit;
 mod rejections;
-mod stored;
+pub(crate) mod stored;
 mod untrusted_project;

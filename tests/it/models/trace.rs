@@ -1,4 +1,4 @@
-//! The trace context of a prompt reaches the provider, with each request of its turn and no other.
+//! The trace context of a prompt reaches the provider and the log, with each request of its turn and no other.
 
 use serde_json::json;
 
@@ -6,6 +6,7 @@ use crate::models::http_server::Reply;
 use crate::models::provider_streams;
 use crate::models::providers::wires;
 use crate::models::remote::asking;
+use crate::modes::stored::StoreFixture;
 use crate::support::Setup;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -35,4 +36,27 @@ async fn trace_context_of_a_prompt_is_sent_with_the_requests_of_its_turn() {
         assert_eq!(sent, [traced.clone(), traced, [None, None]], "{id}");
         agent.end().await;
     }
+}
+
+#[test]
+fn log_lines_of_a_turn_have_the_trace_context_of_its_prompt() {
+    let fixture = StoreFixture::new();
+    let store = fixture.path("store.db");
+    let session = fixture.session(store.to_str().unwrap(), "plan");
+    let model =
+        fixture.script(&[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })]);
+    let prompt = |meta| {
+        let text = json!([{ "type": "text", "text": "go" }]);
+        ("session/prompt", json!({ "sessionId": session, "prompt": text, "_meta": meta }))
+    };
+    let requests = [
+        ("session/resume", fixture.opening(&session)),
+        prompt(json!({ "traceparent": PARENT })),
+        prompt(json!({})),
+    ];
+    let arguments = ["--store", store.to_str().unwrap(), "--model", &model];
+    let log = fixture.converse(&arguments, "debug", &requests).errors;
+    let begins = log.lines().filter(|line| line.contains("a turn begins"));
+    let traced: Vec<bool> = begins.map(|line| line.contains(&format!("traceparent={PARENT}"))).collect();
+    assert_eq!(traced, [true, false], "{log}");
 }

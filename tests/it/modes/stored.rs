@@ -8,12 +8,12 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// A home, a working directory and a store.
-struct StoreFixture(tempfile::TempDir);
+pub(crate) struct StoreFixture(tempfile::TempDir);
 
 /// What a run of the binary wrote.
-struct SessionOutput {
+pub(crate) struct SessionOutput {
     messages: Vec<Value>,
-    errors: String,
+    pub errors: String,
 }
 
 impl SessionOutput {
@@ -24,13 +24,13 @@ impl SessionOutput {
 }
 
 impl StoreFixture {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let fixture = Self(tempfile::tempdir().unwrap());
         fs::create_dir(fixture.work()).unwrap();
         fixture
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().canonicalize().unwrap().join(name)
     }
 
@@ -44,7 +44,7 @@ impl StoreFixture {
         fs::write(file, yaml).unwrap();
     }
 
-    fn script(&self, lines: &[Value]) -> String {
+    pub(crate) fn script(&self, lines: &[Value]) -> String {
         let path = self.path("script.jsonl");
         fs::write(&path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
         format!("scripted:{}", path.display())
@@ -64,7 +64,12 @@ impl StoreFixture {
     }
 
     /// A conversation; each line waits until everything before it is answered.
-    fn converse(&self, arguments: &[&str], log: &str, requests: &[(&str, Value)]) -> SessionOutput {
+    pub(crate) fn converse(
+        &self,
+        arguments: &[&str],
+        log: &str,
+        requests: &[(&str, Value)],
+    ) -> SessionOutput {
         let mut lines = format!("{}\n", line(0, "initialize", &json!({ "protocolVersion": 1 })));
         for (id, (method, params)) in (1..).zip(requests) {
             lines += &format!("{}\n", line(id, method, params));
@@ -80,7 +85,7 @@ impl StoreFixture {
     }
 
     /// A session with one turn, in this mode; its id.
-    fn session(&self, store: &str, mode: &str) -> String {
+    pub(crate) fn session(&self, store: &str, mode: &str) -> String {
         let model = self.script(&[json!({ "text": "Hello." }), json!({ "stop": "done" })]);
         let arguments = ["--model", &model, "--store", store, "--mode", mode, "-p", "hello"];
         let run_output = self.command(&arguments).output().unwrap();
@@ -89,7 +94,7 @@ impl StoreFixture {
         id.unwrap_or_else(|| panic!("{text}")).to_owned()
     }
 
-    fn opening(&self, session: &str) -> Value {
+    pub(crate) fn opening(&self, session: &str) -> Value {
         json!({ "sessionId": session, "cwd": self.work(), "mcpServers": [] })
     }
 }

@@ -115,3 +115,24 @@ async fn warning_about_a_widened_mode_is_a_message() {
         client.end().await;
     }
 }
+
+/// Only a session that was closed was left in a mode.
+#[tokio::test]
+async fn widened_mode_is_reported_only_after_a_session_was_closed() {
+    for is_closed in [true, false] {
+        let fixture = StoreFixture::new();
+        let mut client = initialized(&fixture, Setup { mode: "plan", ..Setup::default() }, false).await;
+        let session = client.session().await;
+        turn(&mut client, &session, "go", &[&[text("Done.")]]).await;
+        if is_closed {
+            client.call("session/close", json!({ "sessionId": session })).await;
+        }
+        load(&mut client, &session, 1).await;
+        let set = client.request("session/set_mode", json!({ "sessionId": session, "modeId": "code" })).await;
+        client.until_answer(set).await;
+        let seen = notices(&turn(&mut client, &session, "go", &[&[text("Done.")]]).await);
+        let is_reported = seen.iter().any(|(_, text)| text.starts_with("This session was left in plan mode"));
+        assert_eq!(is_reported, is_closed, "{seen:?}");
+        client.end().await;
+    }
+}
