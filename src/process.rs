@@ -9,6 +9,8 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
+#[cfg(target_os = "linux")]
+use crate::sandbox::BrokerPolicy;
 use crate::sandbox::Confinement;
 
 #[cfg(target_os = "linux")]
@@ -85,6 +87,13 @@ pub enum Event {
     /// The command exited; its descendants are being killed.
     Exited(Exit),
     Failed(String),
+    /// A policy applies; see [`Process::set_policy`].
+    PolicySet {
+        /// Processes that were killed because they went on writing.
+        ended: usize,
+        /// If false, a process may still be able to write under a tighter policy.
+        is_complete: bool,
+    },
     Gone {
         left_behind: usize,
         /// If false, a process may still run.
@@ -118,12 +127,17 @@ struct SpawnRequest {
 enum Report {
     Failed(String),
     Exited(Exit),
+    Policy { ended: usize, is_complete: bool },
     Gone { left_behind: usize },
 }
 
 /// Byte that asks for a graceful end. Closing the connection kills the command.
 #[cfg(target_os = "linux")]
 const REQUEST_EXIT: u8 = b't';
+
+/// Bytes that select a policy for the broker.
+#[cfg(target_os = "linux")]
+const POLICIES: [(u8, BrokerPolicy); 2] = [(b'n', BrokerPolicy::Nothing), (b'r', BrokerPolicy::Roots)];
 
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 #[cfg(target_os = "linux")]

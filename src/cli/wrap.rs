@@ -57,6 +57,9 @@ pub(super) struct Arguments {
     /// The agent's own mode to set while everything is allowed [default: its initial mode]
     #[arg(long, value_name = "ID")]
     full_mode: Option<String>,
+    /// Change modes without restarting the agent: carry out its file changes where the mode allows them
+    #[arg(long)]
+    broker: bool,
     /// Command of the agent, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -94,7 +97,7 @@ impl Arguments {
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, ExternalAgentDefinition) {
-        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, command } = self;
+        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, broker, command } = self;
         let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
@@ -114,7 +117,7 @@ impl Arguments {
             args: words.collect(),
             // The user started this agent, so it gets the removed keys.
             env: environment.keys().collect(),
-            sandbox: Some(ExternalAgentSandbox { state_dirs, args }),
+            sandbox: Some(ExternalAgentSandbox { state_dirs, args, broker }),
             modes: ExternalAgentModes { read_only, full: full_mode },
             inherits: true,
             missing: None,
@@ -177,6 +180,7 @@ mod tests {
             state_dir: state.iter().map(PathBuf::from).collect(),
             read_only_mode: None,
             full_mode: None,
+            broker: false,
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         };
         let variable = |name: &str| match name {

@@ -21,7 +21,8 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::definition::ExternalAgentDefinition;
-use crate::process::program::Program;
+use crate::process::program::{PolicyChange, Program};
+use crate::sandbox::BrokerPolicy;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use command::{Command, OnSuccess, Reply};
@@ -48,7 +49,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(2);
 pub struct StartRequest {
     pub name: String,
     pub definition: ExternalAgentDefinition,
-    /// True if the process can write only to its state folders.
+    /// True if the process can write only to its state folders at first.
     pub sandboxed: bool,
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
@@ -185,6 +186,11 @@ impl ExternalAgent {
     pub async fn shut_down(&self) -> bool {
         self.0.peer.send(Command::CloseInput);
         self.0.peer.program.shut_down().await.confirmed
+    }
+
+    /// Selects the policy of a brokered agent, and waits until it applies. Returns `None` if the agent ends.
+    pub async fn set_policy(&self, policy: BrokerPolicy) -> Option<PolicyChange> {
+        self.0.peer.program.set_policy(policy).await
     }
 
     pub fn is_over(&self) -> bool {

@@ -53,6 +53,11 @@ pub struct ExternalAgentSandbox {
     /// Additional arguments in the sandbox, after `args`.
     #[serde(default)]
     pub args: Vec<String>,
+    /// Run the agent in the sandbox in every mode, and carry out its file changes in the session's folders where
+    /// the mode allows them. The mode then changes without a restart. Linux only; `modegate doctor` says if this
+    /// works.
+    #[serde(default)]
+    pub broker: bool,
 }
 
 /// Ids of an external agent's own modes.
@@ -67,6 +72,10 @@ pub struct ExternalAgentModes {
 }
 
 impl ExternalAgentDefinition {
+    pub fn is_brokered(&self) -> bool {
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.broker)
+    }
+
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());

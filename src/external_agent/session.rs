@@ -159,7 +159,7 @@ impl ExternalAgentSession {
     }
 
     fn is_sandboxed(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.is_sandboxed)
+        self.running.as_ref().is_some_and(Running::is_sandboxed)
     }
 
     /// Reads the limits only for messages that depend on them, because updates are many.
@@ -203,6 +203,12 @@ impl ExternalAgentSession {
                 self.ended(&error, &limits())
             }
             Message::Started { .. } => Vec::new(),
+            Message::Switched { start, previous_mode } if is_current(start) => {
+                self.previous_mode = previous_mode;
+                let retain = self.retain();
+                std::iter::once(retain).chain(self.reply_ready(&limits())).collect()
+            }
+            Message::Switched { .. } => Vec::new(),
             Message::Ended { start, why } => {
                 let is_current = is_current(start);
                 for (_, open_request) in std::mem::take(&mut self.open_requests) {

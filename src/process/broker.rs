@@ -20,10 +20,13 @@ use crate::sandbox::kernel::notification::{self, Answer, Call};
 mod handler;
 mod perform;
 mod resolve;
+mod revoke;
 mod tracee;
 
 use handler::{CallHandler, Outcome};
 pub(in crate::process) use resolve::Roots;
+pub(in crate::process) use revoke::Revoked;
+use revoke::{HandedOver, Identity};
 use tracee::Tracee;
 
 /// Threads that answer calls.
@@ -41,7 +44,8 @@ pub(super) struct Broker {
     /// Locked for reading during each call, so that nothing runs under an old policy after a change.
     policy: RwLock<BrokerPolicy>,
     /// Device and number of the unnamed files that were handed over. They may get a name.
-    unnamed: Mutex<HashSet<(u64, u64)>>,
+    unnamed: Mutex<HashSet<Identity>>,
+    handed_over: Mutex<HandedOver>,
     waiting_pipes: AtomicUsize,
 }
 
@@ -52,6 +56,7 @@ impl Broker {
             roots,
             policy: RwLock::new(policy),
             unnamed: Mutex::default(),
+            handed_over: Mutex::default(),
             waiting_pipes: AtomicUsize::default(),
         }
     }
@@ -91,6 +96,18 @@ impl Broker {
         }
     }
 
+    /// Applies a policy. After a tighter one, no process can write through what it has open.
+    pub(super) fn set_policy(&self, policy: BrokerPolicy) -> Revoked {
+        // Waits for the calls that are being carried out.
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        match policy {
+            BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
+            BrokerPolicy::Nothing => {
+                self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke()
+            }
+        }
+    }
+
     pub(super) fn listener(&self) -> &OwnedFd {
         &self.listener
     }
@@ -99,7 +116,8 @@ impl Broker {
     fn answer(&self, call: &Call) -> bool {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let tracee = Tracee { listener: &self.listener, call };
-        let handler = CallHandler { tracee, policy: *policy, roots: &self.roots, unnamed: &self.unnamed };
+        let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
+        let handler = CallHandler { tracee, policy: *policy, roots, unnamed, handed_over };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,
             Outcome::HandOver { file, closes_on_exec } => {

@@ -56,7 +56,7 @@ fn scan() -> io::Result<Vec<Pid>> {
     Ok(pids.filter(|pid| parent(*pid) == Some(own)).collect())
 }
 
-fn parent(pid: Pid) -> Option<Pid> {
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, can contain any character.
     let (_, rest) = stat.rsplit_once(')')?;

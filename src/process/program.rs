@@ -1,12 +1,14 @@
 //! A running MCP server or external agent. Standard error goes to the log without secrets; the last part
 //! explains why the program ended. Output is read elsewhere.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::secrets::Secrets;
 use super::{Event, Exit, Process};
+use crate::sandbox::BrokerPolicy;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
 
@@ -19,10 +21,20 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 
 const ENDED: &str = "it was stopped";
 
+#[derive(Debug)]
+enum Request {
+    EndGracefully,
+    End,
+    SetPolicy(BrokerPolicy, oneshot::Sender<PolicyChange>),
+}
+
+/// A policy of a brokered program that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Graceful,
-    Now,
+pub struct PolicyChange {
+    /// Processes that were killed because they went on writing.
+    pub ended: usize,
+    /// If false, a process may still be able to write under a tighter policy.
+    pub is_complete: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -42,13 +54,13 @@ pub struct Over {
 /// Dropping the last handle ends the program gracefully.
 #[derive(Debug, Clone)]
 pub struct Program {
-    ends: mpsc::Sender<End>,
+    requests: mpsc::Sender<Request>,
     status: watch::Receiver<ProgramStatus>,
 }
 
 impl Program {
     pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
-        let (ends, end_requests) = mpsc::channel(2);
+        let (requests, to_task) = mpsc::channel(2);
         let (status_sender, status) = watch::channel(ProgramStatus::default());
         let run = ProgramTask {
             name: name.to_owned(),
@@ -57,21 +69,29 @@ impl Program {
             changed: status_sender,
             line: Vec::new(),
             logged: 0,
+            policy_replies: VecDeque::new(),
         };
-        tokio::spawn(run.run(end_requests));
-        Self { ends, status }
+        tokio::spawn(run.run(to_task));
+        Self { requests, status }
     }
 
     /// Kills the program. Returns true if no process is left.
     pub async fn end(&self) -> bool {
-        let _ = self.ends.send(End::Now).await;
+        let _ = self.requests.send(Request::End).await;
         self.over().await.confirmed
     }
 
     /// Waits for a graceful end. The caller closes the program's input first.
     pub async fn shut_down(&self) -> Over {
-        let _ = self.ends.send(End::Graceful).await;
+        let _ = self.requests.send(Request::EndGracefully).await;
         self.over().await
+    }
+
+    /// Selects the policy of a brokered program, and waits until it applies. Returns `None` if the program ends.
+    pub async fn set_policy(&self, policy: BrokerPolicy) -> Option<PolicyChange> {
+        let (reply, change) = oneshot::channel();
+        self.requests.send(Request::SetPolicy(policy, reply)).await.ok()?;
+        change.await.ok()
     }
 
     pub async fn over(&self) -> Over {
@@ -103,10 +123,12 @@ struct ProgramTask {
     changed: watch::Sender<ProgramStatus>,
     line: Vec<u8>,
     logged: usize,
+    /// In the order of the requests.
+    policy_replies: VecDeque<oneshot::Sender<PolicyChange>>,
 }
 
 impl ProgramTask {
-    async fn run(mut self, mut end_requests: mpsc::Receiver<End>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         let mut how = "it ended".to_owned();
         let mut steps: u32 = 0;
         let mut deadline = None;
@@ -114,15 +136,19 @@ impl ProgramTask {
         loop {
             tokio::select! {
                 biased;
-                end = end_requests.recv(), if listens => match end {
-                    Some(End::Now) => {
+                request = requests.recv(), if listens => match request {
+                    Some(Request::SetPolicy(policy, reply)) => {
+                        self.policy_replies.push_back(reply);
+                        self.process.set_policy(policy).await;
+                    }
+                    Some(Request::End) => {
                         listens = false;
                         deadline = None;
                         how = ENDED.into();
                         self.process.end().await;
                     }
-                    Some(End::Graceful) | None => {
-                        listens = end.is_some();
+                    Some(Request::EndGracefully) | None => {
+                        listens = request.is_some();
                         deadline.get_or_insert_with(|| tokio::time::Instant::now() + TIMEOUT);
                     }
                 },
@@ -143,6 +169,12 @@ impl ProgramTask {
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
                     Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was killed by signal {signal}"),
+                    Some(Event::PolicySet { ended, is_complete }) => {
+                        if let Some(reply) = self.policy_replies.pop_front() {
+                            // The caller may be gone.
+                            let _ = reply.send(PolicyChange { ended, is_complete });
+                        }
+                    }
                     Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
                     Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
                     None => return self.report_end(how, false),

@@ -14,9 +14,10 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
+use crate::sandbox::BrokerPolicy;
 use super::{
-    ChildStdio, Command, Errors, Event, HANDSHAKE, Processes, REQUEST_EXIT, Report, SpawnRequest, orphans,
-    read,
+    ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report, SpawnRequest,
+    orphans, read,
 };
 
 const CHUNK: usize = 16 * 1024;
@@ -199,6 +200,16 @@ impl Process {
         let _ = self.control.write_all(&[REQUEST_EXIT]).await;
     }
 
+    /// Selects the policy of a brokered command. [`Event::PolicySet`] follows when it applies and nothing can be
+    /// written under a looser one any more.
+    pub async fn set_policy(&mut self, policy: BrokerPolicy) {
+        let order = POLICIES.iter().find(|(_, of)| *of == policy);
+        if let Some((order, _)) = order {
+            // The command may be over.
+            let _ = self.control.write_all(&[*order]).await;
+        }
+    }
+
     pub async fn end(&mut self) {
         // The command may be over.
         let _ = self.control.shutdown().await;
@@ -227,6 +238,7 @@ impl Process {
         match serde_json::from_slice(&line) {
             Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
             Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
+            Ok(Report::Policy { ended, is_complete }) => Some(Event::PolicySet { ended, is_complete }),
             Ok(Report::Gone { left_behind }) => {
                 self.left_behind = Some(left_behind);
                 None

@@ -24,9 +24,9 @@ use rustix::net::{
 };
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
-use super::broker::{Broker, Roots};
+use super::broker::{Broker, Revoked, Roots};
 use super::children::{self, Children};
-use super::{Exit, HANDSHAKE, REQUEST_EXIT, Report, SpawnRequest};
+use super::{Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 
@@ -211,8 +211,7 @@ const SUSPENDED: u64 = 2;
 /// Time in which processes that a command left behind may exit on their own.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// Starts answering the calls that the sandbox suspends. Returns the broker if the supervisor's main thread must
-/// answer them.
+/// Starts answering the calls that the sandbox suspends.
 fn start_broker(
     listener: Option<OwnedFd>,
     request: &SpawnRequest,
@@ -225,9 +224,10 @@ fn start_broker(
     if let Confinement::Brokered { write, broker } = &request.confinement {
         let own = [write, own].concat();
         let roots = Roots::open(&broker.roots, &own, &broker.protected)?;
-        Broker::new(listener, roots, broker.policy).start()?;
-        return Ok(None);
+        raise_descriptor_limit();
+        return Broker::new(listener, roots, broker.policy).start().map(Some);
     }
+    // Few calls: the main thread answers them.
     let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing);
     epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
     Ok(Some(Arc::new(broker)))
@@ -245,7 +245,6 @@ struct Supervision<'a> {
     epoll: OwnedFd,
     connection: &'a UnixStream,
     signals: OwnedFd,
-    /// Answers suspended calls in this thread.
     broker: Option<Arc<Broker>>,
 }
 
@@ -277,10 +276,19 @@ impl Supervision<'_> {
                         // The process may have just exited.
                         let _ = process::kill_process_group(child, Signal::TERM);
                     }
-                    Ok(1) => {}
+                    Ok(1) => self.set_policy(byte[0]),
                     _ => return false,
                 }
             }
+        }
+    }
+
+    fn set_policy(&self, order: u8) {
+        let policy = POLICIES.iter().find(|(byte, _)| *byte == order).map(|(_, policy)| *policy);
+        if let (Some(policy), Some(broker)) = (policy, &self.broker) {
+            let Revoked { ended, is_complete } = broker.set_policy(policy);
+            // Modegate may be gone.
+            let _ = report(self.connection, &Report::Policy { ended, is_complete });
         }
     }
 
@@ -354,10 +362,15 @@ fn reap_children() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
 }
 
-fn remove(folder: &Path) {
+/// Fails if the command has lowered the limit for good.
+fn raise_descriptor_limit() {
     let limits = process::getrlimit(process::Resource::Nofile);
     let most = process::Rlimit { current: limits.maximum, ..limits };
     let _ = process::setrlimit(process::Resource::Nofile, most);
+}
+
+fn remove(folder: &Path) {
+    raise_descriptor_limit();
     if std::fs::remove_dir_all(folder).is_ok() {
         return;
     }

@@ -45,7 +45,7 @@ async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Resu
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-            Event::Exited(Exit::Status(0)) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0)) | Event::PolicySet { .. } | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -109,6 +109,28 @@ pub fn wipe_variable(name: &str) {
         if !value.is_null() {
             std::ptr::write_bytes(value, 0, libc::strlen(value));
         }
+    }
+}
+
+/// Returns true if some process can write to the file through an open descriptor or a shared mapping, including
+/// descriptors that are being passed through a socket.
+///
+/// # Errors
+/// Returns an error if the file system cannot tell, or the file belongs to another user. `file` must be open for
+/// reading only.
+pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: the call takes numbers only.
+        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // The kernel refuses a read lease while the file is open for writing.
+    match lease(libc::F_RDLCK) {
+        Ok(()) => lease(libc::F_UNLCK).map(|()| false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,5 +1,5 @@
 # An ACP agent for proofs. Its first argument says how it begins; each prompt says what it does.
-import json, os, sys, threading, time
+import json, os, subprocess, sys, threading, time
 how = sys.argv[1] if len(sys.argv) > 1 else "plain"
 out = sys.stdout
 asked = 0
@@ -96,6 +96,16 @@ def prompt(id, words):
         chunk("begun")
         try: tick(rest)
         except OSError as error: chunk(error.strerror)
+    elif what == "pid": chunk("process %d" % os.getpid())
+    elif what == "holds":
+        chunk("begun")
+        with open(rest, "w") as f:
+            while True: f.write("x"); f.flush(); time.sleep(0.01)
+    elif what == "starts":
+        writes = "exec 3> '%s'; while echo x >&3; do sleep 0.01; done" % rest
+        subprocess.Popen(["sh", "-c", writes], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(rest)
+        chunk("started")
     elif what == "call":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
         chunk("done")

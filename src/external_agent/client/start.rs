@@ -17,6 +17,7 @@ use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Errors, Process};
+use crate::sandbox::BrokerPolicy;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -65,12 +66,18 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         return Err(format!("the environment variable {variable} is not set"));
     }
     let mut arguments = definition.args.clone();
-    let command_sandbox = if request.sandboxed {
+    let is_brokered = definition.is_brokered();
+    let command_sandbox = if request.sandboxed || is_brokered {
         let sandbox = definition.sandbox.as_ref();
         let sandbox = sandbox.ok_or("this mode needs a sandbox, and its definition has no `sandbox` key")?;
         arguments.extend(sandbox.args.iter().cloned());
         let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
-        shell.external_agent(&roots, &sandbox.state_dirs)?
+        if is_brokered {
+            let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
+            shell.brokered_agent(&roots, &sandbox.state_dirs, policy)?
+        } else {
+            shell.external_agent(&roots, &sandbox.state_dirs)?
+        }
     } else {
         CommandSandbox::none()
     };

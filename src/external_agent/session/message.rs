@@ -5,7 +5,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::permission::{Forwarded, RequestId};
 use super::run::Started;
-use crate::acp::{AvailableCommand, SessionConfigOption, SessionUpdate, ToolCallId};
+use crate::acp::{AvailableCommand, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId};
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
 use crate::external_agent::ExternalAgentError;
@@ -17,6 +17,12 @@ pub enum Message {
     Started {
         start: u64,
         outcome: Result<Started, ExternalAgentError>,
+    },
+    /// The brokered process with the number `start` may make changes, or no longer may.
+    Switched {
+        start: u64,
+        /// The agent's own mode to restore when it may.
+        previous_mode: Option<SessionModeId>,
     },
     /// The process with the number `start` has ended.
     Ended {
@@ -92,6 +98,9 @@ pub enum Effect {
     Start {
         is_sandboxed: bool,
     },
+    /// Records that the running process may make changes, then calls
+    /// [`super::ExternalAgentSession::permit_changes`].
+    PermitChanges,
     /// Calls [`super::ExternalAgentSession::ask_to_restart`] if a turn is running.
     AskToRestart,
     /// Begins a reply under the current ceilings, then calls

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, Started};
+use super::run::{AgentRun, PermittedChanges, Started};
 use super::{Effect, ExternalAgentSession, Limits, Ready, Waiting};
 use crate::acp::ToolCallId;
 use crate::client;
@@ -17,8 +17,11 @@ const PROCESS_CALL: &str = "agent";
 
 pub(super) struct Running {
     pub start: u64,
-    pub is_sandboxed: bool,
-    is_announced: bool,
+    is_sandboxed: bool,
+    /// `None` if the process is not brokered.
+    changes: Option<Changes>,
+    /// The sandbox that the user was last told about.
+    announced: Option<bool>,
     /// `None` while the process starts.
     pub agent: Option<ExternalAgent>,
     fences: mpsc::Sender<oneshot::Sender<()>>,
@@ -29,7 +32,23 @@ pub(super) struct Running {
     pub over: CancellationToken,
 }
 
+/// Permission of a brokered process to change files, which ends with a permit.
+struct Changes {
+    denied: Option<CancellationToken>,
+    permits: mpsc::UnboundedSender<Permit>,
+}
+
 impl Running {
+    /// Returns true if changes of the process fail, apart from its own folders.
+    pub(super) fn is_sandboxed(&self) -> bool {
+        match &self.changes {
+            Some(Changes { denied, .. }) => {
+                denied.as_ref().is_none_or(CancellationToken::is_cancelled)
+            }
+            None => self.is_sandboxed,
+        }
+    }
+
     fn is_ending(&self) -> bool {
         self.stop.is_cancelled()
             || self.stopped.is_cancelled()
@@ -58,12 +77,18 @@ impl ExternalAgentSession {
             self.waiting.extend(reply);
             return self.prepare_start(wants_sandbox);
         };
-        let matches = running.is_sandboxed == wants_sandbox || running.is_sandboxed && self.stays_sandboxed;
+        let is_sandboxed = running.is_sandboxed();
+        let matches = is_sandboxed == wants_sandbox || is_sandboxed && self.stays_sandboxed;
         if matches && !running.is_ending() {
             self.waiting.extend(reply);
             return self.reply_ready(limits);
         }
-        let loses_context = running.is_sandboxed && self.retained_context.is_lost_by_restart();
+        // Before that, the process is starting, and asks again.
+        if is_sandboxed && running.changes.is_some() && running.agent.is_some() && !running.is_ending() {
+            self.waiting.extend(reply);
+            return vec![Effect::PermitChanges];
+        }
+        let loses_context = is_sandboxed && self.retained_context.is_lost_by_restart();
         if !running.is_ending() && loses_context && reply.is_some() {
             self.waiting.extend(reply);
             return vec![Effect::AskToRestart];
@@ -75,7 +100,24 @@ impl ExternalAgentSession {
         Vec::new()
     }
 
-    fn reply_ready(&mut self, limits: &Limits) -> Vec<Effect> {
+    /// Completes [`Effect::PermitChanges`]. [`Message::Switched`] follows.
+    pub fn permit_changes(&mut self, gate: &mut Gate) {
+        let changes = self.running.as_mut().and_then(|running| running.changes.as_mut());
+        let Some(Changes { denied, permits }) = changes else { return };
+        let permit = admit(gate, PROCESS_CALL, false);
+        *denied = Some(permit.cancel.clone());
+        // If the process has ended, its end answers the waiting prompts.
+        let _ = permits.send(permit);
+    }
+
+    pub(super) fn retain(&self) -> Effect {
+        Effect::Retain {
+            session: self.retained_context.session_id().map(str::to_owned),
+            mode: self.previous_mode.as_ref().map(ToString::to_string),
+        }
+    }
+
+    pub(super) fn reply_ready(&mut self, limits: &Limits) -> Vec<Effect> {
         self.waiting.retain(|reply| !reply.is_closed());
         let Some(running) = self.running.as_mut().filter(|running| running.agent.is_some()) else {
             return Vec::new();
@@ -83,10 +125,11 @@ impl ExternalAgentSession {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let was_announced = std::mem::replace(&mut running.is_announced, true);
+        let is_sandboxed = running.is_sandboxed();
+        let was_announced = running.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let agent = &self.host.agent.id;
         let mut effects = Vec::new();
-        if !running.is_sandboxed {
+        if !is_sandboxed {
             effects.push(Effect::Uncovered(format!(
                 "Changes that the agent {agent} makes with its own tools are unknown and cannot be undone."
             )));
@@ -133,7 +176,11 @@ impl ExternalAgentSession {
             return;
         };
         let start = self.starts;
-        let permit = admit(gate, PROCESS_CALL, is_sandboxed);
+        let is_brokered = definition.is_brokered();
+        let permit = admit(gate, PROCESS_CALL, is_sandboxed || is_brokered);
+        let may_change = (is_brokered && !is_sandboxed).then(|| admit(gate, PROCESS_CALL, false));
+        let denied = may_change.as_ref().map(|permit| permit.cancel.clone());
+        let (permits, new_permits) = mpsc::unbounded_channel();
         let (fences, to_fence) = mpsc::channel(4);
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
@@ -164,6 +211,7 @@ impl ExternalAgentSession {
             modes: definition.modes.clone(),
             previous_mode: self.previous_mode.clone(),
             permit,
+            changes: PermittedChanges { permit: may_change, new_permits },
             stop: stop.clone(),
             over: over.clone(),
             to,
@@ -177,7 +225,8 @@ impl ExternalAgentSession {
         self.running = Some(Running {
             start,
             is_sandboxed,
-            is_announced: false,
+            changes: is_brokered.then_some(Changes { denied, permits }),
+            announced: None,
             agent: None,
             fences,
             _stops: stop.clone().drop_guard(),
@@ -199,14 +248,11 @@ impl ExternalAgentSession {
             return Vec::new();
         };
         running.agent = Some(agent.clone());
-        let is_sandboxed = running.is_sandboxed;
+        let is_sandboxed = running.is_sandboxed();
         let session = agent.can_load().then(|| agent.session_id());
         let lost = self.retained_context.started(session, context);
         self.previous_mode = previous_mode;
-        let mut effects = vec![Effect::Retain {
-            session: self.retained_context.session_id().map(str::to_owned),
-            mode: self.previous_mode.as_ref().map(ToString::to_string),
-        }];
+        let mut effects = vec![self.retain()];
         let name = &self.host.agent.id;
         if let Some(why) = lost {
             effects.push(Effect::Notice(format!(

@@ -12,6 +12,7 @@ use crate::external_agent::definition::ExternalAgentModes;
 use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
 use crate::process::shell::Shell;
+use crate::sandbox::BrokerPolicy;
 
 pub struct Started {
     pub agent: ExternalAgent,
@@ -35,10 +36,18 @@ pub(super) struct AgentRun {
     pub modes: ExternalAgentModes,
     pub previous_mode: Option<SessionModeId>,
     pub permit: Permit,
+    pub changes: PermittedChanges,
     pub stop: CancellationToken,
     pub over: CancellationToken,
     pub to: mpsc::UnboundedSender<Message>,
     pub start: u64,
+}
+
+/// Changes that a brokered agent may make.
+pub(super) struct PermittedChanges {
+    /// The agent may make changes while this exists and is not cancelled.
+    pub permit: Option<Permit>,
+    pub new_permits: mpsc::UnboundedReceiver<Permit>,
 }
 
 impl AgentRun {
@@ -52,6 +61,7 @@ impl AgentRun {
             modes,
             previous_mode,
             permit,
+            mut changes,
             stop,
             over: _,
             to,
@@ -63,6 +73,7 @@ impl AgentRun {
             tokio::select! {
                 () = permit.cancel.cancelled() => {}
                 () = stop.cancelled() => {}
+                () = denied(changes.permit.as_ref()) => {}
             }
         };
         let mut context =
@@ -82,30 +93,82 @@ impl AgentRun {
         let agent = match started {
             Ok(agent) => agent,
             Err(StartError { error, is_gone }) => {
-                release_permit(permit, is_gone);
+                changes.permit.into_iter().chain([permit]).for_each(|permit| release_permit(permit, is_gone));
                 report(Message::Started { start, outcome: Err(error) });
                 return;
             }
         };
         let ready = async {
-            let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode).await;
-            let started = Started { agent: agent.clone(), context, previous_mode };
+            let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode.clone()).await;
+            let started = Started { agent: agent.clone(), context, previous_mode: previous_mode.clone() };
             report(Message::Started { start, outcome: Ok(started) });
-            std::future::pending::<Infallible>().await
+            let switches = Switches { agent: &agent, modes: &modes, start, to: &to };
+            switches.run(&mut changes, previous_mode).await;
         };
         let (is_gone, why) = tokio::select! {
             biased;
             () = permit.cancel.cancelled() => (agent.end().await, "it was stopped".to_owned()),
             () = stop.cancelled() => (agent.shut_down().await, "it was closed".to_owned()),
             why = agent.over() => (agent.shut_down().await, why),
-            never = ready => match never {},
+            () = ready => {
+                (agent.end().await, "it was stopped, because it could still write files".to_owned())
+            }
         };
         drop(agent);
-        release_permit(permit, is_gone);
+        changes.permit.into_iter().chain([permit]).for_each(|permit| release_permit(permit, is_gone));
         if let Err(error) = relay.await {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
         report(Message::Ended { start, why });
+    }
+}
+
+/// Follows the mode with the policy of a brokered agent.
+struct Switches<'a> {
+    agent: &'a ExternalAgent,
+    modes: &'a ExternalAgentModes,
+    start: u64,
+    to: &'a mpsc::UnboundedSender<Message>,
+}
+
+impl Switches<'_> {
+    /// Returns if changes that are no longer permitted cannot be prevented.
+    async fn run(&self, changes: &mut PermittedChanges, mut previous_mode: Option<SessionModeId>) {
+        loop {
+            if let Some(permit) = &changes.permit {
+                permit.cancel.cancelled().await;
+                let change = self.agent.set_policy(BrokerPolicy::Nothing).await;
+                if !change.is_some_and(|change| change.is_complete) {
+                    return;
+                }
+                // The mode change is answered when the permit is gone.
+                changes.permit = None;
+                previous_mode = set_agent_mode(self.agent, self.modes, true, previous_mode).await;
+            } else if let Some(permit) = changes.new_permits.recv().await {
+                let permit = changes.permit.insert(permit);
+                if !permit.cancel.is_cancelled() {
+                    let _ = self.agent.set_policy(BrokerPolicy::Roots).await;
+                    let agent_mode = set_agent_mode(self.agent, self.modes, false, previous_mode.clone());
+                    tokio::select! {
+                        biased;
+                        () = permit.cancel.cancelled() => {}
+                        mode = agent_mode => previous_mode = mode,
+                    }
+                }
+            } else {
+                // The session is gone, which ends the agent.
+                std::future::pending::<Infallible>().await;
+            }
+            let message = Message::Switched { start: self.start, previous_mode: previous_mode.clone() };
+            let _ = self.to.send(message);
+        }
+    }
+}
+
+async fn denied(permit: Option<&Permit>) {
+    match permit {
+        Some(permit) => permit.cancel.cancelled().await,
+        None => std::future::pending().await,
     }
 }
 

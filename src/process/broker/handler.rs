@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::perform::{self, Opened};
 use super::resolve::{Area, ResolvedPath, Roots};
+use super::revoke::{HandedOver, Identity};
 use super::tracee::{self, Tracee};
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::Answer;
@@ -40,7 +41,8 @@ pub(super) struct CallHandler<'a> {
     pub(super) policy: BrokerPolicy,
     pub(super) roots: &'a Roots,
     /// Devices and numbers of the unnamed files that were handed over.
-    pub(super) unnamed: &'a Mutex<HashSet<(u64, u64)>>,
+    pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
+    pub(super) handed_over: &'a Mutex<HandedOver>,
 }
 
 impl CallHandler<'_> {
@@ -162,6 +164,14 @@ impl CallHandler<'_> {
         }
         match opened {
             Ok(Opened::File(file)) => {
+                self.handed_over
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .add(&file)
+                    .map_err(refusal)?;
+                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+            }
+            Ok(Opened::Pipe(file)) => {
                 Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
             Ok(Opened::WaitsForReader) => Ok(Outcome::WaitForReader),

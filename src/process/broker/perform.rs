@@ -10,6 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::resolve::{Area, BENEATH, ResolvedFile, ResolvedPath, trim};
+use super::revoke::Identity;
 use super::tracee::own_path;
 use crate::sandbox::operation::{Change, OpenHow, Time};
 
@@ -21,6 +22,7 @@ const ATTRIBUTES: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
 pub(super) enum Opened {
     File(OwnedFd),
+    Pipe(OwnedFd),
     /// A named pipe without a reader.
     WaitsForReader,
     /// Neither a file nor a named pipe.
@@ -51,7 +53,7 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
         let set = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
     }
-    Ok(Opened::File(file))
+    Ok(if kind == FileType::Fifo { Opened::Pipe(file) } else { Opened::File(file) })
 }
 
 fn is_pipe(entry: &ResolvedPath) -> bool {
@@ -172,7 +174,7 @@ fn timespec(time: Time) -> Timespec {
 }
 
 /// The file's device and number, which no other existing file has.
-pub(super) fn identity(file: &OwnedFd) -> Result<(u64, u64), Errno> {
+pub(super) fn identity(file: &OwnedFd) -> Result<Identity, Errno> {
     let found = rustix::fs::fstat(file)?;
     Ok((found.st_dev, found.st_ino))
 }

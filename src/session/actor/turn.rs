@@ -379,6 +379,10 @@ impl Actor {
                     self.approvals.record_process(sandboxed, &self.policy, &mut self.log).await;
                     self.external_agent.start(sandboxed, &mut self.gate);
                 }
+                AgentEffect::PermitChanges => {
+                    self.approvals.record_process(false, &self.policy, &mut self.log).await;
+                    self.external_agent.permit_changes(&mut self.gate);
+                }
                 AgentEffect::AskToRestart => {
                     if let Some(turn) = &self.turns.running {
                         let (number, mode) = (self.log.turns, &self.policy.mode);

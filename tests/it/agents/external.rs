@@ -1,6 +1,7 @@
 //! External agents: the protocol, modes, life cycle and `modegate wrap`.
 
 mod audit;
+mod broker;
 mod lifecycle;
 mod modes;
 mod protocol;

@@ -1,0 +1,111 @@
+//! Brokered external agents: one process follows all modes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::agents::external::sessions::{ExternalAgentClient, agent_text, agents};
+
+const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
+
+/// The agent's process, in the words of the agent.
+async fn process(client: &mut ExternalAgentClient) -> String {
+    let text = agent_text(&client.prompt("pid", None).await);
+    text[text.find("process").unwrap()..].to_owned()
+}
+
+async fn client(mode: &'static str) -> ExternalAgentClient {
+    ExternalAgentClient::of(mode, agents("plain", BROKERED)).await.unwrap()
+}
+
+#[tokio::test]
+async fn agent_keeps_running_through_all_modes() {
+    let mut client = client("code").await;
+    let before = process(&mut client).await;
+    let modes = [("a", "code", true), ("b", "plan", false), ("c", "code", true), ("d", "plan", false)];
+    for (name, mode, is_written) in modes {
+        client.mode(mode).await;
+        let path = client.path(name);
+        let messages = client.prompt(&format!("write {}", path.display()), None).await;
+        let text = agent_text(&messages);
+        assert_eq!(path.exists(), is_written, "{mode}: {text}");
+        assert!(text.ends_with(if is_written { "written" } else { "Permission denied" }), "{mode}: {text}");
+        assert!(messages.iter().all(|message| message["method"] != "session/request_permission"));
+        assert!(!text.contains("restarted"), "{text}");
+    }
+    assert_eq!(process(&mut client).await, before);
+    client.end().await;
+}
+
+async fn set_plan(client: &mut ExternalAgentClient) -> (Value, Vec<Value>) {
+    let set = json!({ "sessionId": client.session, "modeId": "plan" });
+    let set = client.client.request("session/set_mode", set).await;
+    let messages = client.until(set, None).await;
+    let effect = messages.last().unwrap()["result"]["_meta"]["modegate/effect"].clone();
+    (effect, messages)
+}
+
+/// Asserts that a file that grew until now grows no more.
+async fn assert_unchanged(path: &Path) {
+    let length = || path.metadata().unwrap().len();
+    let before = length();
+    assert!(before > 0, "the control");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(length(), before, "{}", path.display());
+}
+
+#[tokio::test]
+async fn tightening_during_a_turn_leaves_the_agent_running() {
+    let mut client = client("code").await;
+    let before = process(&mut client).await;
+    let path = client.path("ticks");
+    let running = client.client.prompt(&client.session.clone(), &format!("tick {}", path.display())).await;
+    while agent_text(&[client.client.next().await]) != "begun" {}
+    while !path.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (effect, mut messages) = set_plan(&mut client).await;
+    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+    assert_unchanged(&path).await;
+    messages.extend(client.until(running, None).await);
+    assert!(agent_text(&messages).contains("Permission denied"), "{messages:?}");
+    assert_eq!(process(&mut client).await, before);
+    client.end().await;
+}
+
+/// A command of the agent that goes on writing is killed, and the agent is not.
+#[tokio::test]
+async fn tightening_kills_a_command_with_an_open_file() {
+    let mut client = client("code").await;
+    let before = process(&mut client).await;
+    let path = client.path("held");
+    let text = agent_text(&client.prompt(&format!("starts {}", path.display()), None).await);
+    assert!(text.ends_with("started"), "{text}");
+    let (effect, _) = set_plan(&mut client).await;
+    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+    assert_unchanged(&path).await;
+    assert_eq!(process(&mut client).await, before);
+    client.end().await;
+}
+
+/// An agent that itself goes on writing is killed, and starts again for the next prompt.
+#[tokio::test]
+async fn tightening_kills_an_agent_with_an_open_file() {
+    let mut client = client("code").await;
+    let before = process(&mut client).await;
+    let path = client.path("held");
+    let running = client.client.prompt(&client.session.clone(), &format!("holds {}", path.display())).await;
+    while agent_text(&[client.client.next().await]) != "begun" {}
+    while !path.metadata().is_ok_and(|found| found.len() > 0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (effect, messages) = set_plan(&mut client).await;
+    assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
+    assert_unchanged(&path).await;
+    if messages.iter().all(|message| message["id"] != running) {
+        client.until(running, None).await;
+    }
+    assert_ne!(process(&mut client).await, before);
+    client.end().await;
+}
