@@ -292,6 +292,7 @@ where
             if let Err(error) = arguments.put(&mut flags, &environment, variable) {
                 return usage_error(&mut errors, &error);
             }
+            wrap::check_broker(&mut flags, &environment, &mut errors).await?;
         }
         Some(Command::Replay(_) | Command::Setup(_)) | None => {}
     }

@@ -9,8 +9,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-#[cfg(target_os = "linux")]
-use crate::sandbox::BrokerPolicy;
+pub use crate::sandbox::BrokerPolicy;
 use crate::sandbox::Confinement;
 
 #[cfg(target_os = "linux")]

@@ -1,10 +1,12 @@
 //! Implements `modegate wrap -- COMMAND…`, which runs an external agent under Modegate's modes.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::config::Flags;
+use crate::config::doctor_checks;
 use crate::config::environment::Environment;
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::model::catalog::OFFLINE;
@@ -124,6 +126,22 @@ impl Arguments {
         };
         (id, definition)
     }
+}
+
+/// Drops the broker with a message where it does not work.
+pub(super) async fn check_broker(
+    flags: &mut Flags,
+    environment: &Environment,
+    mut errors: impl Write,
+) -> io::Result<()> {
+    let sandbox = flags.wrapped.as_mut().and_then(|(_, agent)| agent.sandbox.as_mut());
+    if let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker)
+        && let Err(reason) = doctor_checks::check_broker(environment).await
+    {
+        sandbox.broker = false;
+        writeln!(errors, "modegate: --broker is ignored, so a mode may restart the agent: {reason}")?;
+    }
+    Ok(())
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {

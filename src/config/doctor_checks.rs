@@ -78,6 +78,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             add("shell", State::Fine(shell.program().to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
+            add("broker", broker(&shell, environment).await);
             for place in
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))
             {
@@ -221,6 +222,27 @@ async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>)
         std::fs::remove_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()));
     let works_here = |cwd: &Path| shell.read_only(&[cwd.to_owned()]).is_some();
     read_only_state(tried, removed, cwd.filter(|cwd| !works_here(cwd)))
+}
+
+async fn broker(shell: &Shell, environment: &Environment) -> State {
+    match try_broker(shell, environment).await {
+        Ok(()) => State::Fine("tested: `wrap --broker` changes modes without a restart".into()),
+        Err(reason) => State::Note(format!("`wrap --broker` is not available: {reason}")),
+    }
+}
+
+/// Tries the broker with the user's settings. The error is a sentence.
+pub async fn check_broker(environment: &Environment) -> Result<(), String> {
+    let file = user_file::read(environment.config_folder.as_deref()).map_err(|error| format!("{error:#}"))?;
+    let shell = commands::shell(environment, &file.shell.unwrap_or_default());
+    try_broker(&shell.map_err(|error| format!("{error:#}"))?, environment).await
+}
+
+async fn try_broker(shell: &Shell, environment: &Environment) -> Result<(), String> {
+    let scratch = scratch_folder(environment).map_err(|error| format!("{error:#}"))?;
+    let tried = trial::try_broker(shell, &scratch).await;
+    let removed = std::fs::remove_dir_all(&scratch);
+    tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display())))
 }
 
 /// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.

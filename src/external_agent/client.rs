@@ -21,8 +21,8 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::process::BrokerPolicy;
 use crate::process::program::{PolicyChange, Program};
-use crate::sandbox::BrokerPolicy;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use command::{Command, OnSuccess, Reply};

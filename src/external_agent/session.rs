@@ -202,13 +202,12 @@ impl ExternalAgentSession {
             Message::Started { start, outcome: Err(error) } if is_current(start) => {
                 self.ended(&error, &limits())
             }
-            Message::Started { .. } => Vec::new(),
             Message::Switched { start, previous_mode } if is_current(start) => {
                 self.previous_mode = previous_mode;
                 let retain = self.retain();
                 std::iter::once(retain).chain(self.reply_ready(&limits())).collect()
             }
-            Message::Switched { .. } => Vec::new(),
+            Message::Started { .. } | Message::Switched { .. } => Vec::new(),
             Message::Ended { start, why } => {
                 let is_current = is_current(start);
                 for (_, open_request) in std::mem::take(&mut self.open_requests) {

@@ -102,9 +102,7 @@ impl Broker {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
         match policy {
             BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
-            BrokerPolicy::Nothing => {
-                self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke()
-            }
+            BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
         }
     }
 

@@ -14,11 +14,11 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
-use crate::sandbox::BrokerPolicy;
 use super::{
     ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report, SpawnRequest,
     orphans, read,
 };
+use crate::sandbox::BrokerPolicy;
 
 const CHUNK: usize = 16 * 1024;
 

@@ -1,10 +1,14 @@
-//! Self-test of the read-only sandbox: each action must fail in the sandbox, and succeed outside as a
-//! control.
+//! Self-tests of the sandboxes: each denied action must fail in the sandbox, and succeed outside as a control.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::shell::{CommandSandbox, Shell};
-use super::{Event, Exit};
+use super::{Event, Exit, Process};
+use crate::sandbox::BrokerPolicy;
+
+/// Time for a trial of the broker.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Only the first action may succeed in the sandbox.
 const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
@@ -38,6 +42,64 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     Ok(Tried { network: free.len() > 3 })
 }
 
+/// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it.
+const BROKERED: &str = "trap : USR1
+(while kill -USR1 $$; do :; done) 2>/dev/null &
+count=0
+while [ $count -lt 100 ]; do : > inside/file && count=$((count + 1)) || break; done
+echo \"wrote $count\"
+mv inside/file inside/moved && chmod 600 inside/moved && echo moved
+(echo x > outside) 2>/dev/null && echo escaped
+while (echo x >> inside/moved) 2>/dev/null; do sleep 0.01; done
+echo stopped
+kill $!
+exit 0
+";
+
+/// Expected output before the policy becomes tighter.
+const BEFORE: &str = "wrote 100\nmoved\n";
+
+/// Tries a brokered command in an empty folder: it changes files below a root, none elsewhere, and nothing after
+/// the policy has become tighter.
+///
+/// # Errors
+/// Returns a sentence if the broker must not be used here.
+pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
+    let inside = folder.join("inside");
+    std::fs::create_dir(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
+    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots)?;
+    let started = shell.start(BROKERED, folder, &sandbox).await;
+    let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
+    let moved = folder.join("inside/moved");
+    let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, &moved)).await;
+    process.end().await;
+    result.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+}
+
+async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String> {
+    let mut output = String::new();
+    let (mut is_tightened, mut length) = (false, None);
+    while let Some(event) = process.next().await {
+        match event {
+            Event::Output(bytes) | Event::Error(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            Event::PolicySet { is_complete: true, .. } => length = moved.metadata().ok().map(|it| it.len()),
+            Event::PolicySet { .. } => return Err("open files of a command could not be taken back".into()),
+            Event::Exited(Exit::Status(0)) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(exit) => return Err(format!("a brokered command ended with {exit:?}: {output}")),
+            Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
+            Event::Failed(reason) => return Err(reason),
+        }
+        if output.starts_with(BEFORE) && !std::mem::replace(&mut is_tightened, true) {
+            process.set_policy(BrokerPolicy::Nothing).await;
+        }
+    }
+    let after = moved.metadata().ok().map(|found| found.len());
+    if output != format!("{BEFORE}stopped\n") || length.is_none() || after != length {
+        return Err(format!("a brokered command did something unexpected: {}", output.escape_debug()));
+    }
+    Ok(())
+}
+
 async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Result<Vec<String>, String> {
     let started = shell.start(ATTEMPTS, folder, sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
@@ -45,7 +107,9 @@ async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Resu
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-            Event::Exited(Exit::Status(0)) | Event::PolicySet { .. } | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0))
+            | Event::PolicySet { .. }
+            | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),

@@ -16,8 +16,7 @@ use crate::client::{Client, ClientCapabilities};
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Shell};
-use crate::process::{Command, Errors, Process};
-use crate::sandbox::BrokerPolicy;
+use crate::process::{BrokerPolicy, Command, Errors, Process};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

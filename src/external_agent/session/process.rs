@@ -42,9 +42,7 @@ impl Running {
     /// Returns true if changes of the process fail, apart from its own folders.
     pub(super) fn is_sandboxed(&self) -> bool {
         match &self.changes {
-            Some(Changes { denied, .. }) => {
-                denied.as_ref().is_none_or(CancellationToken::is_cancelled)
-            }
+            Some(Changes { denied, .. }) => denied.as_ref().is_none_or(CancellationToken::is_cancelled),
             None => self.is_sandboxed,
         }
     }

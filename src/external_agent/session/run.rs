@@ -11,8 +11,8 @@ use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
 use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
+use crate::process::BrokerPolicy;
 use crate::process::shell::Shell;
-use crate::sandbox::BrokerPolicy;
 
 pub struct Started {
     pub agent: ExternalAgent,

@@ -59,6 +59,40 @@ fn wrapped_agent_is_sandboxed_and_has_own_login() {
     agent.end();
 }
 
+/// The binary itself, with `--broker`: one process writes in code and not in plan.
+#[test]
+fn brokered_agent_changes_modes_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let work = dir.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let arguments =
+        ["--mode", "plan", "--store", "memory", "wrap", "--broker", "--state-dir", "~/.peer", "--"];
+    let (mut agent, _) = BinaryClient::start(&dir, &[&arguments[..], &[python(), PEER, "plain"]].concat());
+    let folders = json!({ "cwd": work, "mcpServers": [] });
+    let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+    let mut id = 2;
+    let mut call = |agent: &mut BinaryClient, method: &str, more: Value| {
+        id += 1;
+        let mut params = json!({ "sessionId": session });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        agent.call(id, method, &params)
+    };
+    let prompt = |text: &str| json!({ "prompt": [{ "type": "text", "text": text }] });
+    let mut processes = Vec::new();
+    for (name, mode, is_written) in [("a", "plan", false), ("b", "code", true), ("c", "plan", false)] {
+        call(&mut agent, "session/set_mode", json!({ "modeId": mode }));
+        let path = work.join(name);
+        let write = prompt(&format!("write {}", path.display()));
+        let text = agent_text(&call(&mut agent, "session/prompt", write));
+        assert_eq!(path.exists(), is_written, "{mode}: {text}");
+        let text = agent_text(&call(&mut agent, "session/prompt", prompt("pid")));
+        processes.push(text.rsplit("process").next().unwrap().to_owned());
+    }
+    assert!(processes.iter().all(|process| *process == processes[0]), "{processes:?}");
+    agent.end();
+}
+
 /// Runs it without any input.
 fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
