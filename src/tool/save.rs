@@ -173,7 +173,10 @@ impl Saving {
         let place = target.clone();
         let pending_write = blocking(move || Ok((PendingWrite::prepare(&place)?, on_disk(&place)))).await;
         let (pending_write, stood) = pending_write.map_err(|error| SaveError::NotDone(error.to_string()))?;
-        let written = self.write(permit, &target, &name, text).await;
+        let mut written = self.write(permit, &target, &name, text).await;
+        if written.is_ok() && planning.before.is_none() {
+            written = self.create_if_lost(permit, planning, &target).await;
+        }
         let (is_done, is_known) = (written.is_ok(), !matches!(written, Err(SaveError::Unconfirmed(_))));
         if let Some(operation) = &mut self.operation
             && (is_done || !is_known)
@@ -279,6 +282,26 @@ impl Saving {
                 Err(SaveError::Unconfirmed(format!("{name}: the editor did not confirm the write: {error}")))
             }
         }
+    }
+
+    /// Creates a new file on disk that the editor accepted, but neither saved nor shows: marimo reports success
+    /// for files that it could not create.
+    async fn create_if_lost(
+        &self,
+        permit: &Permit,
+        planning: &Planning,
+        target: &Target,
+    ) -> Result<(), SaveError> {
+        let found = content_hash(&self.client_io, target, &permit.cancel).await;
+        let is_lost = found.is_ok_and(|found| found == ContentHash::Absent);
+        if !is_lost || !self.client_io.capabilities().reads {
+            return Ok(());
+        }
+        let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
+        let change = planning.change.clone();
+        // Silent: the operation of this call reports the file.
+        let created = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
+        created.map_err(|error| SaveError::NotDone(error.to_string()))
     }
 
     /// Restores the written files, newest first, as long as each still has the written content.

@@ -31,6 +31,28 @@ async fn each_editor_creates_files() {
     }
 }
 
+/// marimo answers so. A buffer that is only unsaved is the control.
+#[tokio::test]
+async fn new_file_that_the_editor_lost_is_created_on_disk() {
+    let write = json!({ "path": "deep/n.txt", "content": "x\n" });
+    for is_lost in [true, false] {
+        for mut client in editors("code").await {
+            client.saves = false;
+            if is_lost {
+                client.override_answer("fs/write_text_file", json!({}));
+            }
+            let text = client.call("write_file", write.clone()).await;
+            assert_eq!(client.count("fs/write_text_file"), 1, "{text}");
+            assert_eq!(client.saved("deep/n.txt").as_deref(), is_lost.then_some("x\n"), "{text}");
+            assert_eq!(text.contains("has not saved it"), !is_lost, "{text}");
+            let undo = client.client.prompt(&client.session, "/undo").await;
+            client.until_answer(undo).await;
+            assert_eq!(client.saved("deep/n.txt"), None, "undone");
+            client.end().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn each_editor_edits_unsaved_text() {
     for mut client in editors("code").await {
