@@ -21,6 +21,7 @@ pub mod instructions;
 pub mod mode_switch;
 pub mod neutralise;
 pub mod open_calls;
+pub mod prompt_block;
 pub mod reminder;
 pub mod system_prompt;
 
@@ -55,7 +56,7 @@ impl Conversation {
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
             SessionEvent::UserMessage { content, .. } => {
-                self.prompts.extend(history::text_of(content));
+                self.prompts.extend(prompt_block::text_of(content));
                 while self.prompts.len() > 1
                     && self.prompts.iter().map(String::len).sum::<usize>() > compaction::MAX_PROMPTS
                 {

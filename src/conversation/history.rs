@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::neutralise::{NeutralisedText, neutralise};
-use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, ToolCallId, ToolCallStatus};
+use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
+use crate::acp::{ImageContent, ToolCallId, ToolCallStatus};
 use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Block, Image, Message, Role};
 
@@ -233,50 +234,7 @@ impl History {
     }
 }
 
-pub fn text_of(content: &[ContentBlock]) -> Option<String> {
-    content.iter().find_map(|block| match prompt_block(block) {
-        Block::Text(text) if !text.trim().is_empty() => Some(text),
-        _ => None,
-    })
-}
-
-/// Image types that every provider with image support accepts.
-pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
-/// Maximum bytes of base64 that every provider accepts.
-pub const MAX_PICTURE: usize = 5 * 1024 * 1024;
-
 const MAX_OF_A_CALL: usize = 4;
-
-fn picture(image: &ImageContent) -> Image {
-    Image { mime_type: image.mime_type.as_str().into(), data: image.data.as_str().into() }
-}
-
-fn prompt_block(block: &ContentBlock) -> Block {
-    let text = |text: &str| Block::Text(neutralise(text).into_owned());
-    match block {
-        ContentBlock::Text(content) => text(&content.text),
-        ContentBlock::ResourceLink(link) => {
-            text(&format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri))
-        }
-        ContentBlock::Image(image) => Block::Image(picture(image)),
-        ContentBlock::Resource(embedded) => match &embedded.resource {
-            EmbeddedResourceResource::TextResourceContents(resource) => {
-                text(&format!("<resource uri=\"{}\">\n{}\n</resource>", resource.uri, resource.text))
-            }
-            EmbeddedResourceResource::BlobResourceContents(resource) => {
-                let mime_type = resource.mime_type.as_deref().unwrap_or_default();
-                if PICTURES.contains(&mime_type) && resource.blob.len() <= MAX_PICTURE {
-                    Block::Image(Image { mime_type: mime_type.into(), data: resource.blob.as_str().into() })
-                } else {
-                    text(&format!("<resource uri=\"{}\">(not text: {mime_type})</resource>", resource.uri))
-                }
-            }
-            _ => Block::Text(String::new()),
-        },
-        _ => Block::Text(String::new()),
-    }
-}
 
 const MAX_NOTES: usize = 20;
 

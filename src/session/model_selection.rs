@@ -10,7 +10,7 @@ use super::options::{self, ModelSelection};
 use super::policy::Policy;
 use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId};
 use crate::agents::AgentSpec;
-use crate::conversation::history::{MAX_PICTURE, PICTURES};
+use crate::conversation::prompt_block::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
 use crate::model::Effort;
 use crate::model::catalog::ModelCatalog;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 54] = [
+const LAYERS: [(&str, &[&str]); 55] = [
     ("acp", &[]),
     (
         "agent",
@@ -87,6 +87,7 @@ const LAYERS: [(&str, &[&str]); 54] = [
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
     ("conversation/neutralise", &[]),
+    ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
     ("skill", &["front_matter", "yaml_error"]),
     ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
@@ -206,7 +207,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 76] = [
+const PURE: [&str; 77] = [
     "acp",
     "audit",
     "chain",
@@ -254,6 +255,7 @@ const PURE: [&str; 76] = [
     "session/options",
     "conversation/open_calls",
     "conversation/neutralise",
+    "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
     "session/user_command",

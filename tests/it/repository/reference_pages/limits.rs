@@ -32,7 +32,7 @@ const CONNECTION: [Row; 12] = [
     ),
     ("prompts that wait behind a running one", "session/turns.rs", "MAX_WAITING", Of(""), "error -32600"),
     ("requests that wait for one session", "session/handle.rs", "MAILBOX", Of(""), "error -32600"),
-    ("image in a prompt, in base64", "conversation/history.rs", "MAX_PICTURE", Bytes, "error -32602"),
+    ("image in a prompt, in base64", "conversation/prompt_block.rs", "MAX_PICTURE", Bytes, "error -32602"),
     (
         "sessions in one answer to `session/list`",
         "agent/list.rs",
