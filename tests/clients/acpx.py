@@ -1,15 +1,16 @@
 """Performs a scenario with acpx, and prints what it prints."""
 
+import base64
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-SCENARIO, AGENT, PROJECT = os.environ["SCENARIO"], os.environ["AGENT"], os.environ["PROJECT"]
+from driver import CLIENT, PROJECT, SCENARIO, until_started
+
 POLICY = "--deny-all" if SCENARIO.endswith("refused") else "--approve-all"
-ACPX = [os.environ["CLIENT"] + "/node_modules/.bin/acpx", POLICY, "--ttl", "30", "--agent", AGENT]
+ACPX = [CLIENT + "/node_modules/.bin/acpx", POLICY, "--ttl", "30", "--agent", os.environ["AGENT"]]
 
 
 def acpx(*arguments):
@@ -19,18 +20,17 @@ def acpx(*arguments):
     return done.stdout
 
 
-def until_started():
-    while not Path(PROJECT, "started").exists():
-        time.sleep(0.02)
-
-
 def prompt():
     text = "write it"
     if SCENARIO == "slash-behind-context":
         link = {"type": "resource_link", "name": "notes.md", "uri": f"file://{PROJECT}/notes.md"}
         text = json.dumps([link, {"type": "text", "text": "/plan write it"}])
+    elif SCENARIO in ("image", "image-unsupported"):
+        data = base64.b64encode(Path("picture.png").read_bytes()).decode()
+        text = json.dumps([{"type": "text", "text": text}, {"type": "image", "mimeType": "image/png", "data": data}])
     Path("prompt").write_text(text)
-    prompt = subprocess.Popen([*ACPX, "prompt", "--file", "prompt"], stdout=subprocess.PIPE, text=True)
+    prompt = subprocess.Popen([*ACPX, "prompt", "--file", "prompt"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
     if SCENARIO == "mode-mid-turn":
         until_started()
         acpx("set-mode", "plan")

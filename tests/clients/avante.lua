@@ -1,22 +1,14 @@
 -- Performs a scenario with avante.nvim: asks, presses the keys of its popup, and chooses in its pickers. Prints the
 -- sidebar at the end.
 
-local scenario, project = vim.env.SCENARIO, vim.env.PROJECT
-for _, plugin in ipairs({ "plenary.nvim", "nui.nvim", "avante.nvim" }) do
-  vim.opt.rtp:prepend(vim.env.CLIENT_PLUGINS .. "/" .. plugin)
-end
-vim.opt.swapfile = false
+local neovim = dofile(vim.fs.dirname(debug.getinfo(1, "S").source:sub(2)) .. "/neovim.lua")
+local scenario, wait, until_started = neovim.scenario, neovim.wait, neovim.until_started
+neovim.add({ "plenary.nvim", "nui.nvim", "avante.nvim" })
 vim.opt.laststatus = 3
 vim.opt.columns = 160
 vim.opt.lines = 60
 dofile(vim.env.CONFIG)
 vim.cmd.runtime("plugin/avante.lua")
-
-local function wait(what, is_met)
-  if not vim.wait(20000, is_met, 20) then
-    error("waited in vain: " .. what)
-  end
-end
 
 local function sidebar()
   return require("avante").get()
@@ -24,7 +16,7 @@ end
 
 local function shown()
   local result = sidebar() and sidebar().containers and sidebar().containers.result
-  return result and table.concat(vim.api.nvim_buf_get_lines(result.bufnr, 0, -1, false), "\n") or ""
+  return result and neovim.text(result.bufnr) or ""
 end
 
 local function set_plan()
@@ -61,12 +53,6 @@ local function answer(key)
   vim.api.nvim_feedkeys(key, "xt", false)
 end
 
-local function until_started()
-  wait("started", function()
-    return vim.uv.fs_stat(project .. "/started") ~= nil
-  end)
-end
-
 local answers = {
   ["permission-allowed"] = "y",
   ["permission-refused"] = "n",
@@ -75,7 +61,7 @@ local answers = {
 }
 
 local function steps()
-  vim.cmd.edit(project .. "/notes.md")
+  vim.cmd.edit(neovim.project .. "/notes.md")
   local text = scenario == "slash-behind-context" and "\\plan write it" or "write it"
   -- A question to a sidebar without a session would start a second agent.
   require("avante.api").ask({ ask = false })
@@ -109,10 +95,4 @@ local function steps()
   end)
 end
 
-local ok, message = xpcall(steps, debug.traceback)
-io.stdout:write(shown() .. "\n")
-if not ok then
-  io.stderr:write(message .. "\n")
-  vim.cmd("cquit 1")
-end
-vim.cmd("qall!")
+neovim.run(steps, shown)

@@ -1,12 +1,10 @@
 -- Performs a scenario with codecompanion.nvim as a user does: types into the chat, presses its keys, and chooses in
 -- its pickers. Prints the chat at the end.
 
-local scenario, project = vim.env.SCENARIO, vim.env.PROJECT
+local neovim = dofile(vim.fs.dirname(debug.getinfo(1, "S").source:sub(2)) .. "/neovim.lua")
+local scenario, wait, until_started = neovim.scenario, neovim.wait, neovim.until_started
 local events = {}
-for _, plugin in ipairs({ "plenary.nvim", "codecompanion.nvim" }) do
-  vim.opt.rtp:prepend(vim.env.CLIENT_PLUGINS .. "/" .. plugin)
-end
-vim.opt.swapfile = false
+neovim.add({ "plenary.nvim", "codecompanion.nvim" })
 vim.api.nvim_create_autocmd("User", {
   pattern = "CodeCompanion*",
   callback = function(event)
@@ -14,12 +12,6 @@ vim.api.nvim_create_autocmd("User", {
   end,
 })
 dofile(vim.env.CONFIG)
-
-local function wait(what, is_met)
-  if not vim.wait(20000, is_met, 20) then
-    error("waited in vain: " .. what)
-  end
-end
 
 local function wait_for_event(name, count)
   wait(name, function()
@@ -60,14 +52,8 @@ local function answer(kind)
   press(require("codecompanion.interactions.chat.tools.labels").keymaps()[kind])
 end
 
-local function until_started()
-  wait("started", function()
-    return vim.uv.fs_stat(project .. "/started") ~= nil
-  end)
-end
-
 local function steps()
-  vim.cmd.edit(project .. "/notes.md")
+  vim.cmd.edit(neovim.project .. "/notes.md")
   vim.cmd("CodeCompanionChat")
   local chat = require("codecompanion").last_chat()
   wait("a session", function()
@@ -76,7 +62,7 @@ local function steps()
   if scenario == "load" and vim.env.SECOND then
     choose("write it")
     run_chat_command(chat, "resume")
-    return chat
+    return
   end
   if scenario == "mode-idle" then
     set_plan(chat)
@@ -107,13 +93,9 @@ local function steps()
   else
     wait_for_event("ChatDone")
   end
-  return chat
 end
 
-local ok, result = xpcall(steps, debug.traceback)
-if not ok then
-  io.stderr:write(result .. "\n")
-  vim.cmd("cquit 1")
-end
-io.stdout:write(table.concat(vim.api.nvim_buf_get_lines(result.bufnr, 0, -1, false), "\n") .. "\n")
-vim.cmd("qall!")
+neovim.run(steps, function()
+  local chat = require("codecompanion").last_chat()
+  return chat and neovim.text(chat.bufnr) or ""
+end)

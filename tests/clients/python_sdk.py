@@ -1,13 +1,18 @@
 """Performs a scenario with the Python SDK's client, and prints the text that it receives."""
 
 import asyncio
+import base64
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import acp
 from acp import schema
 
-SCENARIO, AGENT, PROJECT = os.environ["SCENARIO"], os.environ["AGENT"], os.environ["PROJECT"]
+from driver import PROJECT, SCENARIO, until_started
+
+AGENT = os.environ["AGENT"]
 CHOICES = {"permission-allowed": "allow_once", "permission-refused": "reject_once",
            "plan-exit-accepted": "code", "plan-exit-refused": "reject"}
 
@@ -46,17 +51,28 @@ class Client:
         Path(path).write_text(content)
 
 
+def image_block():
+    return acp.image_block(base64.b64encode(Path(PROJECT, "picture.png").read_bytes()).decode(), "image/png")
+
+
 async def connect(connection):
+    """Returns Modegate's answer."""
     forms = schema.ElicitationCapabilities(form=schema.ElicitationFormCapabilities())
     files = schema.FileSystemCapabilities(read_text_file=True, write_text_file=True)
     capabilities = schema.ClientCapabilities(
-        fs=files, terminal=True, elicitation=forms if SCENARIO == "plan-exit-form" else None)
-    await connection.initialize(protocol_version=acp.PROTOCOL_VERSION, client_capabilities=capabilities)
+        fs=files, terminal=True, elicitation=forms if SCENARIO == "plan-exit-form" else None,
+        auth=schema.AuthCapabilities(terminal=True))
+    return await connection.initialize(protocol_version=acp.PROTOCOL_VERSION, client_capabilities=capabilities)
 
 
-async def until_started():
-    while not Path(PROJECT, "started").exists():
-        await asyncio.sleep(0.02)
+async def log_in(connection, methods):
+    """Logs in as Modegate offers it, and prints the model of a session that begins afterwards."""
+    method = next(method for method in methods if getattr(method, "type", None) == "terminal")
+    login = [sys.executable, Path(__file__).with_name("login.py"), AGENT, *method.args]
+    subprocess.run(login, check=True, env=os.environ | (method.env or {}))
+    session = await connection.new_session(cwd=PROJECT, mcp_servers=[])
+    model = next(option for option in session.config_options if option.id == "model")
+    print(f"The session has the model {model.current_value}.")
 
 
 async def steps(client, connection):
@@ -72,25 +88,32 @@ async def steps(client, connection):
     if SCENARIO == "slash-behind-context":
         link = acp.resource_link_block("notes.md", f"file://{PROJECT}/notes.md")
         blocks = [link, acp.text_block("/plan write it")]
+    if SCENARIO in ("image", "image-unsupported"):
+        blocks.append(image_block())
     prompt = asyncio.ensure_future(connection.prompt(session_id=session, prompt=blocks))
     if SCENARIO == "mode-mid-turn":
-        await until_started()
+        await asyncio.to_thread(until_started)
         await set_plan()
     elif SCENARIO == "cancel":
-        await until_started()
+        await asyncio.to_thread(until_started)
         await connection.cancel(session_id=session)
     elif SCENARIO == "mode-under-permission":
         await client.asked.wait()
         await set_plan()
         client.answer.set()
-    await prompt
+    try:
+        await prompt
+    except acp.RequestError as error:
+        print(error)
     return session
 
 
 async def main():
     client = Client()
     async with acp.spawn_agent_process(client, AGENT, use_unstable_protocol=True) as (connection, _):
-        await connect(connection)
+        answer = await connect(connection)
+        if SCENARIO == "login":
+            return await log_in(connection, answer.auth_methods)
         session = await steps(client, connection)
     if SCENARIO == "load":
         print("\f", flush=True)

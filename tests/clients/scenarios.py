@@ -15,14 +15,20 @@ compares the disk, the recording of the protocol, and what the client itself sho
 | slash-behind-context | prompt with a link to `notes.md` before the text `/plan write it` |
 | plan-exit-accepted, plan-exit-refused | prompt; answer the request to leave plan mode |
 | plan-exit-form | the same in a client with forms; accept |
+| image, image-unsupported | prompt with the image `picture.png` |
+| image-file | prompt |
+| login | run the login of type `terminal` that Modegate offers; then open a session and print its model |
 """
 
+import base64
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 GREETING = "Hello from the script."
 PERMISSION = "session/request_permission"
+# The key that a user types at a login.
+SECRET = "sk-not-to-be-shown"
 # A driver prints this line before the text of a session that it opened again; only later text counts.
 REOPENED = "\f"
 DONE = "The reply ends here."
@@ -41,13 +47,18 @@ WRITE = call("write_file", path="made.txt", content="made\n")
 # reply write `made.txt`.
 LONG_COMMAND = call("shell", command="touch started; sleep 30; touch late.txt")
 EXIT = call("switch_mode", plan="1. Write made.txt.", steps=["Write made.txt"], mode="code")
+PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+                           "rkJggg==")
+IMAGES = say("Images: {images}. " + DONE)
+RECEIVED = f"Images: image/png of {len(PICTURE)} bytes."
 QUESTION = call("ask_user", questions=[{"question": "Which language?", "choices": ["English", "German"]}])
 
 
 @dataclass(frozen=True)
 class Scenario:
     """`allowed`: whether the last question was answered with consent; `None` without one. `questions` counts only
-    where a question is expected. An empty `stop` is any stop reason."""
+    where a question is expected. An empty `stop` is any stop reason. With `provider_model`, a provider serves the
+    script under this name; without a script, Modegate chooses the model."""
 
     name: str
     mode: str
@@ -60,6 +71,7 @@ class Scenario:
     questions: int = 1
     withdrawn: bool = False
     question: str = PERMISSION
+    provider_model: str = ""
 
     def script(self):
         return "".join(json.dumps(line) + "\n" for line in self.model)
@@ -83,6 +95,12 @@ SCENARIOS = [
     Scenario("plan-exit-refused", "plan", EXIT + WRITE + say(DONE), allowed=False),
     Scenario("plan-exit-form", "plan", EXIT + WRITE + say(DONE), made=True, end_mode="code", allowed=True,
              question="elicitation/create"),
+    Scenario("image", "plan", IMAGES, shown=RECEIVED, provider_model="gpt-6-luna"),
+    Scenario("image-unsupported", "plan", IMAGES, stop="error", provider_model="qwen3-coder",
+             shown="the model openai/qwen3-coder does not accept images"),
+    Scenario("image-file", "plan", call("read_file", path="picture.png") + IMAGES, shown=RECEIVED,
+             provider_model="gpt-6-luna"),
+    Scenario("login", "plan", [], stop="", shown="The session has the model anthropic/claude-opus-5-5."),
 ]
 
 
@@ -160,6 +178,10 @@ def failures(scenario, folder, shown):
     expect("the use of a client's terminal", "terminal/create" in seen.methods, False)
     if scenario.name == "load":
         expect("the use of session/new at the end", seen.opened[-1:] == ["session/new"], False)
+    if scenario.name == "login":
+        settings = folder / "home/.config/modegate/setup.yaml"
+        expect("the key in setup.yaml", SECRET in settings.read_text() if settings.exists() else None, True)
+        expect("the key on the screen", SECRET in shown, False)
     if scenario.shown not in " ".join(shown.rpartition(REOPENED)[2].split()):
         found.append(f"the client did not show {scenario.shown!r}")
     asked = scenario.allowed is not None or scenario.withdrawn

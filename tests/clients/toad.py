@@ -1,12 +1,12 @@
 """Performs a scenario with Toad in a terminal (tmux), and prints the last screen."""
 
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-SCENARIO, PROJECT, CLIENT = os.environ["SCENARIO"], os.environ["PROJECT"], os.environ["CLIENT"]
+import driver
+from driver import CLIENT, LAST_TEXT, PROJECT, SCENARIO, until_started
+
 # A server of its own: the driver's environment becomes that of Toad.
 TMUX = ["tmux", "-S", str(Path(PROJECT).parent / "tmux"), "-f", "/dev/null"]
 ANSWERS = {"permission-allowed": "a", "permission-refused": "r", "plan-exit-accepted": "A", "plan-exit-refused": "r"}
@@ -21,12 +21,8 @@ def screen():
 
 
 def wait(what, is_met):
-    """Waits for 30 s at most; returns the screen."""
-    end = time.monotonic() + 30
-    while not is_met():
-        if time.monotonic() > end:
-            sys.exit(f"waited in vain: {what}\n{screen()}")
-        time.sleep(0.05)
+    """Returns the screen."""
+    driver.wait(what, is_met, screen)
     return screen()
 
 
@@ -63,10 +59,6 @@ def set_plan():
     wait_for("Mode changed to Plan")
 
 
-def until_started():
-    wait("started", lambda: Path(PROJECT, "started").exists())
-
-
 def steps():
     wait_for("connected")
     wait_for("How can I help")
@@ -94,7 +86,7 @@ def steps():
     elif SCENARIO in ANSWERS:
         wait_for("Always reject" if "permission" in SCENARIO else "Keep planning")
         press(ANSWERS[SCENARIO])
-    return wait_for({"prompt": "Hello from the script.", "question": "2. German"}.get(SCENARIO, "The reply ends here."))
+    return wait_for(LAST_TEXT)
 
 
 tmux("new-session", "-d", "-x", "120", "-y", "50", f"python3.14 {CLIENT}/bin/toad acp modegate '{PROJECT}'")

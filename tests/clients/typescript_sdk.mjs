@@ -1,10 +1,10 @@
 // Performs a scenario with the TypeScript SDK's client, and prints the text that it receives.
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { Readable, Writable } from "node:stream";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 const { SCENARIO, AGENT, PROJECT, CLIENT } = process.env;
 const sdk = createRequire(`${CLIENT}/package.json`).resolve("@agentclientprotocol/sdk");
@@ -41,16 +41,18 @@ const client = acp.client({ name: "modegate-tests" })
     return {};
   });
 
-/** Starts Modegate and calls `op` with an initialized connection; ends the process afterwards. */
+/** Starts Modegate and calls `op` with an initialized connection and the login methods; ends the process afterwards. */
 async function withAgent(op) {
   const agent = spawn(AGENT, [], { stdio: ["pipe", "pipe", "inherit"] });
   const exited = new Promise((resolve) => agent.once("exit", resolve));
   const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout));
   const result = await client.connectWith(stream, async (context) => {
-    const clientCapabilities = { fs: { readTextFile: true, writeTextFile: true }, terminal: true };
+    const fs = { readTextFile: true, writeTextFile: true };
+    const clientCapabilities = { fs, terminal: true, auth: { terminal: true } };
     if (SCENARIO === "plan-exit-form") clientCapabilities.elicitation = { form: {} };
-    await context.request(agentMethods.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities });
-    return op(context);
+    const params = { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities };
+    const { authMethods } = await context.request(agentMethods.initialize, params);
+    return op(context, authMethods);
   });
   agent.stdin.end();
   await exited;
@@ -59,6 +61,15 @@ async function withAgent(op) {
 
 async function untilStarted() {
   while (!existsSync(`${PROJECT}/started`)) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+/** Logs in as Modegate offers it, and prints the model of a session that begins afterwards. */
+async function logIn(context, authMethods) {
+  const { args, env } = authMethods.find((method) => method.type === "terminal");
+  const login = fileURLToPath(new URL("login.py", import.meta.url));
+  execFileSync("python3", [login, AGENT, ...args], { stdio: "inherit", env: { ...process.env, ...env } });
+  const { configOptions } = await context.request(agentMethods.session.new, { cwd: PROJECT, mcpServers: [] });
+  console.log(`The session has the model ${configOptions.find(({ id }) => id === "model").currentValue}.`);
 }
 
 /** Performs the steps; returns the session's id. */
@@ -70,6 +81,9 @@ async function steps(context) {
   const blocks = SCENARIO === "slash-behind-context"
     ? [link, { type: "text", text: "/plan write it" }]
     : [{ type: "text", text: "write it" }];
+  if (SCENARIO === "image" || SCENARIO === "image-unsupported") {
+    blocks.push({ type: "image", mimeType: "image/png", data: readFileSync(`${PROJECT}/picture.png`, "base64") });
+  }
   const prompt = context.request(agentMethods.session.prompt, { sessionId, prompt: blocks });
   if (SCENARIO === "mode-mid-turn") {
     await untilStarted();
@@ -82,11 +96,11 @@ async function steps(context) {
     await setPlan();
     answer();
   }
-  await prompt;
+  await prompt.catch((error) => console.log(error.message));
   return sessionId;
 }
 
-const sessionId = await withAgent(steps);
+const sessionId = await withAgent(SCENARIO === "login" ? logIn : steps);
 if (SCENARIO === "load") {
   console.log("\f");
   await withAgent((context) =>
