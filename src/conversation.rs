@@ -44,6 +44,8 @@ pub struct Conversation {
     /// Open calls of sub-agents and of an external agent.
     pub relayed_open_calls: OpenCalls,
     pub fill: Fill,
+    /// Sum of the costs of requests, in billionths of a credit.
+    pub cost: Option<u64>,
     pub compactions: u64,
     pub compacting: Option<String>,
     /// Mode before the first recorded change.
@@ -82,7 +84,10 @@ impl Conversation {
             }
             SessionEvent::ForwardedUpdate { update } => self.relayed_open_calls.apply(update),
             SessionEvent::Plan { entries } => self.plan.clone_from(entries),
-            SessionEvent::Usage(usage) => self.fill.count(usage.used, self.history.bytes()),
+            SessionEvent::Usage(usage) => {
+                self.fill.count(usage.used, self.history.bytes());
+                self.cost = cost_after(self.cost, event);
+            }
             SessionEvent::Compaction { id, stage: Compaction::Started } => {
                 self.compactions += 1;
                 self.compacting = Some(id.clone());
@@ -112,6 +117,12 @@ impl Conversation {
     pub fn title_of(&self, call: &ToolCallId) -> String {
         self.open_calls.get(call).map(|call| call.title.clone()).unwrap_or_default()
     }
+}
+
+/// Adds the cost of a request to `total`. Returns `None` for other events than [`SessionEvent::Usage`].
+pub fn cost_after(total: Option<u64>, event: &SessionEvent) -> Option<u64> {
+    let SessionEvent::Usage(usage) = event else { return None };
+    usage.cost.map(|cost| total.unwrap_or_default().saturating_add(cost)).or(total)
 }
 
 #[cfg(test)]

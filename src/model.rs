@@ -231,6 +231,8 @@ pub struct Usage {
     pub cache_read: u64,
     pub cache_write: u64,
     pub output: u64,
+    /// Cost of the request in billionths of the provider's credits. `None` if the provider does not report it.
+    pub cost: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

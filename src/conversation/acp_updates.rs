@@ -9,10 +9,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::acp::{
-    CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, CurrentModeUpdate,
-    Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption, SessionId,
-    SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation,
-    ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
+    CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, Cost,
+    CurrentModeUpdate, Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption,
+    SessionId, SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId,
+    ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
 };
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
@@ -212,7 +212,7 @@ fn compaction_update(id: &str, stage: &Compaction) -> CompactionUpdate {
 }
 
 fn usage_update(usage: &Usage) -> UsageUpdate {
-    let Usage { used, size, cache_read, cache_write, output } = *usage;
+    let Usage { used, size, cache_read, cache_write, output, cost: _ } = *usage;
     let input = used.saturating_sub(output);
     let tokens =
         json!({ "input": input, "cacheRead": cache_read, "cacheWrite": cache_write, "output": output });
@@ -263,6 +263,16 @@ pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
         let id = output_terminal::id(session, &call.tool_call_id);
         let info = json!({ "terminal_id": id, "cwd": cwd.display().to_string() });
         call.meta.get_or_insert_default().insert("terminal_info".to_owned(), info);
+    }
+}
+
+/// Adds the cost of the session so far, in billionths of a credit, to an update about usage.
+pub fn set_cost(update: &mut Update, total: Option<u64>) {
+    let (Update::Schema(schema), Some(total)) = (update, total) else { return };
+    if let SessionUpdate::UsageUpdate(usage) = &mut **schema {
+        #[expect(clippy::cast_precision_loss, reason = "more digits than a client shows")]
+        let credits = total as f64 / 1e9;
+        usage.cost = Some(Cost::new(credits, "credits"));
     }
 }
 

@@ -170,7 +170,7 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
         Word::Usage(Usage { used, size, cache_read, cache_write, output }) => {
-            ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output })
+            ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output, cost: None })
         }
         Word::Stop(stop) => ModelEvent::Stop(stop),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),

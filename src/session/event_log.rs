@@ -15,7 +15,7 @@ use crate::acp::{
 use crate::chain::{Head, Link};
 use crate::client::Client;
 use crate::conversation::open_calls::is_end;
-use crate::conversation::{Conversation, acp_updates};
+use crate::conversation::{Conversation, acp_updates, cost_after};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::ids::Source;
 use crate::mode::ModeText;
@@ -185,6 +185,7 @@ impl EventLog {
             _ => self.terminals_in.as_deref(),
         };
         let id = &self.id;
+        let cost = cost_after(self.conversation.cost, &event);
         acp_updates::encode(
             &event,
             self.updates,
@@ -193,6 +194,7 @@ impl EventLog {
                 if let Some(cwd) = terminals_in {
                     acp_updates::announce_terminal(&mut update, id, cwd);
                 }
+                acp_updates::set_cost(&mut update, cost);
                 self.client.update(id.clone(), update, send_permit.take());
             },
         );

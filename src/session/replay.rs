@@ -13,7 +13,7 @@ use super::options::ModelSelection;
 use super::policy::Policy;
 use crate::acp::SessionModeId;
 use crate::client::Client;
-use crate::conversation::acp_updates;
+use crate::conversation::{acp_updates, cost_after};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
 
@@ -33,6 +33,8 @@ struct Replay {
     end: u64,
     mode: SessionModeId,
     selection: ModelSelection,
+    /// Cost of the requests so far.
+    cost: Option<u64>,
     reply: Reply,
 }
 
@@ -41,7 +43,7 @@ impl Replays {
         let mode = log.conversation.first_mode.as_ref().unwrap_or(&policy.mode).clone();
         let selection = models.entering(policy, &mode);
         let (page, from, end) = (VecDeque::new(), 0, log.saved);
-        self.queue.push_back(Replay { page, from, end, mode, selection, reply });
+        self.queue.push_back(Replay { page, from, end, mode, selection, cost: None, reply });
     }
 
     /// Pending while there is no replay.
@@ -100,12 +102,17 @@ impl Replay {
             }
             _ => {}
         }
+        let cost = cost_after(self.cost, event);
+        self.cost = cost.or(self.cost);
         let mut send_permit = Some(send_permit);
         acp_updates::encode_for_replay(
             event,
             policy.context.updates,
             || Models::options_in(policy, &self.mode, &self.selection),
-            |update| log.send(update, send_permit.take()),
+            |mut update| {
+                acp_updates::set_cost(&mut update, cost);
+                log.send(update, send_permit.take());
+            },
         );
     }
 }

@@ -68,16 +68,19 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
         }
         SessionEvent::AgentChange { agent } => ("agent_change", json!({ "agent": agent })),
         SessionEvent::ForwardedUpdate { update } => ("relayed", json!({ "update": update })),
-        SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output }) => (
-            "usage",
-            json!({
+        SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output, cost }) => {
+            let mut body = json!({
                 "used": used,
                 "size": size,
                 "cache_read": cache_read,
                 "cache_write": cache_write,
                 "output": output,
-            }),
-        ),
+            });
+            if let Some(cost) = cost {
+                body["cost"] = json!(cost);
+            }
+            ("usage", body)
+        }
         SessionEvent::Compaction { id, stage } => ("compaction", write_compaction(id, stage)),
         SessionEvent::Undone { turn, files } => ("undone", json!({ "turn": turn, "files": files })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
@@ -186,6 +189,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
             cache_read: body.take("cache_read")?,
             cache_write: body.take("cache_write")?,
             output: body.take("output")?,
+            cost: body.take("cost")?,
         }),
         "compaction" => SessionEvent::Compaction { id: body.take("id")?, stage: read_stage(&mut body)? },
         "undone" => SessionEvent::Undone { turn: body.take("turn")?, files: body.take("files")? },
@@ -319,7 +323,7 @@ mod tests {
         let entry = PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::InProgress);
         let model = || ModelId::new("p/m");
         let state = ProviderState { origin: model(), data: Arc::new(json!({ "s": "x" })) };
-        let usage = Usage { used: 1, size: 2, cache_read: 3, cache_write: 4, output: 5 };
+        let usage = Usage { used: 1, size: 2, cache_read: 3, cache_write: 4, output: 5, cost: Some(6) };
         let switch = SwitchOutcome {
             from: mode("ask"),
             to: "plan".into(),
@@ -366,6 +370,7 @@ mod tests {
             SessionEvent::ProviderState { state },
             SessionEvent::ModelChange { model: model(), effort: Effort::High },
             SessionEvent::Usage(usage),
+            SessionEvent::Usage(Usage { cost: None, ..usage }),
             compaction(Compaction::Started),
             compaction(done),
             compaction(Compaction::Failed { reason: text() }),

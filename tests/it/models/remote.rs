@@ -131,6 +131,46 @@ async fn full_turn_works_in_every_provider_format() {
     }
 }
 
+/// The costs in usage updates.
+fn costs(messages: &[Value]) -> Vec<Value> {
+    let updates = messages.iter().map(|message| &message["params"]["update"]);
+    updates.filter(|it| it["sessionUpdate"] == "usage_update").map(|it| it["cost"].clone()).collect()
+}
+
+#[tokio::test]
+async fn cost_is_the_sum_of_the_session_and_survives_load() {
+    let reply = |more: &str| {
+        let stream = String::from_utf8(provider_streams::text("openai", "Done.")).unwrap();
+        let (before, usage) = stream.split_once(r#""completion_tokens":20"#).expect("usage");
+        Reply::stream(format!(r#"{before}"completion_tokens":20{more}{usage}"#).into_bytes())
+    };
+    let credits = |amount: f64| json!({ "amount": amount, "currency": "credits" });
+    let reported = [
+        ("", Value::Null),
+        (r#","cost":0.25"#, credits(0.25)),
+        (r#","cost":{"total":1}"#, credits(0.25)),
+        (r#","cost":-1"#, credits(0.25)),
+        (r#","cost":1.5e-7"#, credits(0.250_000_15)),
+        (r#","cost":0.5"#, credits(0.750_000_15)),
+    ];
+    let replies: Vec<_> = reported.iter().map(|(more, _)| reply(more)).collect();
+    let (mut agent, _server) = asking("openai", Setup::default(), replies).await;
+    let session = agent.session().await;
+    let (last, first) = reported.split_last().unwrap();
+    for (more, expected) in first {
+        let prompt = agent.prompt(&session, "go").await;
+        assert_eq!(costs(&agent.until_answer(prompt).await), std::slice::from_ref(expected), "{more}");
+    }
+    agent.call("session/close", json!({ "sessionId": session })).await;
+    let params = json!({ "sessionId": session, "cwd": agent.cwd(), "mcpServers": [] });
+    let load = agent.request("session/load", params).await;
+    let expected: Vec<_> = first.iter().map(|(_, cost)| cost.clone()).collect();
+    assert_eq!(costs(&agent.until_answer(load).await), expected);
+    let prompt = agent.prompt(&session, "go").await;
+    assert_eq!(costs(&agent.until_answer(prompt).await), std::slice::from_ref(&last.1));
+    agent.end().await;
+}
+
 #[tokio::test]
 async fn cancel_during_thinking_leaves_a_valid_conversation() {
     for (id, ..) in wires() {

@@ -122,7 +122,7 @@ async fn conversation(client: &mut TestClient, session: &str) -> Vec<Value> {
         |id: &str, content: &str| call(id, "write_file", json!({ "path": "a.txt", "content": content }));
     let todo = json!({ "items": [{ "content": "Look", "status": "in_progress" }] });
     let thought = ModelEvent::Thought("Hm. ".into());
-    let usage = modegate::model::Usage { used: 10, size: 100, ..Default::default() };
+    let usage = modegate::model::Usage { used: 10, size: 100, cost: Some(5), ..Default::default() };
     let first: &[ModelEvent] = &[
         thought.clone(),
         thought,

@@ -192,7 +192,8 @@ impl Decoder {
         let Counts { input, cache_write, cache_read, output } = &self.counts;
         let [input, cache_write, cache_read, output] =
             [input, cache_write, cache_read, output].map(|count| count.unwrap_or(0));
-        Usage { used: input + cache_read + cache_write + output, size: 0, cache_read, cache_write, output }
+        let used = input + cache_read + cache_write + output;
+        Usage { used, cache_read, cache_write, output, ..Usage::default() }
     }
 }
 
