@@ -62,7 +62,7 @@ impl Step {
         Ok(())
     }
 
-    /// Modes of folders follow in [`Self::close`].
+    /// Modes of folders and unchanged contents follow in [`Self::close`].
     pub(super) fn put(
         &mut self,
         contents: &HashMap<String, Vec<u8>>,
@@ -80,12 +80,7 @@ impl Step {
                 }
                 return Ok(());
             }
-            FileState::File { mode, .. } if is_content_there(&self.changed) => {
-                let (dir, name) = open_parent(&self.target, false)?;
-                if let Some(permissions) = permissions(*mode) {
-                    open_file(&dir, &name)?.0.set_permissions(permissions)?;
-                }
-            }
+            FileState::File { .. } if is_content_there(&self.changed) => return Ok(()),
             FileState::File { hash, mode } => {
                 let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
                 let permissions = permissions(*mode);
@@ -128,10 +123,18 @@ impl Step {
     }
 
     pub(super) fn close(&mut self) -> io::Result<()> {
-        if let FileState::Folder { mode } = self.changed.before {
-            self.set_mode(mode)?;
-            self.is_done = true;
+        match self.changed.before {
+            FileState::Folder { mode } => self.set_mode(mode)?,
+            // Another name of the same file (a hard link) may have been replaced before.
+            FileState::File { mode, .. } if is_content_there(&self.changed) => {
+                let (dir, name) = open_parent(&self.target, false)?;
+                if let Some(permissions) = permissions(mode) {
+                    open_file(&dir, &name)?.0.set_permissions(permissions)?;
+                }
+            }
+            _ => return Ok(()),
         }
+        self.is_done = true;
         Ok(())
     }
 
