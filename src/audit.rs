@@ -22,6 +22,8 @@ pub struct Report {
     pub mode_changes: usize,
     pub denials: usize,
     pub calls: usize,
+    /// Files that brokered agents changed.
+    pub agent_changes: usize,
     pub findings: Vec<String>,
     pub notes: Vec<String>,
 }
@@ -39,6 +41,7 @@ pub fn audit(
             mode_changes: 0,
             denials: 0,
             calls: 0,
+            agent_changes: 0,
             findings: Vec::new(),
             notes: Vec::new(),
         },
@@ -50,6 +53,7 @@ pub fn audit(
         modes: Vec::new(),
         denied: Vec::new(),
         parsed: HashMap::new(),
+        permits: HashSet::new(),
     };
     audit.check_consistency(recorded);
     for link in &evidence.links {
@@ -76,6 +80,8 @@ struct Audit<'a> {
     modes: Vec<(Option<String>, String, String)>,
     denied: Vec<(String, String)>,
     parsed: HashMap<String, Result<Ceilings, String>>,
+    /// Hashes of the ceilings under which external agents were permitted to change files.
+    permits: HashSet<String>,
 }
 
 impl Audit<'_> {
@@ -149,6 +155,9 @@ impl Audit<'_> {
             Entry::ExternalAgent { agent, sandboxed, under: Some(under), .. } => {
                 self.process(number, agent, *sandboxed, under);
             }
+            Entry::Changes { agent, facts, under, .. } => {
+                self.agent_changes(number, agent, &facts.to_call(&self.evidence.session.cwd), under);
+            }
             Entry::Undo { .. }
             | Entry::Hint { .. }
             | Entry::Delegate { .. }
@@ -200,12 +209,38 @@ impl Audit<'_> {
 
     fn process(&mut self, number: u64, agent: &str, sandboxed: bool, under: &str) {
         let what = format!("entry {number}: the process of {agent}");
+        if !sandboxed {
+            self.permits.insert(under.to_owned());
+        }
         match self.ceilings(under) {
             Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
                 if external::denied(&ceilings, &CallFacts::of_external_process(sandboxed)).is_some() {
                     let how = if sandboxed { "in" } else { "without" };
                     self.found(format!("{what}: started {how} the sandbox, which the mode does not allow"));
+                }
+            }
+        }
+    }
+
+    fn agent_changes(&mut self, number: u64, agent: &str, facts: &CallFacts, under: &str) {
+        self.report.agent_changes += facts.targets.len();
+        let what = format!("entry {number}: changes by {agent}");
+        if !self.permits.contains(under) {
+            self.found(format!("{what}: the agent was not permitted to change files"));
+        }
+        match self.ceilings(under) {
+            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Ok(ceilings) => {
+                for target in &facts.targets {
+                    let one = CallFacts { targets: vec![target.clone()], ..facts.clone() };
+                    if let Verdict::Deny(denial) = permission::decide(&ceilings, &Grants::default(), &one) {
+                        let path = target.path.display();
+                        self.found(format!(
+                            "{what}: {path} is denied by {}: {}",
+                            denial.rule, denial.message
+                        ));
+                    }
                 }
             }
         }

@@ -93,6 +93,8 @@ pub enum Event {
         /// If false, a process may still be able to write under a tighter policy.
         is_complete: bool,
     },
+    /// The record of changes is in its folder, or could not be saved; see [`Process::save_record`].
+    RecordSaved(bool),
     Gone {
         left_behind: usize,
         /// If false, a process may still run.
@@ -127,12 +129,17 @@ enum Report {
     Failed(String),
     Exited(Exit),
     Policy { ended: usize, is_complete: bool },
+    RecordSaved(bool),
     Gone { left_behind: usize },
 }
 
 /// Byte that asks for a graceful end. Closing the connection kills the command.
 #[cfg(target_os = "linux")]
 const REQUEST_EXIT: u8 = b't';
+
+/// Byte that asks for the record of changes.
+#[cfg(target_os = "linux")]
+const SAVE_RECORD: u8 = b'c';
 
 /// Bytes that select a policy for the broker.
 #[cfg(target_os = "linux")]

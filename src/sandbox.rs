@@ -21,6 +21,7 @@ pub mod kernel;
 mod landlock;
 #[cfg(target_os = "linux")]
 pub mod operation;
+pub mod record;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod syscalls;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -62,6 +63,8 @@ pub struct Brokered {
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,
     pub policy: BrokerPolicy,
+    /// Folder for the record of changes, out of the command's reach. Without it nothing is recorded.
+    pub record: Option<PathBuf>,
 }
 
 /// Files that a brokered command may change besides those in its own folders.

@@ -52,6 +52,7 @@ fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
         "modeChanges": report.mode_changes,
         "denials": report.denials,
         "calls": report.calls,
+        "agentChanges": report.agent_changes,
         "findings": report.findings,
         "notes": report.notes,
     })
@@ -62,11 +63,15 @@ fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -
     if let Some(head) = &report.head {
         writeln!(output, "chain    {}, the last: {}", counted(head.length, "entry", "entries"), head.hash)?;
     }
-    let Report { mode_changes, denials, calls, .. } = report;
-    writeln!(
+    let Report { mode_changes, denials, calls, agent_changes, .. } = report;
+    write!(
         output,
         "counts   mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"
     )?;
+    if *agent_changes > 0 {
+        write!(output, ", files changed by external agents: {agent_changes}")?;
+    }
+    writeln!(output)?;
     for finding in &report.findings {
         writeln!(output, "WRONG    {finding}")?;
     }

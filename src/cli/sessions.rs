@@ -136,7 +136,17 @@ pub(super) async fn run(
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
             print::head(&session, &mut output)?;
-            each_event(&store, &session, |stored| print::brief(stored, &mut output)).await?;
+            let mut changes = store.changes(&session.id).await?;
+            let mut turn = 0;
+            each_event(&store, &session, |stored| {
+                if stored.turn != turn {
+                    print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
+                    turn = stored.turn;
+                }
+                print::brief(stored, &mut output)
+            })
+            .await?;
+            print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
         }
         Action::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;

@@ -57,6 +57,8 @@ pub struct StartRequest {
     /// Announced to the agent; requests beyond them are refused.
     pub capabilities: ClientCapabilities,
     pub load: Option<String>,
+    /// Folder for the record of a brokered agent's changes.
+    pub record: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -191,6 +193,11 @@ impl ExternalAgent {
     /// Selects the policy of a brokered agent, and waits until it applies. Returns `None` if the agent ends.
     pub async fn set_policy(&self, policy: BrokerPolicy) -> Option<PolicyChange> {
         self.0.peer.program.set_policy(policy).await
+    }
+
+    /// Saves the record of a brokered agent's changes. Returns false if it could not be saved.
+    pub async fn save_record(&self) -> bool {
+        self.0.peer.program.save_record().await
     }
 
     pub fn is_over(&self) -> bool {

@@ -19,11 +19,13 @@ use crate::sandbox::kernel::notification::{self, Answer, Call};
 
 mod handler;
 mod perform;
+mod recorder;
 mod resolve;
 mod revoke;
 mod tracee;
 
 use handler::{CallHandler, Outcome};
+pub(in crate::process) use recorder::Recorder;
 pub(in crate::process) use resolve::Roots;
 pub(in crate::process) use revoke::Revoked;
 use revoke::{HandedOver, Identity};
@@ -46,17 +48,25 @@ pub(super) struct Broker {
     /// Device and number of the unnamed files that were handed over. They may get a name.
     unnamed: Mutex<HashSet<Identity>>,
     handed_over: Mutex<HandedOver>,
+    /// `None` if changes are not recorded.
+    recorder: Option<Mutex<Recorder>>,
     waiting_pipes: AtomicUsize,
 }
 
 impl Broker {
-    pub(super) fn new(listener: OwnedFd, roots: Roots, policy: BrokerPolicy) -> Self {
+    pub(super) fn new(
+        listener: OwnedFd,
+        roots: Roots,
+        policy: BrokerPolicy,
+        recorder: Option<Recorder>,
+    ) -> Self {
         Self {
             listener,
             roots,
             policy: RwLock::new(policy),
             unnamed: Mutex::default(),
             handed_over: Mutex::default(),
+            recorder: recorder.map(Mutex::new),
             waiting_pipes: AtomicUsize::default(),
         }
     }
@@ -106,6 +116,23 @@ impl Broker {
         }
     }
 
+    /// Saves the record of changes so far. Files that are still open for writing begin the next one. Returns false
+    /// if the record could not be saved.
+    pub(super) fn save_record(&self) -> bool {
+        // No call is carried out meanwhile.
+        let _policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(recorder) = &self.recorder else { return false };
+        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_saved = recorder.save();
+        let handed_over = &mut self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+        for file in handed_over.open_for_writing() {
+            if let Some(entry) = self.roots.of_descriptor(file) {
+                recorder.add(&entry);
+            }
+        }
+        is_saved
+    }
+
     pub(super) fn listener(&self) -> &OwnedFd {
         &self.listener
     }
@@ -115,7 +142,8 @@ impl Broker {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let tracee = Tracee { listener: &self.listener, call };
         let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
-        let handler = CallHandler { tracee, policy: *policy, roots, unnamed, handed_over };
+        let recorder = self.recorder.as_ref();
+        let handler = CallHandler { tracee, policy: *policy, roots, unnamed, handed_over, recorder };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,
             Outcome::HandOver { file, closes_on_exec } => {

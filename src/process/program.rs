@@ -26,6 +26,7 @@ enum Request {
     EndGracefully,
     End,
     SetPolicy(BrokerPolicy, oneshot::Sender<PolicyChange>),
+    SaveRecord(oneshot::Sender<bool>),
 }
 
 /// A policy of a brokered program that applies.
@@ -70,6 +71,7 @@ impl Program {
             line: Vec::new(),
             logged: 0,
             policy_replies: VecDeque::new(),
+            record_replies: VecDeque::new(),
         };
         tokio::spawn(run.run(to_task));
         Self { requests, status }
@@ -92,6 +94,19 @@ impl Program {
         let (reply, change) = oneshot::channel();
         self.requests.send(Request::SetPolicy(policy, reply)).await.ok()?;
         change.await.ok()
+    }
+
+    /// Saves the record of a brokered program's changes, also if the program has ended. Returns false if it could not
+    /// be saved.
+    pub async fn save_record(&self) -> bool {
+        let (reply, saved) = oneshot::channel();
+        if self.requests.send(Request::SaveRecord(reply)).await.is_ok()
+            && let Ok(is_saved) = saved.await
+        {
+            return is_saved;
+        }
+        // The supervisor saves it at the end.
+        self.over().await.confirmed
     }
 
     pub async fn over(&self) -> Over {
@@ -125,6 +140,7 @@ struct ProgramTask {
     logged: usize,
     /// In the order of the requests.
     policy_replies: VecDeque<oneshot::Sender<PolicyChange>>,
+    record_replies: VecDeque<oneshot::Sender<bool>>,
 }
 
 impl ProgramTask {
@@ -140,6 +156,10 @@ impl ProgramTask {
                     Some(Request::SetPolicy(policy, reply)) => {
                         self.policy_replies.push_back(reply);
                         self.process.set_policy(policy).await;
+                    }
+                    Some(Request::SaveRecord(reply)) => {
+                        self.record_replies.push_back(reply);
+                        self.process.save_record().await;
                     }
                     Some(Request::End) => {
                         listens = false;
@@ -173,6 +193,11 @@ impl ProgramTask {
                         if let Some(reply) = self.policy_replies.pop_front() {
                             // The caller may be gone.
                             let _ = reply.send(PolicyChange { ended, is_complete });
+                        }
+                    }
+                    Some(Event::RecordSaved(is_saved)) => {
+                        if let Some(reply) = self.record_replies.pop_front() {
+                            let _ = reply.send(is_saved);
                         }
                     }
                     Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),

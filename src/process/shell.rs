@@ -144,12 +144,13 @@ impl Shell {
         roots: &[PathBuf],
         named: &[PathBuf],
         policy: BrokerPolicy,
+        record: Option<PathBuf>,
     ) -> Result<CommandSandbox, String> {
         if !self.0.support.agent() {
             return Err("this system cannot sandbox it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
-        let broker = Brokered { roots: roots.to_vec(), protected: self.0.user.own.clone(), policy };
+        let broker = Brokered { roots: roots.to_vec(), protected: self.0.user.own.clone(), policy, record };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
 

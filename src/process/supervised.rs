@@ -15,8 +15,8 @@ use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
 use super::{
-    ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report, SpawnRequest,
-    orphans, read,
+    ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report, SAVE_RECORD,
+    SpawnRequest, orphans, read,
 };
 use crate::sandbox::BrokerPolicy;
 
@@ -210,6 +210,12 @@ impl Process {
         }
     }
 
+    /// Saves the record of a brokered command's changes. [`Event::RecordSaved`] follows.
+    pub async fn save_record(&mut self) {
+        // The command may be over, and has saved its record.
+        let _ = self.control.write_all(&[SAVE_RECORD]).await;
+    }
+
     pub async fn end(&mut self) {
         // The command may be over.
         let _ = self.control.shutdown().await;
@@ -239,6 +245,7 @@ impl Process {
             Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
             Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
             Ok(Report::Policy { ended, is_complete }) => Some(Event::PolicySet { ended, is_complete }),
+            Ok(Report::RecordSaved(is_saved)) => Some(Event::RecordSaved(is_saved)),
             Ok(Report::Gone { left_behind }) => {
                 self.left_behind = Some(left_behind);
                 None

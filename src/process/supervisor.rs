@@ -24,9 +24,9 @@ use rustix::net::{
 };
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
-use super::broker::{Broker, Revoked, Roots};
+use super::broker::{Broker, Recorder, Revoked, Roots};
 use super::children::{self, Children};
-use super::{Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SpawnRequest};
+use super::{Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 
@@ -112,7 +112,11 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     if supervision.watch(child) {
         supervision.linger(&mut children);
     }
-    Ok(end_all(&mut children, child))
+    let left_behind = end_all(&mut children, child);
+    if let Some(broker) = &supervision.broker {
+        broker.save_record();
+    }
+    Ok(left_behind)
 }
 
 /// Reads until the command is executed. Returns the descriptor for suspended calls, or the reason why the
@@ -223,12 +227,15 @@ fn start_broker(
     let own = request.own_folder.as_slice();
     if let Confinement::Brokered { write, broker } = &request.confinement {
         let own = [write, own].concat();
-        let roots = Roots::open(&broker.roots, &own, &broker.protected)?;
+        let record = broker.record.iter();
+        let protected: Vec<_> = broker.protected.iter().chain(record.clone()).cloned().collect();
+        let roots = Roots::open(&broker.roots, &own, &protected)?;
+        let recorder = record.cloned().map(Recorder::new).next();
         raise_descriptor_limit();
-        return Broker::new(listener, roots, broker.policy).start().map(Some);
+        return Broker::new(listener, roots, broker.policy, recorder).start().map(Some);
     }
     // Few calls: the main thread answers them.
-    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing);
+    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None);
     epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
     Ok(Some(Arc::new(broker)))
 }
@@ -276,11 +283,18 @@ impl Supervision<'_> {
                         // The process may have just exited.
                         let _ = process::kill_process_group(child, Signal::TERM);
                     }
+                    Ok(1) if byte[0] == SAVE_RECORD => self.save_record(),
                     Ok(1) => self.set_policy(byte[0]),
                     _ => return false,
                 }
             }
         }
+    }
+
+    fn save_record(&self) {
+        let is_saved = self.broker.as_ref().is_some_and(|broker| broker.save_record());
+        // Modegate may be gone.
+        let _ = report(self.connection, &Report::RecordSaved(is_saved));
     }
 
     fn set_policy(&self, order: u8) {

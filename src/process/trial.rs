@@ -67,7 +67,7 @@ const BEFORE: &str = "wrote 100\nmoved\n";
 pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
     let inside = folder.join("inside");
     std::fs::create_dir(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
-    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots)?;
+    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None)?;
     let started = shell.start(BROKERED, folder, &sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let moved = folder.join("inside/moved");
@@ -84,7 +84,7 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
             Event::Output(bytes) | Event::Error(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             Event::PolicySet { is_complete: true, .. } => length = moved.metadata().ok().map(|it| it.len()),
             Event::PolicySet { .. } => return Err("open files of a command could not be taken back".into()),
-            Event::Exited(Exit::Status(0)) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0)) | Event::RecordSaved(_) | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a brokered command ended with {exit:?}: {output}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),
@@ -109,6 +109,7 @@ async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Resu
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
             Event::Exited(Exit::Status(0))
             | Event::PolicySet { .. }
+            | Event::RecordSaved(_)
             | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),

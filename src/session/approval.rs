@@ -21,7 +21,9 @@ use crate::conversation::acp_updates;
 use crate::event::ToolCallEvent;
 use crate::ids;
 use crate::mode::definition::near;
-use crate::permission::{self, AskReason, CallFacts, Ceilings, Denial, Scope, Verdict};
+use crate::permission::{
+    self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, Scope, Target, Verdict,
+};
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
@@ -40,6 +42,8 @@ pub(super) struct Approvals {
     denials: DenialCount,
     /// Hash of the ceilings under which the last recorded call was decided.
     recorded_under: Option<String>,
+    /// Hash of the ceilings under which the external agent was last permitted to change files.
+    permitted_under: Option<String>,
 }
 
 struct OpenQuestion {
@@ -291,8 +295,34 @@ impl Approvals {
 
     pub(super) async fn record_process(&mut self, sandboxed: bool, policy: &Policy, log: &mut EventLog) {
         let under = Some(self.record_ceilings(&policy.ceilings(), log));
+        if !sandboxed {
+            self.permitted_under.clone_from(&under);
+        }
         let (turn, at, agent) = (log.turns, log.now_ms(), policy.agent.id.clone());
         log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, under, at });
+        log.save().await;
+    }
+
+    /// Records files that a brokered agent has changed.
+    pub(super) async fn record_agent_changes(
+        &mut self,
+        targets: Vec<Target>,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) {
+        let Some(under) = &self.permitted_under else { return };
+        let facts = CallFacts {
+            source: CallSource::ExternalAgent,
+            targets,
+            ..CallFacts::of_tool("edit_file", Effect::Edit)
+        };
+        log.chain(&Entry::Changes {
+            turn: log.turns,
+            agent: policy.agent.id.clone(),
+            facts: Facts::new(&facts, policy.context.source.is_counted()),
+            under: under.clone(),
+            at: log.now_ms(),
+        });
         log.save().await;
     }
 

@@ -23,7 +23,7 @@ use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
 use crate::tool::{BusyGuard, SnapshotHandle};
 use crate::workspace::{
-    Changed, Changes, FileState, Intent, RestoreError, Workspace, WorkspaceSnapshot, compose,
+    Changed, Changes, Intent, RestoreError, Workspace, WorkspaceSnapshot, changed_files, create_record_folder,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,6 +198,15 @@ impl Checkpoints {
     }
 }
 
+/// Creates a folder for the record of an external agent's changes. `None` if the store is in memory, or the folder
+/// cannot be created: the session then reports that changes are unknown.
+pub(super) async fn record_folder(log: &EventLog) -> Option<PathBuf> {
+    let folder = log.store.private_folder().await?.join(format!("{}-agent", log.id.0));
+    let created = create_record_folder(&folder);
+    created.inspect_err(|error| tracing::warn!(%error, "an agent's changes cannot be recorded")).ok()?;
+    Some(folder)
+}
+
 pub(super) fn not_undone(why: &str) -> AgentError {
     AgentError::InvalidRequest(format!("nothing was undone: {why}"))
 }
@@ -295,13 +304,6 @@ fn restore_checkpoint(
     let contents: HashMap<String, Vec<u8>> = contents;
     let remaining_folders = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
     Ok(Undone { turn, files: changed_files(changed), remaining_folders, uncovered })
-}
-
-fn changed_files(changed: Vec<Changed>) -> Vec<PathBuf> {
-    let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
-    let mut changed = compose(changed.into_iter());
-    changed.retain(|changed| is_file(&changed.before) || is_file(&changed.after));
-    changed.into_iter().map(|changed| changed.path).collect()
 }
 
 fn relative(file: &Path, workspace: &Workspace) -> String {

@@ -1,13 +1,16 @@
 //! A turn that an external agent answers: gets its prompt unchanged, and ends when the agent ends it.
 
+use std::path::Path;
+
 use super::handle::EndReason;
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::external_agent::ExternalAgentError;
-use crate::external_agent::session::PromptOutcome;
+use crate::external_agent::session::{PromptOutcome, Ready};
 use crate::model::{Failure, ModelError};
+use crate::workspace::{Changed, Changes, Intent, recorded_changes};
 
 const STOPPED: &str =
     "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
@@ -19,7 +22,12 @@ pub(super) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndRe
         ready = turn.ask_actor(|reply| TurnMessage::ExternalAgent { reply }) => ready?,
     };
     let outcome = match ready {
-        Ok(ready) => ready.prompt(content, &turn.cancel).await,
+        Ok(ready) => {
+            let intent = record_intent(turn, &ready).await;
+            let outcome = ready.prompt(content, &turn.cancel).await;
+            record_changes(turn, &ready, intent).await;
+            outcome
+        }
         Err(_) if turn.cancel.is_cancelled() => return Ok(StopReason::Cancelled.into()),
         Err(error) => Err(error),
     };
@@ -36,6 +44,39 @@ pub(super) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndRe
             Ok(EndReason::ModeChanged)
         }
         Err(error) => Err(TurnError::Model(failure(turn, &error))),
+    }
+}
+
+/// Records that the turn's changes follow. Returns the token of the intent.
+async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
+    if !ready.may_change_recorded() {
+        return None;
+    }
+    let intent = Intent::of_agent(turn.external_agent.as_deref().unwrap_or_default());
+    let (intents, token) = (turn.intents.clone(), intent.token.clone());
+    let recorded = tokio::task::spawn_blocking(move || intents.record(intent)).await;
+    recorded.unwrap_or_default().then_some(token)
+}
+
+/// Records the changes of a brokered agent.
+async fn record_changes(turn: &Turn, ready: &Ready, intent: Option<String>) {
+    let Some(folder) = ready.save_record().await.map(Path::to_owned) else { return };
+    let workspace = turn.workspace.clone();
+    let read = tokio::task::spawn_blocking(move || recorded_changes(&workspace, &folder)).await;
+    let mut changes = read.unwrap_or_else(|error| {
+        tracing::error!(%error, "reading a record of changes panicked");
+        let text = "The changes of this turn are unknown, because their record could not be read.";
+        Changes { uncovered: vec![text.into()], ..Changes::default() }
+    });
+    if !changes.changed.is_empty() {
+        let place = |changed: &Changed| turn.workspace.place(changed.path.clone());
+        let targets = changes.changed.iter().map(place).collect();
+        // The session may be over, here and below.
+        let _ = turn.post(TurnMessage::AgentChanges(targets)).await;
+    }
+    changes.concludes = intent;
+    if !changes.is_empty() {
+        let _ = turn.changes.send((turn.number, changes));
     }
 }
 

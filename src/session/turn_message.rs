@@ -14,7 +14,7 @@ use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
 use crate::model::{ModelError, ModelRequest};
-use crate::permission::CallFacts;
+use crate::permission::{CallFacts, Target};
 use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
 use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
@@ -58,6 +58,8 @@ pub(super) enum TurnMessage {
     Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
     /// Waits until the external agent is ready.
     ExternalAgent { reply: Waiting },
+    /// Files that the external agent has changed.
+    AgentChanges(Vec<Target>),
     /// Starts an action that the session carries out.
     SessionAction {
         call: ToolCallId,

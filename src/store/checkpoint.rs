@@ -1,8 +1,8 @@
 //! File changes of turns, with the contents needed to undo them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::sql;
 use crate::acp::SessionId;
@@ -40,6 +40,19 @@ pub(super) fn find(connection: &Connection, id: &SessionId, turn: Option<u64>) -
                coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) ORDER BY rowid";
     let uncovered = sql::rows(connection, sql, params![&*id.0, asked], |row| row.get(0))?;
     Ok(Found::Nothing { was_undone, uncovered })
+}
+
+/// Returns the changes of each turn, also of those that were undone.
+pub(super) fn list(connection: &Connection, id: &SessionId) -> rusqlite::Result<BTreeMap<u64, Vec<Changed>>> {
+    let sql = "SELECT path, before, after, compared, turn FROM changes WHERE session_id = ?1 ORDER BY id";
+    let rows = sql::rows(connection, sql, params![&*id.0], |row| {
+        Ok((row.get::<_, i64>(4)?.cast_unsigned(), read_change(row)?))
+    })?;
+    let mut turns = BTreeMap::<u64, Vec<Changed>>::new();
+    for (turn, changed) in rows {
+        turns.entry(turn).or_default().push(changed);
+    }
+    Ok(turns)
 }
 
 pub(super) fn mark_undone(
@@ -106,14 +119,7 @@ pub(super) fn content(connection: &Connection, hash: &str) -> rusqlite::Result<O
 fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<Checkpoint> {
     let sql = "SELECT path, before, after, compared FROM changes \
                WHERE session_id = ?1 AND turn = ?2 AND undone_at IS NULL ORDER BY id";
-    let changed = sql::rows(connection, sql, params![&*id.0, turn], |row| {
-        Ok(Changed {
-            path: row.get::<_, String>(0)?.into(),
-            before: read_file_state(&row.get::<_, String>(1)?)?,
-            after: read_file_state(&row.get::<_, String>(2)?)?,
-            compared: row.get(3)?,
-        })
-    })?;
+    let changed = sql::rows(connection, sql, params![&*id.0, turn], read_change)?;
     let mut contents = HashMap::new();
     for Changed { before, .. } in &changed {
         if let FileState::File { hash, .. } = before
@@ -125,6 +131,15 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
     let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 ORDER BY turn, rowid";
     let uncovered = sql::rows(connection, sql, params![&*id.0, turn], |row| row.get(0))?;
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
+}
+
+fn read_change(row: &Row<'_>) -> rusqlite::Result<Changed> {
+    Ok(Changed {
+        path: row.get::<_, String>(0)?.into(),
+        before: read_file_state(&row.get::<_, String>(1)?)?,
+        after: read_file_state(&row.get::<_, String>(2)?)?,
+        compared: row.get(3)?,
+    })
 }
 
 pub(super) fn write_file_state(state: &FileState) -> String {

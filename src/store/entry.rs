@@ -87,6 +87,15 @@ pub enum Entry {
         under: Option<String>,
         at: i64,
     },
+    /// Files that a brokered external agent changed in a turn.
+    Changes {
+        turn: u64,
+        agent: String,
+        facts: Facts,
+        /// Hash of the modes and rules under which the agent was permitted to change files.
+        under: String,
+        at: i64,
+    },
     Agent {
         turn: u64,
         from: String,

@@ -1,5 +1,6 @@
 //! Queries of the store. The writer thread runs the queries, after the rows posted before them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rusqlite::Connection;
@@ -12,7 +13,7 @@ use super::sessions::{self, Listing, OpenError, StoredGrant, StoredSession};
 use super::{Owner, Store, StoreError, memories};
 use crate::acp::SessionId;
 use crate::tool::memory::Memory;
-use crate::workspace::Intent;
+use crate::workspace::{Changed, Intent};
 
 impl Store {
     async fn read<T: Send + 'static>(
@@ -115,6 +116,11 @@ impl Store {
     /// Returns the changes of `turn`, or of the last turn with changes that were not undone.
     pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
         self.read(id, move |connection, id| checkpoint::find(connection, id, turn)).await
+    }
+
+    /// Returns the changes of each turn, also of those that were undone.
+    pub async fn changes(&self, id: &SessionId) -> Result<BTreeMap<u64, Vec<Changed>>, StoreError> {
+        self.read(id, checkpoint::list).await
     }
 
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {

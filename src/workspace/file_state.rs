@@ -1,9 +1,12 @@
 //! States of paths, changes between states, and their composition. Pure.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
+
+use crate::sandbox::record::VERSION_CONTROL;
 
 /// The store keeps states in this JSON form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,12 +116,17 @@ pub(super) fn gaps(list: &[Changed]) -> Vec<Gap> {
     paths.into_iter().filter_map(gap).collect()
 }
 
-/// Version control files are never restored, because other programs rely on their consistency.
+/// Returns the paths of the files and links that a list of changes changed as a whole.
+pub fn changed_files(changed: Vec<Changed>) -> Vec<PathBuf> {
+    let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
+    let mut changed = compose(changed.into_iter());
+    changed.retain(|changed| is_file(&changed.before) || is_file(&changed.after));
+    changed.into_iter().map(|changed| changed.path).collect()
+}
+
 pub(super) fn is_version_control(inside: &Path) -> bool {
-    inside.components().any(|part| {
-        let name = part.as_os_str();
-        [".git", ".hg", ".svn"].iter().any(|one| name.eq_ignore_ascii_case(one))
-    })
+    let is_named = |part: &OsStr| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one));
+    inside.iter().any(is_named)
 }
 
 #[cfg(test)]

@@ -31,6 +31,14 @@ impl Intent {
         let token = Temporaries::new().token;
         Self { token, folders: folders.into_iter().collect(), ..Self::default() }
     }
+
+    /// Announces changes that become known when the agent's turn ends.
+    pub fn of_agent(agent: &str) -> Self {
+        let text = format!(
+            "Modegate ended during a turn of the agent {agent}. What it changed in that turn cannot be undone."
+        );
+        Self { token: Temporaries::new().token, uncovered: vec![text], ..Self::default() }
+    }
 }
 
 pub trait IntentLog: Send + Sync + Debug {

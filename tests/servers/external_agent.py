@@ -165,6 +165,9 @@ def prompt(id, words):
             with open(rest, "w") as f: f.write("x")
             chunk("written")
         except OSError as error: chunk(error.strerror)
+    elif what == "run":
+        done = subprocess.run(["sh", "-c", rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        chunk("exit %d %s" % (done.returncode, done.stdout))
     elif what == "calls":
         update({"sessionUpdate": "tool_call_update", "toolCallId": "c2", "kind": "read", "status": "in_progress"})
         update({"sessionUpdate": "tool_call", "toolCallId": "c2", "title": "Read", "kind": "read", "status": "completed"})

@@ -1,6 +1,7 @@
 //! Prints sessions and their events as lines, Markdown or JSON.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -14,8 +15,12 @@ use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::StoredSession;
 use crate::text::{counted, start};
 use crate::tool::ToolContent;
+use crate::workspace::{Changed, changed_files};
 
 const LINE: usize = 160;
+
+/// Maximum number of changed files in one line.
+const FILES: usize = 20;
 
 pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl Write) -> io::Result<()> {
     let StoredSession { id, cwd, mode, title, updated_at, .. } = session;
@@ -101,6 +106,17 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     let start = start(&first, LINE);
     let more = if start.len() < first.len() || text.lines().nth(1).is_some() { " …" } else { "" };
     writeln!(output, "{who:8} {start}{more}")
+}
+
+/// Prints the files that a turn changed.
+pub(super) fn changed(changes: Option<Vec<Changed>>, cwd: &Path, output: &mut impl Write) -> io::Result<()> {
+    let files = changed_files(changes.unwrap_or_default());
+    let name = |file: &PathBuf| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string());
+    let mut names: Vec<String> = files.iter().take(FILES).map(name).collect();
+    if files.len() > FILES {
+        names.push(format!("and {} more", files.len() - FILES));
+    }
+    if names.is_empty() { Ok(()) } else { writeln!(output, "{:8} {}", "changed", names.join(", ")) }
 }
 
 fn switch_lines(switch: &SwitchOutcome, output: &mut impl Write) -> io::Result<()> {

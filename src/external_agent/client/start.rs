@@ -73,7 +73,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
         if is_brokered {
             let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
-            shell.brokered_agent(&roots, &sandbox.state_dirs, policy)?
+            shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone())?
         } else {
             shell.external_agent(&roots, &sandbox.state_dirs)?
         }

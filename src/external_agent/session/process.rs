@@ -1,5 +1,7 @@
 //! Starts the process of an external agent as the mode requires, and starts it again after its end.
 
+use std::path::PathBuf;
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -36,6 +38,8 @@ pub(super) struct Running {
 struct Changes {
     denied: Option<CancellationToken>,
     permits: mpsc::UnboundedSender<Permit>,
+    /// Folder of the record. `None` if changes are not recorded.
+    record: Option<PathBuf>,
 }
 
 impl Running {
@@ -101,7 +105,7 @@ impl ExternalAgentSession {
     /// Completes [`Effect::PermitChanges`]. [`Message::Switched`] follows.
     pub fn permit_changes(&mut self, gate: &mut Gate) {
         let changes = self.running.as_mut().and_then(|running| running.changes.as_mut());
-        let Some(Changes { denied, permits }) = changes else { return };
+        let Some(Changes { denied, permits, .. }) = changes else { return };
         let permit = admit(gate, PROCESS_CALL, false);
         *denied = Some(permit.cancel.clone());
         // If the process has ended, its end answers the waiting prompts.
@@ -127,11 +131,12 @@ impl ExternalAgentSession {
         let was_announced = running.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let agent = &self.host.agent.id;
         let mut effects = Vec::new();
-        if !is_sandboxed {
+        let is_recorded = running.changes.as_ref().is_some_and(|changes| changes.record.is_some());
+        if !is_sandboxed && !is_recorded {
             effects.push(Effect::Uncovered(format!(
                 "Changes that the agent {agent} makes with its own tools are unknown and cannot be undone."
             )));
-        } else if !was_announced {
+        } else if is_sandboxed && !was_announced {
             // Explains why changes fail, which the agent itself may not do.
             let when = if limits.is_mode_unrestricted {
                 "in every mode of this session".to_owned()
@@ -149,9 +154,19 @@ impl ExternalAgentSession {
 
     /// Completes [`Effect::BeginReply`].
     pub fn answer_waiting(&mut self) {
-        let Some(Running { agent: Some(agent), fences, stopped, .. }) = &self.running else { return };
+        let Some(Running { agent: Some(agent), fences, stopped, changes, is_sandboxed, .. }) = &self.running
+        else {
+            return;
+        };
+        let record = changes.as_ref().and_then(|changes| changes.record.as_ref());
         for reply in std::mem::take(&mut self.waiting) {
-            let ready = Ready { agent: agent.clone(), fences: fences.clone(), stopped: stopped.clone() };
+            let ready = Ready {
+                agent: agent.clone(),
+                fences: fences.clone(),
+                stopped: stopped.clone(),
+                record: record.cloned(),
+                is_sandboxed: *is_sandboxed,
+            };
             if reply.send(Ok(ready)).is_ok() {
                 self.retained_context.add();
             }
@@ -169,7 +184,7 @@ impl ExternalAgentSession {
     }
 
     /// Completes [`Effect::Start`].
-    pub fn start(&mut self, is_sandboxed: bool, gate: &mut Gate) {
+    pub fn start(&mut self, is_sandboxed: bool, record: Option<PathBuf>, gate: &mut Gate) {
         let (Some(definition), Some(shell)) = (self.definition().cloned(), self.host.shell.clone()) else {
             return;
         };
@@ -191,6 +206,7 @@ impl ExternalAgentSession {
             servers: self.host.servers.clone(),
             capabilities: self.host.capabilities,
             load: self.retained_context.session_id().map(str::to_owned),
+            record: record.clone(),
         };
         let (client, end) = client::channel();
         let to = self.messages.sender();
@@ -223,7 +239,7 @@ impl ExternalAgentSession {
         self.running = Some(Running {
             start,
             is_sandboxed,
-            changes: is_brokered.then_some(Changes { denied, permits }),
+            changes: is_brokered.then_some(Changes { denied, permits, record }),
             announced: None,
             agent: None,
             fences,

@@ -1,5 +1,7 @@
 //! A prompt to an external agent that is ready for it.
 
+use std::path::{Path, PathBuf};
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +13,9 @@ pub struct Ready {
     pub(super) fences: mpsc::Sender<oneshot::Sender<()>>,
     /// Cancelled when a mode change ends the process.
     pub(super) stopped: CancellationToken,
+    /// Folder of the record of changes. `None` if changes are not recorded.
+    pub(super) record: Option<PathBuf>,
+    pub(super) is_sandboxed: bool,
 }
 
 pub enum PromptOutcome {
@@ -20,9 +25,23 @@ pub enum PromptOutcome {
 }
 
 impl Ready {
+    /// Returns true if the agent may change files now, and its changes are recorded.
+    pub fn may_change_recorded(&self) -> bool {
+        self.record.is_some() && !self.is_sandboxed
+    }
+
+    /// Saves the record of changes, and returns its folder. `None` if changes are not recorded.
+    pub async fn save_record(&self) -> Option<&Path> {
+        let record = self.record.as_deref()?;
+        if !self.agent.save_record().await {
+            tracing::warn!("the record of an agent's changes could not be saved");
+        }
+        Some(record)
+    }
+
     /// Passes the prompt on unchanged. Returns after all updates of the agent have reached the session.
     pub async fn prompt(
-        self,
+        &self,
         content: Vec<ContentBlock>,
         cancel: &CancellationToken,
     ) -> Result<PromptOutcome, ExternalAgentError> {

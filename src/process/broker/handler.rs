@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{OFlags, ResolveFlags};
+use rustix::fs::{OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::perform::{self, Opened};
-use super::resolve::{Area, ResolvedPath, Roots};
+use super::recorder::Recorder;
+use super::resolve::{Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
 use super::tracee::{self, Tracee};
 use crate::sandbox::BrokerPolicy;
@@ -36,6 +37,9 @@ const fn refusal(error: Errno) -> Outcome {
     Outcome::Answer(Answer::Error(error.raw_os_error()))
 }
 
+/// Flag of `renameat2`.
+const EXCHANGE: u32 = RenameFlags::EXCHANGE.bits();
+
 pub(super) struct CallHandler<'a> {
     pub(super) tracee: Tracee<'a>,
     pub(super) policy: BrokerPolicy,
@@ -43,6 +47,8 @@ pub(super) struct CallHandler<'a> {
     /// Devices and numbers of the unnamed files that were handed over.
     pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
     pub(super) handed_over: &'a Mutex<HandedOver>,
+    /// `None` if changes are not recorded.
+    pub(super) recorder: Option<&'a Mutex<Recorder>>,
 }
 
 impl CallHandler<'_> {
@@ -68,37 +74,73 @@ impl CallHandler<'_> {
             Operation::Open { at, how } => return self.open(at, *how),
             Operation::MakeFolder { at, mode } => {
                 let entry = self.entry(at)?;
-                self.with_umask(|| perform::make_folder(&entry, *mode))
+                self.with_umask(|| {
+                    self.record(|recorder| recorder.add(&entry));
+                    perform::make_folder(&entry, *mode)
+                })
             }
             Operation::MakeNode { at, mode } => {
                 let entry = self.replaceable_entry(at)?;
-                self.with_umask(|| perform::make_node(&entry, *mode))
+                self.with_umask(|| {
+                    self.record(|recorder| recorder.add(&entry));
+                    perform::make_node(&entry, *mode)
+                })
             }
             Operation::MakeSymlink { target, at } => {
                 let entry = self.replaceable_entry(at)?;
-                self.if_suspended(|| perform::make_symlink(target, &entry))
+                self.if_suspended(|| {
+                    self.record(|recorder| recorder.add(&entry));
+                    perform::make_symlink(target, &entry)
+                })
             }
             Operation::Remove { at, is_folder } => {
                 let entry = self.replaceable_entry(at)?;
-                self.if_suspended(|| perform::remove(&entry, *is_folder))
+                self.if_suspended(|| {
+                    self.record(|recorder| recorder.add(&entry));
+                    perform::remove(&entry, *is_folder)
+                })
             }
             Operation::Rename { from, to, flags } => {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
                 self.check_replaceable(&from)?;
                 self.check_replaceable(&to)?;
-                self.if_suspended(|| perform::rename(&from, &to, *flags))
+                self.if_suspended(|| {
+                    self.record(|recorder| {
+                        recorder.add(&to);
+                        recorder.add_moved(&from, &to.path);
+                        if *flags & EXCHANGE != 0 {
+                            recorder.add_moved(&to, &from.path);
+                        }
+                    });
+                    perform::rename(&from, &to, *flags)
+                })
             }
             Operation::Link { object, to } => self.link(object, to)?,
             Operation::Truncate { object, length } => match self.roots.file(&self.tracee, object) {
-                Ok(Some(file)) if file.area == Area::Workspace => {
-                    self.if_suspended(|| perform::truncate(&file, *length))
-                }
+                Ok(Some(file)) if file.area == Area::Workspace => self.if_suspended(|| {
+                    self.record_file(&file);
+                    perform::truncate(&file, *length)
+                }),
                 _ => return Err(CONTINUE),
             },
             Operation::Change { object, change } => self.change(object, change),
         }
         .map(|()| DONE)
         .map_err(refusal)
+    }
+
+    fn record(&self, add: impl FnOnce(&mut Recorder)) {
+        if let Some(recorder) = self.recorder {
+            add(&mut recorder.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn record_file(&self, file: &ResolvedFile) {
+        if self.recorder.is_some()
+            && let Some(entry) = self.roots.of_descriptor(&file.file)
+        {
+            self.record(|recorder| recorder.add_changed(&entry));
+        }
     }
 
     /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path.
@@ -157,9 +199,9 @@ impl CallHandler<'_> {
             entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
             if flags.contains(OFlags::CREATE) {
                 self.check_replaceable(&entry)?;
-                opened = self.with_umask(|| perform::open(&entry, how));
+                opened = self.with_umask(|| self.open_recorded(&entry, how));
             } else {
-                opened = self.if_suspended(|| perform::open(&entry, how));
+                opened = self.if_suspended(|| self.open_recorded(&entry, how));
             }
         }
         match opened {
@@ -179,6 +221,11 @@ impl CallHandler<'_> {
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),
         }
+    }
+
+    fn open_recorded(&self, entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
+        self.record(|recorder| recorder.add_changed(entry));
+        perform::open(entry, how)
     }
 
     /// The folder of an unnamed file, as an entry of itself.
@@ -204,7 +251,10 @@ impl CallHandler<'_> {
             && to.area == Area::Workspace
         {
             self.check_replaceable(to)?;
-            return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
+            return Ok(self.if_suspended(|| {
+                self.record(|recorder| recorder.add(to));
+                perform::link_unnamed(&file, to)
+            }));
         }
         let from = match object {
             Object::Path { place, follows_link: true } => {
@@ -215,7 +265,10 @@ impl CallHandler<'_> {
         };
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;
-        Ok(self.if_suspended(|| perform::link(&from, &to)))
+        Ok(self.if_suspended(|| {
+            self.record(|recorder| recorder.add_linked(&from, &to));
+            perform::link(&from, &to)
+        }))
     }
 
     /// The caller's descriptor of an unnamed file that was handed over.
@@ -235,7 +288,12 @@ impl CallHandler<'_> {
         if file.area == Area::Workspace && self.policy == BrokerPolicy::Nothing {
             return Err(Errno::PERM);
         }
-        self.if_suspended(|| perform::change(&file, change))
+        self.if_suspended(|| {
+            if matches!(change, Change::Mode(_)) && file.area == Area::Workspace {
+                self.record_file(&file);
+            }
+            perform::change(&file, change)
+        })
     }
 }
 

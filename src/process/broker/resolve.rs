@@ -201,7 +201,7 @@ impl Roots {
     }
 
     /// The entry of an open file, if its name still leads to it.
-    fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
+    pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
         let path = tracee::name_of(file).ok()?;
         let entry = self.beneath(path.parent()?, path.file_name()?)?;
         let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;

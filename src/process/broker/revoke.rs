@@ -95,6 +95,12 @@ impl HandedOver {
         });
     }
 
+    /// Files that still have a writer.
+    pub(super) fn open_for_writing(&mut self) -> impl Iterator<Item = &OwnedFd> {
+        self.prune();
+        self.files.values()
+    }
+
     /// Files that have a name and a writer.
     fn written(&self) -> Vec<Identity> {
         let is_named = |file: &OwnedFd| rustix::fs::fstat(file).map_or(true, |found| found.st_nlink > 0);

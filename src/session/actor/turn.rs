@@ -10,7 +10,7 @@ use crate::permission::{CallFacts, Claim, Effect, FilesBelow};
 use crate::session::ancestry::Parent;
 use crate::session::approval::record_denial;
 use crate::session::approval::{Decided, Grant};
-use crate::session::checkpoint::record_uncovered;
+use crate::session::checkpoint::{record_folder, record_uncovered};
 use crate::session::handle::{CommandEnd, Prompt};
 use crate::session::spawn::{Delegation, Inherited, Spawned};
 use crate::session::subagent_relay::Report;
@@ -158,6 +158,9 @@ impl Actor {
             }
             TurnMessage::ExternalAgent { reply } => {
                 Box::pin(self.ready_external_agent(Some(reply))).await;
+            }
+            TurnMessage::AgentChanges(targets) => {
+                self.approvals.record_agent_changes(targets, &self.policy, &mut self.log).await;
             }
             TurnMessage::SessionAction { call, action, cancel, reply } => {
                 let spawned = if cancel.is_cancelled() {
@@ -377,7 +380,8 @@ impl Actor {
                 AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
                 AgentEffect::Start { is_sandboxed: sandboxed } => {
                     self.approvals.record_process(sandboxed, &self.policy, &mut self.log).await;
-                    self.external_agent.start(sandboxed, &mut self.gate);
+                    let record = record_folder(&self.log).await;
+                    self.external_agent.start(sandboxed, record, &mut self.gate);
                 }
                 AgentEffect::PermitChanges => {
                     self.approvals.record_process(false, &self.policy, &mut self.log).await;

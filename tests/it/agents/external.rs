@@ -6,6 +6,7 @@ mod lifecycle;
 mod modes;
 mod protocol;
 mod races;
+mod record;
 mod rules;
 pub(crate) mod sessions;
 mod wrap;

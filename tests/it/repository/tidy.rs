@@ -97,7 +97,7 @@ const LAYERS: [(&str, &[&str]); 55] = [
     ("tool/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
-    ("workspace", &["bounded_file", "git_folder", "ids", "permission"]),
+    ("workspace", &["bounded_file", "git_folder", "ids", "permission", "sandbox/record"]),
     ("yaml_error", &["mode"]),
 ];
 

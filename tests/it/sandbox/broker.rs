@@ -14,7 +14,7 @@ use crate::support::shell;
 async fn brokered(fixture: &SandboxFixture, line: &str, policy: BrokerPolicy) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions = shell
-        .brokered_agent(&[fixture.work()], &["~/.state".into()], policy)
+        .brokered_agent(&[fixture.work()], &["~/.state".into()], policy, None)
         .expect("the kernel can sandbox it");
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }

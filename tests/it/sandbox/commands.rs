@@ -53,7 +53,7 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
             match event {
                 Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
-                Event::PolicySet { .. } => {}
+                Event::PolicySet { .. } | Event::RecordSaved(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
                 Event::Gone { confirmed, .. } => is_lost = !confirmed,
             }

@@ -48,6 +48,7 @@ impl AgentFolders {
             servers: Vec::new(),
             capabilities: ClientCapabilities { answers: true, reads: true, ..ClientCapabilities::default() },
             load: None,
+            record: None,
         }
     }
 

@@ -93,6 +93,61 @@ fn brokered_agent_changes_modes_without_a_restart() {
     agent.end();
 }
 
+const BROKERED: [&str; 5] = ["wrap", "--broker", "--state-dir", "~/.peer", "--"];
+
+/// A headless run lists the changed files, as `sessions show` does, and `sessions undo` restores them.
+#[test]
+fn brokered_changes_are_listed_and_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(work.join("a"), "one\n").unwrap();
+    let modegate = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.current_dir(&work).args(arguments).stdin(Stdio::null());
+        let out = command.env("HOME", dir.path()).env_remove("XDG_CONFIG_HOME").output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let run = ["--mode", "code", "--output", "json", "-p", "run echo two >> a; mkdir n; echo x > n/x"];
+    let result = modegate(&[&run[..], &BROKERED, &[python(), PEER, "plain"]].concat());
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!((&result["changedFiles"], &result["uncoveredChanges"]), (&json!(["a", "n/x"]), &json!([])));
+    let session = result["sessionId"].as_str().unwrap();
+    let shown = modegate(&["sessions", "show", session]);
+    assert!(shown.ends_with("changed  a, n/x\n"), "{shown}");
+    assert!(modegate(&["audit", session]).contains("changed by external agents: 3"));
+    modegate(&["sessions", "undo", session]);
+    assert_eq!(std::fs::read_to_string(work.join("a")).unwrap(), "one\n");
+    assert!(!work.join("n").exists());
+}
+
+/// After SIGKILL the changes of the interrupted turn are not known, and the next load says so.
+#[test]
+fn killed_turn_of_a_brokered_agent_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let arguments = [&["--mode", "code"][..], &BROKERED, &[python(), PEER, "plain"]].concat();
+    let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
+    let folders = json!({ "cwd": work, "mcpServers": [] });
+    let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+    let prompt = |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+    agent.call(3, "session/prompt", &prompt("run echo > before"));
+    agent.send(4, "session/prompt", &prompt(&format!("tick {}", work.join("ticks").display())));
+    while !work.join("ticks").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
+    let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
+    let shown = agent_text(&agent.call(2, "session/load", &load));
+    let expected = "What it changed in that turn cannot be undone.";
+    assert_eq!(shown.matches(expected).count(), 1, "{shown}");
+    agent.end();
+}
+
 /// Runs it without any input.
 fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
