@@ -86,6 +86,18 @@ pub enum Event {
     /// The command exited; its descendants are being killed.
     Exited(Exit),
     Failed(String),
+    Broker(BrokerEvent),
+    Gone {
+        left_behind: usize,
+        /// If false, a process may still run.
+        confirmed: bool,
+    },
+}
+
+/// Events of a brokered command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BrokerEvent {
     /// A policy applies; see [`Process::set_policy`].
     PolicySet {
         /// Processes that were killed because they went on writing.
@@ -95,11 +107,37 @@ pub enum Event {
     },
     /// The record of changes is in its folder, or could not be saved; see [`Process::save_record`].
     RecordSaved(bool),
-    Gone {
-        left_behind: usize,
-        /// If false, a process may still run.
-        confirmed: bool,
-    },
+    /// A change waits for [`Process::answer`].
+    Asked(ChangeQuestion),
+    /// The change with this number needs no answer any more.
+    Withdrawn(u64),
+}
+
+/// A change that a brokered command wants to make under [`BrokerPolicy::Ask`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeQuestion {
+    /// Unique for the command.
+    pub number: u64,
+    pub change: ChangeKind,
+    /// Absolute, without symbolic links.
+    pub path: PathBuf,
+    /// Path after a move.
+    pub to: Option<PathBuf>,
+    /// Name of the program that makes the change, in its own words.
+    pub program: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    Create,
+    CreateFolder,
+    Write,
+    Delete,
+    DeleteFolder,
+    Move,
+    /// Of permissions, times or extended attributes.
+    Attributes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,8 +166,7 @@ struct SpawnRequest {
 enum Report {
     Failed(String),
     Exited(Exit),
-    Policy { ended: usize, is_complete: bool },
-    RecordSaved(bool),
+    Broker(BrokerEvent),
     Gone { left_behind: usize },
 }
 
@@ -141,9 +178,14 @@ const REQUEST_EXIT: u8 = b't';
 #[cfg(target_os = "linux")]
 const SAVE_RECORD: u8 = b'c';
 
+/// Bytes before the number of a question (8 bytes, little endian), which allow or refuse the change.
+#[cfg(target_os = "linux")]
+const ANSWERS: [(u8, bool); 2] = [(b'y', true), (b'x', false)];
+
 /// Bytes that select a policy for the broker.
 #[cfg(target_os = "linux")]
-const POLICIES: [(u8, BrokerPolicy); 2] = [(b'n', BrokerPolicy::Nothing), (b'r', BrokerPolicy::Roots)];
+const POLICIES: [(u8, BrokerPolicy); 3] =
+    [(b'n', BrokerPolicy::Nothing), (b'a', BrokerPolicy::Ask), (b'r', BrokerPolicy::Roots)];
 
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 #[cfg(target_os = "linux")]

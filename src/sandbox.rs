@@ -72,6 +72,8 @@ pub struct Brokered {
 #[serde(rename_all = "snake_case")]
 pub enum BrokerPolicy {
     Nothing,
+    /// Those below the roots, each after an answer.
+    Ask,
     Roots,
 }
 

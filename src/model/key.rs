@@ -69,11 +69,7 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
                 Event::Error(bytes) if errors.len() < MAX_OUTPUT => errors.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
                 Event::Failed(reason) => return Err(format!("key_command cannot be run: {reason}")),
-                Event::Output(_)
-                | Event::Error(_)
-                | Event::PolicySet { .. }
-                | Event::RecordSaved(_)
-                | Event::Gone { .. } => {}
+                Event::Output(_) | Event::Error(_) | Event::Broker(_) | Event::Gone { .. } => {}
             }
         }
         Ok(())

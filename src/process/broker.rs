@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -14,17 +15,20 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::{BrokerEvent, Report, supervisor};
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
 
 mod handler;
 mod perform;
+mod questions;
 mod recorder;
 mod resolve;
 mod revoke;
 mod tracee;
 
 use handler::{CallHandler, Outcome};
+use questions::{Asked, Questions};
 pub(in crate::process) use recorder::Recorder;
 pub(in crate::process) use resolve::Roots;
 pub(in crate::process) use revoke::Revoked;
@@ -51,6 +55,9 @@ pub(super) struct Broker {
     /// `None` if changes are not recorded.
     recorder: Option<Mutex<Recorder>>,
     waiting_pipes: AtomicUsize,
+    questions: Questions,
+    /// Connection to Modegate. `None` if nothing is asked.
+    connection: Option<UnixStream>,
 }
 
 impl Broker {
@@ -59,6 +66,7 @@ impl Broker {
         roots: Roots,
         policy: BrokerPolicy,
         recorder: Option<Recorder>,
+        connection: Option<UnixStream>,
     ) -> Self {
         Self {
             listener,
@@ -68,6 +76,8 @@ impl Broker {
             handed_over: Mutex::default(),
             recorder: recorder.map(Mutex::new),
             waiting_pipes: AtomicUsize::default(),
+            questions: Questions::default(),
+            connection,
         }
     }
 
@@ -78,6 +88,8 @@ impl Broker {
             let broker = Arc::clone(&broker);
             thread::Builder::new().name("broker".into()).spawn(move || broker.listen())?;
         }
+        let asking = Arc::clone(&broker);
+        thread::Builder::new().name("questions".into()).spawn(move || asking.withdraw_questions())?;
         Ok(broker)
     }
 
@@ -94,9 +106,7 @@ impl Broker {
     pub(super) fn answer_next(self: &Arc<Self>) -> bool {
         match notification::receive(&self.listener) {
             Ok(call) => {
-                if !self.answer(&call) {
-                    self.wait_for_reader(call);
-                }
+                self.answer_or_wait(call, None);
                 true
             }
             // The caller is gone.
@@ -106,13 +116,53 @@ impl Broker {
         }
     }
 
-    /// Applies a policy. After a tighter one, no process can write through what it has open.
-    pub(super) fn set_policy(&self, policy: BrokerPolicy) -> Revoked {
+    /// Applies a policy. After a tighter one, no process can write through what it has open. Waiting calls are
+    /// decided again.
+    pub(super) fn set_policy(self: &Arc<Self>, policy: BrokerPolicy) -> Revoked {
         // Waits for the calls that are being carried out.
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        if policy != BrokerPolicy::Ask {
+            for (number, call) in self.questions.take_all() {
+                self.report(BrokerEvent::Withdrawn(number));
+                self.answer_or_wait(call, None);
+            }
+        }
         match policy {
-            BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
+            BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
             BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
+        }
+    }
+
+    /// Carries out or refuses a call that waits for an answer.
+    pub(super) fn answer_question(self: &Arc<Self>, number: u64, allows: bool) {
+        let Some((call, asked)) = self.questions.take(number) else { return };
+        if allows {
+            self.answer_or_wait(call, Some(asked));
+        } else {
+            self.refuse(&call);
+        }
+    }
+
+    fn refuse(&self, call: &Call) {
+        // The caller may be gone.
+        let _ = notification::respond(&self.listener, call.id, Answer::Error(Errno::ACCESS.raw_os_error()));
+    }
+
+    /// Withdraws the questions of callers that are gone.
+    fn withdraw_questions(self: Arc<Self>) {
+        let _abort = AbortOnPanic;
+        loop {
+            let is_suspended = |call: &Call| notification::is_suspended(&self.listener, call.id);
+            for number in self.questions.take_gone(is_suspended) {
+                self.report(BrokerEvent::Withdrawn(number));
+            }
+        }
+    }
+
+    fn report(&self, event: BrokerEvent) {
+        if let Some(connection) = &self.connection {
+            // Modegate may be gone.
+            let _ = supervisor::report(connection, &Report::Broker(event));
         }
     }
 
@@ -137,13 +187,24 @@ impl Broker {
         &self.listener
     }
 
-    /// Returns false if the call must wait for the reader of a named pipe.
-    fn answer(&self, call: &Call) -> bool {
+    /// Answers a call now or later. The user has allowed `asked`.
+    fn answer_or_wait(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
+        match self.answer(&call, asked.as_ref()) {
+            Answered::Done => {}
+            Answered::Ask(question) => match self.questions.add(call, question) {
+                Ok(question) => self.report(BrokerEvent::Asked(question)),
+                Err(call) => self.refuse(&call),
+            },
+            Answered::WaitForReader => self.wait_for_reader(call, asked),
+        }
+    }
+
+    fn answer(&self, call: &Call, asked: Option<&Asked>) -> Answered {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let tracee = Tracee { listener: &self.listener, call };
         let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
         let recorder = self.recorder.as_ref();
-        let handler = CallHandler { tracee, policy: *policy, roots, unnamed, handed_over, recorder };
+        let handler = CallHandler { tracee, policy: *policy, asked, roots, unnamed, handed_over, recorder };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,
             Outcome::HandOver { file, closes_on_exec } => {
@@ -157,30 +218,46 @@ impl Broker {
                     }
                 }
             }
-            Outcome::WaitForReader => return false,
+            Outcome::Ask(asked) => return Answered::Ask(asked),
+            Outcome::WaitForReader => return Answered::WaitForReader,
         };
         // The caller may be gone.
         let _ = notification::respond(&self.listener, call.id, answer);
-        true
+        Answered::Done
     }
 
     /// Tries an open call again until the named pipe has a reader, the caller is gone, or the policy refuses it.
-    fn wait_for_reader(self: &Arc<Self>, call: Call) {
+    fn wait_for_reader(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
         let broker = Arc::clone(self);
         let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
+        let id = call.id;
         let wait = move || {
             let _abort = AbortOnPanic;
-            while notification::is_suspended(&broker.listener, call.id) && !broker.answer(&call) {
-                thread::sleep(PIPE_INTERVAL);
+            while notification::is_suspended(&broker.listener, call.id) {
+                match broker.answer(&call, asked.as_ref()) {
+                    Answered::WaitForReader => thread::sleep(PIPE_INTERVAL),
+                    Answered::Done => break,
+                    // The policy has changed.
+                    Answered::Ask(_) => {
+                        broker.answer_or_wait(call, None);
+                        break;
+                    }
+                }
             }
             broker.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
         };
         if !is_free || thread::Builder::new().spawn(wait).is_err() {
             self.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
             let no_reader = Answer::Error(Errno::NXIO.raw_os_error());
-            let _ = notification::respond(&self.listener, call.id, no_reader);
+            let _ = notification::respond(&self.listener, id, no_reader);
         }
     }
+}
+
+enum Answered {
+    Done,
+    Ask(Asked),
+    WaitForReader,
 }
 
 /// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.

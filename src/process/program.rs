@@ -2,12 +2,13 @@
 //! explains why the program ended. Output is read elsewhere.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::secrets::Secrets;
-use super::{Event, Exit, Process};
+use super::{BrokerEvent, Event, Exit, Process};
 use crate::sandbox::BrokerPolicy;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
@@ -27,6 +28,7 @@ enum Request {
     End,
     SetPolicy(BrokerPolicy, oneshot::Sender<PolicyChange>),
     SaveRecord(oneshot::Sender<bool>),
+    Answer(u64, bool),
 }
 
 /// A policy of a brokered program that applies.
@@ -57,12 +59,17 @@ pub struct Over {
 pub struct Program {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<ProgramStatus>,
+    questions: Questions,
 }
+
+/// Taken once.
+type Questions = Arc<Mutex<Option<mpsc::UnboundedReceiver<BrokerEvent>>>>;
 
 impl Program {
     pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
         let (requests, to_task) = mpsc::channel(2);
         let (status_sender, status) = watch::channel(ProgramStatus::default());
+        let (to_questions, questions) = mpsc::unbounded_channel();
         let run = ProgramTask {
             name: name.to_owned(),
             process,
@@ -72,9 +79,10 @@ impl Program {
             logged: 0,
             policy_replies: VecDeque::new(),
             record_replies: VecDeque::new(),
+            questions: to_questions,
         };
         tokio::spawn(run.run(to_task));
-        Self { requests, status }
+        Self { requests, status, questions: Arc::new(Mutex::new(Some(questions))) }
     }
 
     /// Kills the program. Returns true if no process is left.
@@ -94,6 +102,17 @@ impl Program {
         let (reply, change) = oneshot::channel();
         self.requests.send(Request::SetPolicy(policy, reply)).await.ok()?;
         change.await.ok()
+    }
+
+    /// Returns the questions of a brokered program, [`BrokerEvent::Asked`] and [`BrokerEvent::Withdrawn`], once.
+    pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Allows or refuses a change that waits.
+    pub async fn answer(&self, number: u64, allows: bool) {
+        // The program may be over.
+        let _ = self.requests.send(Request::Answer(number, allows)).await;
     }
 
     /// Saves the record of a brokered program's changes, also if the program has ended. Returns false if it could not
@@ -141,6 +160,7 @@ struct ProgramTask {
     /// In the order of the requests.
     policy_replies: VecDeque<oneshot::Sender<PolicyChange>>,
     record_replies: VecDeque<oneshot::Sender<bool>>,
+    questions: mpsc::UnboundedSender<BrokerEvent>,
 }
 
 impl ProgramTask {
@@ -161,6 +181,7 @@ impl ProgramTask {
                         self.record_replies.push_back(reply);
                         self.process.save_record().await;
                     }
+                    Some(Request::Answer(number, allows)) => self.process.answer(number, allows).await,
                     Some(Request::End) => {
                         listens = false;
                         deadline = None;
@@ -189,21 +210,28 @@ impl ProgramTask {
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
                     Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
                     Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was killed by signal {signal}"),
-                    Some(Event::PolicySet { ended, is_complete }) => {
-                        if let Some(reply) = self.policy_replies.pop_front() {
-                            // The caller may be gone.
-                            let _ = reply.send(PolicyChange { ended, is_complete });
-                        }
-                    }
-                    Some(Event::RecordSaved(is_saved)) => {
-                        if let Some(reply) = self.record_replies.pop_front() {
-                            let _ = reply.send(is_saved);
-                        }
-                    }
+                    Some(Event::Broker(event)) => self.broker_event(event),
                     Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
                     Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
                     None => return self.report_end(how, false),
                 },
+            }
+        }
+    }
+
+    fn broker_event(&mut self, event: BrokerEvent) {
+        // The receivers may be gone.
+        match event {
+            BrokerEvent::PolicySet { ended, is_complete } => {
+                let reply = self.policy_replies.pop_front();
+                reply.map(|reply| reply.send(PolicyChange { ended, is_complete }));
+            }
+            BrokerEvent::RecordSaved(is_saved) => {
+                let reply = self.record_replies.pop_front();
+                reply.map(|reply| reply.send(is_saved));
+            }
+            BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) => {
+                let _ = self.questions.send(event);
             }
         }
     }

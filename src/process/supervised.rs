@@ -15,8 +15,8 @@ use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
 use super::{
-    ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report, SAVE_RECORD,
-    SpawnRequest, orphans, read,
+    ANSWERS, ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report,
+    SAVE_RECORD, SpawnRequest, orphans, read,
 };
 use crate::sandbox::BrokerPolicy;
 
@@ -200,7 +200,7 @@ impl Process {
         let _ = self.control.write_all(&[REQUEST_EXIT]).await;
     }
 
-    /// Selects the policy of a brokered command. [`Event::PolicySet`] follows when it applies and nothing can be
+    /// Selects the policy of a brokered command. [`BrokerEvent::PolicySet`] follows when it applies and nothing can be
     /// written under a looser one any more.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
         let order = POLICIES.iter().find(|(_, of)| *of == policy);
@@ -210,7 +210,16 @@ impl Process {
         }
     }
 
-    /// Saves the record of a brokered command's changes. [`Event::RecordSaved`] follows.
+    /// Allows or refuses the change of a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
+    pub async fn answer(&mut self, number: u64, allows: bool) {
+        let mut order = Vec::with_capacity(9);
+        order.extend(ANSWERS.iter().find(|(_, of)| *of == allows).map(|(byte, _)| *byte));
+        order.extend(number.to_le_bytes());
+        // The command may be over.
+        let _ = self.control.write_all(&order).await;
+    }
+
+    /// Saves the record of a brokered command's changes. [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
         // The command may be over, and has saved its record.
         let _ = self.control.write_all(&[SAVE_RECORD]).await;
@@ -244,8 +253,7 @@ impl Process {
         match serde_json::from_slice(&line) {
             Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
             Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
-            Ok(Report::Policy { ended, is_complete }) => Some(Event::PolicySet { ended, is_complete }),
-            Ok(Report::RecordSaved(is_saved)) => Some(Event::RecordSaved(is_saved)),
+            Ok(Report::Broker(event)) => Some(Event::Broker(event)),
             Ok(Report::Gone { left_behind }) => {
                 self.left_behind = Some(left_behind);
                 None

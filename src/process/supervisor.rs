@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -26,7 +26,9 @@ use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::broker::{Broker, Recorder, Revoked, Roots};
 use super::children::{self, Children};
-use super::{Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest};
+use super::{
+    ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
+};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 
@@ -67,9 +69,12 @@ fn read_request(mut connection: &UnixStream) -> io::Result<(SpawnRequest, Option
     Ok((serde_json::from_slice(&request)?, input))
 }
 
-fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
+/// Writes a whole line, also if several threads report.
+pub(super) fn report(mut connection: &UnixStream, report: &Report) -> io::Result<()> {
+    static WRITING: Mutex<()> = Mutex::new(());
     let mut line = serde_json::to_vec(report)?;
     line.push(b'\n');
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     connection.write_all(&line)
 }
 
@@ -101,7 +106,9 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
         Fork::Parent(child) => child,
     };
     drop((report_startup, input));
-    let broker = match read_startup(&startup).and_then(|listener| start_broker(listener, request, &epoll)) {
+    let broker = match read_startup(&startup)
+        .and_then(|listener| start_broker(listener, request, connection, &epoll))
+    {
         Ok(broker) => broker,
         Err(error) => {
             end_all(&mut children, child);
@@ -219,6 +226,7 @@ const LINGER: Duration = Duration::from_millis(100);
 fn start_broker(
     listener: Option<OwnedFd>,
     request: &SpawnRequest,
+    connection: &UnixStream,
     epoll: &OwnedFd,
 ) -> io::Result<Option<Arc<Broker>>> {
     let Some(listener) = listener else { return Ok(None) };
@@ -232,10 +240,11 @@ fn start_broker(
         let roots = Roots::open(&broker.roots, &own, &protected)?;
         let recorder = record.cloned().map(Recorder::new).next();
         raise_descriptor_limit();
-        return Broker::new(listener, roots, broker.policy, recorder).start().map(Some);
+        let connection = Some(connection.try_clone()?);
+        return Broker::new(listener, roots, broker.policy, recorder, connection).start().map(Some);
     }
     // Few calls: the main thread answers them.
-    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None);
+    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None, None);
     epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
     Ok(Some(Arc::new(broker)))
 }
@@ -284,6 +293,13 @@ impl Supervision<'_> {
                         let _ = process::kill_process_group(child, Signal::TERM);
                     }
                     Ok(1) if byte[0] == SAVE_RECORD => self.save_record(),
+                    Ok(1) if ANSWERS.iter().any(|(order, _)| *order == byte[0]) => {
+                        let mut number = [0; 8];
+                        if connection.read_exact(&mut number).is_err() {
+                            return false;
+                        }
+                        self.answer_question(byte[0], u64::from_le_bytes(number));
+                    }
                     Ok(1) => self.set_policy(byte[0]),
                     _ => return false,
                 }
@@ -294,7 +310,14 @@ impl Supervision<'_> {
     fn save_record(&self) {
         let is_saved = self.broker.as_ref().is_some_and(|broker| broker.save_record());
         // Modegate may be gone.
-        let _ = report(self.connection, &Report::RecordSaved(is_saved));
+        let _ = report(self.connection, &Report::Broker(BrokerEvent::RecordSaved(is_saved)));
+    }
+
+    fn answer_question(&self, order: u8, number: u64) {
+        let allows = ANSWERS.contains(&(order, true));
+        if let Some(broker) = &self.broker {
+            broker.answer_question(number, allows);
+        }
     }
 
     fn set_policy(&self, order: u8) {
@@ -302,7 +325,7 @@ impl Supervision<'_> {
         if let (Some(policy), Some(broker)) = (policy, &self.broker) {
             let Revoked { ended, is_complete } = broker.set_policy(policy);
             // Modegate may be gone.
-            let _ = report(self.connection, &Report::Policy { ended, is_complete });
+            let _ = report(self.connection, &Report::Broker(BrokerEvent::PolicySet { ended, is_complete }));
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::shell::{CommandSandbox, Shell};
-use super::{Event, Exit, Process};
+use super::{BrokerEvent, Event, Exit, Process};
 use crate::sandbox::BrokerPolicy;
 
 /// Time for a trial of the broker.
@@ -82,9 +82,13 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
-            Event::PolicySet { is_complete: true, .. } => length = moved.metadata().ok().map(|it| it.len()),
-            Event::PolicySet { .. } => return Err("open files of a command could not be taken back".into()),
-            Event::Exited(Exit::Status(0)) | Event::RecordSaved(_) | Event::Gone { confirmed: true, .. } => {}
+            Event::Broker(BrokerEvent::PolicySet { is_complete: true, .. }) => {
+                length = moved.metadata().ok().map(|it| it.len())
+            }
+            Event::Broker(BrokerEvent::PolicySet { .. }) => {
+                return Err("open files of a command could not be taken back".into());
+            }
+            Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a brokered command ended with {exit:?}: {output}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),
@@ -107,10 +111,7 @@ async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Resu
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-            Event::Exited(Exit::Status(0))
-            | Event::PolicySet { .. }
-            | Event::RecordSaved(_)
-            | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
             Event::Failed(reason) => return Err(reason),

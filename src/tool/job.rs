@@ -244,7 +244,7 @@ impl Task {
                     }
                     Some(Event::Exited(exit)) => end.exit = Some(exit),
                     Some(Event::Failed(reason)) => end.failure = Some(reason),
-                    Some(Event::PolicySet { .. } | Event::RecordSaved(_)) => {}
+                    Some(Event::Broker(_)) => {}
                     Some(Event::Gone { left_behind, confirmed }) => {
                         (end.left_behind, end.confirmed) = (left_behind, confirmed);
                         break;

@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::perform::{self, Opened};
+use super::questions::Asked;
 use super::recorder::Recorder;
 use super::resolve::{Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
 use super::tracee::{self, Tracee};
+use crate::process::ChangeKind;
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::Answer;
 use crate::sandbox::operation::{self, Change, Object, OpenHow, Operation, Place};
@@ -25,6 +27,8 @@ pub(super) enum Outcome {
         closes_on_exec: bool,
     },
     /// The call is tried again until the named pipe has a reader.
+    /// The call waits until somebody has allowed the change.
+    Ask(Asked),
     WaitForReader,
 }
 
@@ -43,6 +47,8 @@ const EXCHANGE: u32 = RenameFlags::EXCHANGE.bits();
 pub(super) struct CallHandler<'a> {
     pub(super) tracee: Tracee<'a>,
     pub(super) policy: BrokerPolicy,
+    /// Change that the user has allowed for this call.
+    pub(super) asked: Option<&'a Asked>,
     pub(super) roots: &'a Roots,
     /// Devices and numbers of the unnamed files that were handed over.
     pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
@@ -74,6 +80,7 @@ impl CallHandler<'_> {
             Operation::Open { at, how } => return self.open(at, *how),
             Operation::MakeFolder { at, mode } => {
                 let entry = self.entry(at)?;
+                self.check_new(&entry, ChangeKind::CreateFolder)?;
                 self.with_umask(|| {
                     self.record(|recorder| recorder.add(&entry));
                     perform::make_folder(&entry, *mode)
@@ -81,6 +88,7 @@ impl CallHandler<'_> {
             }
             Operation::MakeNode { at, mode } => {
                 let entry = self.replaceable_entry(at)?;
+                self.check_new(&entry, ChangeKind::Create)?;
                 self.with_umask(|| {
                     self.record(|recorder| recorder.add(&entry));
                     perform::make_node(&entry, *mode)
@@ -88,6 +96,7 @@ impl CallHandler<'_> {
             }
             Operation::MakeSymlink { target, at } => {
                 let entry = self.replaceable_entry(at)?;
+                self.check_new(&entry, ChangeKind::Create)?;
                 self.if_suspended(|| {
                     self.record(|recorder| recorder.add(&entry));
                     perform::make_symlink(target, &entry)
@@ -95,6 +104,8 @@ impl CallHandler<'_> {
             }
             Operation::Remove { at, is_folder } => {
                 let entry = self.replaceable_entry(at)?;
+                let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
+                self.check_existing(&entry, Asked::new(change, &entry.path))?;
                 self.if_suspended(|| {
                     self.record(|recorder| recorder.add(&entry));
                     perform::remove(&entry, *is_folder)
@@ -104,6 +115,8 @@ impl CallHandler<'_> {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
                 self.check_replaceable(&from)?;
                 self.check_replaceable(&to)?;
+                let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Move, &from.path) };
+                self.check_existing(&from, asked)?;
                 self.if_suspended(|| {
                     self.record(|recorder| {
                         recorder.add(&to);
@@ -117,13 +130,16 @@ impl CallHandler<'_> {
             }
             Operation::Link { object, to } => self.link(object, to)?,
             Operation::Truncate { object, length } => match self.roots.file(&self.tracee, object) {
-                Ok(Some(file)) if file.area == Area::Workspace => self.if_suspended(|| {
-                    self.record_file(&file);
-                    perform::truncate(&file, *length)
-                }),
+                Ok(Some(file)) if file.area == Area::Workspace => {
+                    self.check_file(&file, ChangeKind::Write)?;
+                    self.if_suspended(|| {
+                        self.record_file(&file);
+                        perform::truncate(&file, *length)
+                    })
+                }
                 _ => return Err(CONTINUE),
             },
-            Operation::Change { object, change } => self.change(object, change),
+            Operation::Change { object, change } => self.change(object, change)?,
         }
         .map(|()| DONE)
         .map_err(refusal)
@@ -141,6 +157,53 @@ impl CallHandler<'_> {
         {
             self.record(|recorder| recorder.add_changed(&entry));
         }
+    }
+
+    /// Ends the call early if the policy requires consent for the change, and the user has not allowed it.
+    fn check_asked(&self, asked: Asked) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask || self.asked == Some(&asked) {
+            return Ok(());
+        }
+        Err(Outcome::Ask(asked))
+    }
+
+    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry exists.
+    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), Outcome> {
+        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_some() {
+            return Err(refusal(Errno::EXIST));
+        }
+        self.check_asked(Asked::new(change, &entry.path))
+    }
+
+    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry does not exist.
+    fn check_existing(&self, entry: &ResolvedPath, asked: Asked) -> Result<(), Outcome> {
+        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_none() {
+            return Err(refusal(Errno::NOENT));
+        }
+        self.check_asked(asked)
+    }
+
+    fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(());
+        }
+        // Without a name, nobody could say what changes.
+        let entry = self.roots.of_descriptor(&file.file).ok_or(refusal(Errno::ACCESS))?;
+        self.check_asked(Asked::new(change, &entry.path))
+    }
+
+    fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(());
+        }
+        let change = match perform::kind(entry) {
+            None if !flags.contains(OFlags::CREATE) => return Err(refusal(Errno::NOENT)),
+            Some(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => return Err(refusal(Errno::EXIST)),
+            Some(FileType::Directory) => return Err(refusal(Errno::ISDIR)),
+            None => ChangeKind::Create,
+            Some(_) => ChangeKind::Write,
+        };
+        self.check_asked(Asked::new(change, &entry.path))
     }
 
     /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path.
@@ -197,6 +260,7 @@ impl CallHandler<'_> {
             };
             let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
             entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
+            self.check_opened(&entry, flags)?;
             if flags.contains(OFlags::CREATE) {
                 self.check_replaceable(&entry)?;
                 opened = self.with_umask(|| self.open_recorded(&entry, how));
@@ -251,6 +315,7 @@ impl CallHandler<'_> {
             && to.area == Area::Workspace
         {
             self.check_replaceable(to)?;
+            self.check_new(to, ChangeKind::Create)?;
             return Ok(self.if_suspended(|| {
                 self.record(|recorder| recorder.add(to));
                 perform::link_unnamed(&file, to)
@@ -265,6 +330,7 @@ impl CallHandler<'_> {
         };
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;
+        self.check_new(&to, ChangeKind::Create)?;
         Ok(self.if_suspended(|| {
             self.record(|recorder| recorder.add_linked(&from, &to));
             perform::link(&from, &to)
@@ -283,17 +349,21 @@ impl CallHandler<'_> {
         is_known.then_some(file)
     }
 
-    fn change(&self, object: &Object, change: &Change) -> Result<(), Errno> {
-        let file = self.roots.file(&self.tracee, object)?.ok_or(Errno::PERM)?;
-        if file.area == Area::Workspace && self.policy == BrokerPolicy::Nothing {
-            return Err(Errno::PERM);
+    fn change(&self, object: &Object, change: &Change) -> Result<Result<(), Errno>, Outcome> {
+        let found = self.roots.file(&self.tracee, object).and_then(|file| file.ok_or(Errno::PERM));
+        let file = found.map_err(refusal)?;
+        if file.area == Area::Workspace {
+            if self.policy == BrokerPolicy::Nothing {
+                return Err(refusal(Errno::PERM));
+            }
+            self.check_file(&file, ChangeKind::Attributes)?;
         }
-        self.if_suspended(|| {
+        Ok(self.if_suspended(|| {
             if matches!(change, Change::Mode(_)) && file.area == Area::Workspace {
                 self.record_file(&file);
             }
             perform::change(&file, change)
-        })
+        }))
     }
 }
 

@@ -56,6 +56,12 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
     Ok(if kind == FileType::Fifo { Opened::Pipe(file) } else { Opened::File(file) })
 }
 
+/// The type of an entry. `None` if it does not exist.
+pub(super) fn kind(entry: &ResolvedPath) -> Option<FileType> {
+    let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(found.st_mode))
+}
+
 fn is_pipe(entry: &ResolvedPath) -> bool {
     rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)

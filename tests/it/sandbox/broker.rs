@@ -44,7 +44,7 @@ async fn brokered_agent_escapes_in_no_case() {
     let run = |case: Case| async move {
         let mut dirs = Vec::new();
         let mut escapes = Vec::new();
-        for policy in [BrokerPolicy::Nothing, BrokerPolicy::Roots] {
+        for policy in [BrokerPolicy::Nothing, BrokerPolicy::Ask, BrokerPolicy::Roots] {
             let mut fixture = SandboxFixture::new();
             let (text, _) = brokered(&fixture, &case.line, policy).await;
             let effects = forbidden_effects(&mut fixture, &text, policy);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use modegate::process::shell::Sandbox;
-use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
+use modegate::process::{BrokerEvent, Command, Errors, Event, Exit, Process, Processes};
 use modegate::sandbox::Confinement;
 
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
@@ -53,7 +53,8 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
             match event {
                 Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
-                Event::PolicySet { .. } | Event::RecordSaved(_) => {}
+                Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, false).await,
+                Event::Broker(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
                 Event::Gone { confirmed, .. } => is_lost = !confirmed,
             }

@@ -1,0 +1,153 @@
+//! Changes of brokered commands that wait for an answer.
+
+use std::time::Duration;
+
+use modegate::process::shell::Sandbox;
+use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
+use modegate::sandbox::BrokerPolicy;
+
+use crate::sandbox::fixture::SandboxFixture;
+use crate::support::shell;
+
+async fn start(fixture: &SandboxFixture, line: &str) -> Process {
+    let shell = shell(&fixture.home(), Sandbox::Workspace);
+    let sandbox = shell
+        .brokered_agent(&[fixture.work()], &["~/.state".into()], BrokerPolicy::Ask, None)
+        .expect("the kernel can sandbox it");
+    shell.start(&fixture.fill_in(line), &fixture.work(), &sandbox).await.unwrap()
+}
+
+/// Returns the command's output, its exit, and the questions with names relative to the workspace.
+async fn asked(
+    fixture: &SandboxFixture,
+    line: &str,
+    allows: impl Fn(&ChangeQuestion) -> bool,
+) -> (String, Option<Exit>, Vec<String>) {
+    let mut process = start(fixture, line).await;
+    let (mut output, mut exit, mut questions) = (Vec::new(), None, Vec::new());
+    while let Some(event) = process.next().await {
+        match event {
+            Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
+            Event::Exited(ended) => exit = Some(ended),
+            Event::Broker(BrokerEvent::Asked(question)) => {
+                questions.push(text(fixture, &question));
+                process.answer(question.number, allows(&question)).await;
+            }
+            Event::Broker(_) | Event::Gone { .. } => {}
+            Event::Failed(reason) => panic!("{reason}"),
+        }
+    }
+    (String::from_utf8_lossy(&output).into_owned(), exit, questions)
+}
+
+fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {
+    let work = fixture.work();
+    let name = |path: &std::path::Path| path.strip_prefix(&work).unwrap_or(path).display().to_string();
+    let ChangeQuestion { change, path, to, program, .. } = question;
+    let to = to.as_deref().map(|to| format!(" to {}", name(to))).unwrap_or_default();
+    format!("{program}: {change:?} {}{to}", name(path))
+}
+
+/// A command, the questions that it causes, and whether it succeeds without consent.
+const COMMANDS: [(&str, &[&str], bool); 12] = [
+    ("echo x > new", &["bash: Create new"], false),
+    ("echo x > new; echo x >> new", &["bash: Create new", "bash: Write new"], false),
+    ("mkdir d", &["mkdir: CreateFolder d"], false),
+    ("mkdir -p d", &["mkdir: CreateFolder d"], false),
+    ("ln -s a l", &["ln: Create l"], false),
+    ("touch t; mv t u", &["touch: Create t", "touch: Attributes t", "mv: Move t to u"], false),
+    ("touch t; rm -f t", &["touch: Create t", "touch: Attributes t", "rm: Delete t"], true),
+    ("mkdir d; rmdir d", &["mkdir: CreateFolder d", "rmdir: DeleteFolder d"], false),
+    ("echo > t; chmod 600 t", &["bash: Create t", "chmod: Attributes t"], false),
+    ("echo > t; truncate -s 3 t", &["bash: Create t", "truncate: Write t"], false),
+    // Nothing would change.
+    ("mkdir .; rm -f missing; [ ! -e missing ]", &[], true),
+    ("echo x > {home}/.state/s && echo x > $TMPDIR/t", &[], true),
+];
+
+#[tokio::test]
+async fn changes_wait_for_the_answer() {
+    for (line, expected, succeeds) in COMMANDS {
+        let fixture = SandboxFixture::new();
+        let before = names(&fixture);
+        let (output, exit, questions) = asked(&fixture, line, |_| true).await;
+        assert_eq!(questions, expected, "{line}: {output}");
+        assert_eq!(exit, Some(Exit::Status(0)), "{line}: {output}");
+        let fixture = SandboxFixture::new();
+        let (output, exit, refused) = asked(&fixture, line, |_| false).await;
+        assert_eq!(refused.is_empty(), expected.is_empty(), "{line}: {output}");
+        assert_eq!(exit == Some(Exit::Status(0)), succeeds, "{line}: {output}");
+        assert_eq!(names(&fixture), before, "{line}: {output}");
+    }
+}
+
+fn names(fixture: &SandboxFixture) -> Vec<String> {
+    let entries = std::fs::read_dir(fixture.work()).unwrap();
+    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The user allows the change of one path. Another path needs another answer, also after a trick.
+#[tokio::test]
+async fn consent_covers_one_path() {
+    let fixture = SandboxFixture::new();
+    let line = "mkdir a b; for n in 1 2 3; do echo x > a/f; rm -f a/f; done; echo x > b/f";
+    let allows = |question: &ChangeQuestion| !question.path.ends_with("b/f");
+    let (output, _, questions) = asked(&fixture, line, allows).await;
+    assert_eq!(questions.len(), 9, "{questions:?}: {output}");
+    assert!(fixture.work().join("a").exists() && !fixture.work().join("b/f").exists(), "{output}");
+
+    // The folder of the path is exchanged while the call waits.
+    let fixture = SandboxFixture::new();
+    for name in ["a", "b"] {
+        std::fs::create_dir(fixture.work().join(name)).unwrap();
+    }
+    let exchange = |question: &ChangeQuestion| {
+        if question.path.ends_with("a/f") {
+            let name = |name: &str| fixture.work().join(name);
+            std::fs::rename(name("a"), name("c")).unwrap();
+            std::os::unix::fs::symlink("b", name("a")).unwrap();
+            return true;
+        }
+        false
+    };
+    let (output, _, questions) = asked(&fixture, "echo x > a/f", exchange).await;
+    assert_eq!(questions, ["bash: Create a/f", "bash: Create b/f"], "{output}");
+    assert!(!fixture.work().join("b/f").exists(), "{output}");
+}
+
+/// A question is withdrawn when its caller ends, or another policy answers it.
+#[tokio::test]
+async fn questions_are_withdrawn() {
+    for (policy, is_written) in
+        [(None, false), (Some(BrokerPolicy::Nothing), false), (Some(BrokerPolicy::Roots), true)]
+    {
+        let fixture = SandboxFixture::new();
+        let line = "sh -c 'echo x > f' & writer=$!; until [ -e {home}/.state/go ]; do sleep 0.01; done; \
+                    kill -9 $writer; sleep 0.6";
+        let mut process = start(&fixture, line).await;
+        let mut asked = None;
+        let mut withdrawn = None;
+        while let Some(event) = process.next().await {
+            match event {
+                Event::Broker(BrokerEvent::Asked(question)) => {
+                    asked = Some(question.number);
+                    if let Some(policy) = policy {
+                        process.set_policy(policy).await;
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                    std::fs::write(fixture.home().join(".state/go"), "").unwrap();
+                    if policy.is_none() {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        process.answer(question.number, true).await;
+                    }
+                }
+                Event::Broker(BrokerEvent::Withdrawn(number)) => withdrawn = Some(number),
+                _ => {}
+            }
+        }
+        assert!(asked.is_some() && asked == withdrawn, "{policy:?}: {asked:?} {withdrawn:?}");
+        assert_eq!(fixture.work().join("f").exists(), is_written, "{policy:?}");
+    }
+}
