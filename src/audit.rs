@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::chain::{self, Head};
 use crate::ids::hash;
 use crate::mode::definition::ModeDefinition;
+use crate::permission::external::ChangeLevel;
 use crate::permission::rules::RuleTexts;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, external};
 use crate::store::entry::{Consent, Entry};
@@ -152,8 +153,8 @@ impl Audit<'_> {
                 None => self.found(format!("entry {number}: an answer with an unknown scope")),
             },
             Entry::Call { .. } => self.call(number, entry),
-            Entry::ExternalAgent { agent, sandboxed, under: Some(under), .. } => {
-                self.process(number, agent, *sandboxed, under);
+            Entry::ExternalAgent { agent, sandboxed, decided, under: Some(under), .. } => {
+                self.process(number, agent, *sandboxed, *decided, under);
             }
             Entry::Changes { agent, facts, under, .. } => {
                 self.agent_changes(number, agent, &facts.to_call(&self.evidence.session.cwd), under);
@@ -207,7 +208,7 @@ impl Audit<'_> {
         }
     }
 
-    fn process(&mut self, number: u64, agent: &str, sandboxed: bool, under: &str) {
+    fn process(&mut self, number: u64, agent: &str, sandboxed: bool, decided: bool, under: &str) {
         let what = format!("entry {number}: the process of {agent}");
         if !sandboxed {
             self.permits.insert(under.to_owned());
@@ -215,7 +216,9 @@ impl Audit<'_> {
         match self.ceilings(under) {
             Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
-                if external::denied(&ceilings, &CallFacts::of_external_process(sandboxed)).is_some() {
+                let brokered = if decided { external::facts_of_changes(ChangeLevel::Decided) } else { None };
+                let facts = brokered.unwrap_or_else(|| CallFacts::of_external_process(sandboxed));
+                if external::denied(&ceilings, &facts).is_some() {
                     let how = if sandboxed { "in" } else { "without" };
                     self.found(format!("{what}: started {how} the sandbox, which the mode does not allow"));
                 }

@@ -134,7 +134,7 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
         return Verdict::Deny(Denial { rule: "deny_rule", message });
     }
     let denial = match call.source {
-        CallSource::Tool => ceilings.modes.iter().find_map(|mode| denied_by(mode, call)),
+        CallSource::Tool | CallSource::Broker => ceilings.modes.iter().find_map(|mode| denied_by(mode, call)),
         CallSource::ExternalAgent => external::denied(ceilings, call),
     };
     if let Some(denial) = denial {

@@ -72,7 +72,7 @@ pub struct Brokered {
 #[serde(rename_all = "snake_case")]
 pub enum BrokerPolicy {
     Nothing,
-    /// Those below the roots, each after an answer.
+    /// Files below the roots, each after an answer.
     Ask,
     Roots,
 }

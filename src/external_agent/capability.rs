@@ -1,42 +1,58 @@
 //! Modes that an external agent supports (D47). Pure.
 //!
 //! An external agent uses its own tools, so Modegate can only sandbox the whole process. Under a mode that
-//! does not allow everything, the agent runs sandboxed and changes nothing.
+//! does not allow everything, the agent runs sandboxed and changes nothing, unless its changes are brokered.
 
 use serde_json::json;
 
 use crate::error::AgentError;
 use crate::mode::{Access, Consent, Mode, Modes, canonical};
 use crate::permission::Ceilings;
-use crate::permission::external::{Requirement, requirement, requirement_of};
+use crate::permission::external::{ChangeLevel, Requirement, change_level, requirement, requirement_of};
 
 const UNSANDBOXED_DESCRIPTION: &str =
     "The agent decides when to ask first; Modegate does not limit changes made without asking";
 
+/// How Modegate can limit an external agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// The agent runs without limits, or not at all.
+    None,
+    /// The agent can be sandboxed, and then changes nothing.
+    Sandbox,
+    /// Modegate carries out the agent's changes.
+    Broker,
+}
+
 /// Returns true if the agent must be sandboxed, or `None` if it cannot run (D47).
-pub fn is_sandboxed(ceilings: &Ceilings, can_sandbox: bool) -> Option<bool> {
+pub fn is_sandboxed(ceilings: &Ceilings, control: Control) -> Option<bool> {
+    if control == Control::Broker {
+        return change_level(ceilings).map(|level| level == ChangeLevel::Nothing);
+    }
     match requirement(ceilings) {
         Requirement::Unrestricted => Some(false),
-        Requirement::Sandboxed => can_sandbox.then_some(true),
+        Requirement::Sandboxed => (control == Control::Sandbox).then_some(true),
         Requirement::Unsupported => None,
     }
 }
 
 /// True if the agent can run under these ceilings, the session's own mode first. A sandboxed agent cannot
 /// edit, so it does not support an edit mode.
-pub fn is_supported(ceilings: &Ceilings, can_sandbox: bool) -> bool {
+pub fn is_supported(ceilings: &Ceilings, control: Control) -> bool {
     let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
-    is_sandboxed(ceilings, can_sandbox).is_some_and(|sandboxed| !(sandboxed && is_some_edit))
+    is_sandboxed(ceilings, control).is_some_and(|sandboxed| !(sandboxed && is_some_edit))
 }
 
 /// Returns the supported modes and the ids of the others.
-pub fn split(modes: &Modes, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
+pub fn split(modes: &Modes, control: Control, is_supported: impl Fn(&Mode) -> bool) -> (Modes, Vec<String>) {
     let mut supported = modes.clone();
     let unsupported: Vec<String> =
         modes.iter().filter(|mode| !is_supported(mode)).map(|mode| mode.id.clone()).collect();
     supported.retain(|mode| !unsupported.contains(&mode.id));
     let asks = |mode: &&mut Mode| {
-        requirement_of(mode) == Requirement::Unrestricted && mode.permission == Consent::Ask
+        control != Control::Broker
+            && requirement_of(mode) == Requirement::Unrestricted
+            && mode.permission == Consent::Ask
     };
     for mode in supported.iter_mut().filter(asks) {
         // Modegate cannot make the agent ask, so the description must not promise that.
@@ -68,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::mode::definition::ModeDefinition;
+    use crate::permission::rules::RuleTexts;
     use crate::permission::{CallFacts, external};
 
     fn ceilings(modes: &[&str]) -> Ceilings {
@@ -100,8 +117,11 @@ mod tests {
             (&[], Requirement::Unsupported, false, false),
         ] {
             let ceilings = ceilings(modes);
-            let found =
-                (requirement(&ceilings), is_supported(&ceilings, true), is_supported(&ceilings, false));
+            let found = (
+                requirement(&ceilings),
+                is_supported(&ceilings, Control::Sandbox),
+                is_supported(&ceilings, Control::None),
+            );
             assert_eq!(found, (expected, with_sandbox, without_sandbox), "{modes:?}");
             let is_denied = |is_sandboxed| {
                 external::denied(&ceilings, &CallFacts::of_external_process(is_sandboxed)).is_some()
@@ -112,8 +132,39 @@ mod tests {
     }
 
     #[test]
+    fn brokered_agents_follow_the_mode() {
+        for (modes, expected) in [
+            (&["code"][..], Some(ChangeLevel::All)),
+            (&["ask"], Some(ChangeLevel::Decided)),
+            (&["code", "ask"], Some(ChangeLevel::Decided)),
+            (&["plan"], Some(ChangeLevel::Nothing)),
+            (&["ask", "plan"], Some(ChangeLevel::Nothing)),
+            (&["access: edit"], Some(ChangeLevel::Decided)),
+            (&["access: full\nshell: full\ntools: {deny: [x]}"], Some(ChangeLevel::Decided)),
+            (&["access: full\nshell: full\nnetwork: deny"], None),
+            (&[], None),
+        ] {
+            let mut ceilings = ceilings(modes);
+            assert_eq!(change_level(&ceilings), expected, "{modes:?}");
+            for level in [ChangeLevel::Decided, ChangeLevel::All] {
+                let facts = external::facts_of_changes(level).unwrap();
+                let is_denied = external::denied(&ceilings, &facts).is_some();
+                assert_eq!(is_denied, expected.is_none_or(|most| most < level), "{modes:?} {level:?}");
+            }
+            let is_edit = modes == ["access: edit"];
+            assert_eq!(is_supported(&ceilings, Control::Broker), expected.is_some(), "{modes:?}");
+            assert!(!is_edit || !is_supported(&ceilings, Control::Sandbox), "the control");
+            let rules: RuleTexts = serde_saphyr::from_str("deny: ['edit_file(**/.env)']").unwrap();
+            ceilings.rules.push(Arc::new(rules.compile(true).unwrap()));
+            let expected = expected.map(|level| level.min(ChangeLevel::Decided));
+            assert_eq!(change_level(&ceilings), expected, "{modes:?} with a rule");
+        }
+    }
+
+    #[test]
     fn unsupported_mode_differs_from_unknown_mode() {
-        let (supported, unsupported_modes) = split(&Modes::built_in(), |mode| mode.access == Access::Full);
+        let (supported, unsupported_modes) =
+            split(&Modes::built_in(), Control::Sandbox, |mode| mode.access == Access::Full);
         let error = unsupported("Architect", &unsupported_modes, &supported).unwrap();
         assert_eq!(error.code(), -32602);
         let AgentError::InvalidParams { data, .. } = error else { panic!("{error}") };

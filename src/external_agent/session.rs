@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::capability::Control;
 use super::client::{ExternalAgent, ExternalAgentError};
 use super::options;
 use super::requested_call::{Readers, RequestedCall};
@@ -26,6 +27,7 @@ use crate::gate::Gate;
 use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::shell::Shell;
+use change::{AskedChanges, Asker};
 use message::Relayed;
 pub use message::{Effect, Message};
 use permission::{OpenRequest, RequestId};
@@ -34,6 +36,8 @@ pub use prompt::{PromptOutcome, Ready};
 pub use restart::CurrentTurn;
 pub use retained_context::RetainedContext;
 
+mod change;
+mod consents;
 mod message;
 mod permission;
 mod process;
@@ -63,6 +67,7 @@ pub struct ExternalAgentSession {
     calls: HashMap<ToolCallId, RequestedCall>,
     open_requests: HashMap<RequestId, OpenRequest>,
     restart_question: CancellationToken,
+    asked_changes: AskedChanges,
 }
 
 /// The session that the agent answers.
@@ -73,7 +78,7 @@ pub struct Host {
     pub client: Client,
     /// `None` if external agents do not start.
     pub shell: Option<Shell>,
-    pub can_sandbox: bool,
+    pub control: Control,
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub servers: Vec<McpServer>,
@@ -108,6 +113,7 @@ impl ExternalAgentSession {
             calls: HashMap::new(),
             open_requests: HashMap::new(),
             restart_question: CancellationToken::new(),
+            asked_changes: AskedChanges::default(),
         }
     }
 
@@ -205,15 +211,32 @@ impl ExternalAgentSession {
             Message::Switched { start, previous_mode } if is_current(start) => {
                 self.previous_mode = previous_mode;
                 let retain = self.retain();
-                std::iter::once(retain).chain(self.reply_ready(&limits())).collect()
+                std::iter::once(retain).chain(self.follow_mode(&limits())).collect()
             }
-            Message::Started { .. } | Message::Switched { .. } => Vec::new(),
+            Message::Broker { start, event } if is_current(start) => {
+                let (changes, asker) = self.asked_changes();
+                changes.broker_event(event, &asker, &limits())
+            }
+            Message::ChangeAnswered { start, change, answer } if is_current(start) => {
+                let (changes, asker) = self.asked_changes();
+                changes.answered(change, answer, &asker, &limits())
+            }
+            Message::Started { .. }
+            | Message::Switched { .. }
+            | Message::Broker { .. }
+            | Message::ChangeAnswered { .. } => Vec::new(),
             Message::Ended { start, why } => {
                 let is_current = is_current(start);
                 for (_, open_request) in std::mem::take(&mut self.open_requests) {
                     self.host.client.withdraw(open_request.id);
                 }
-                if is_current { self.ended(&ExternalAgentError::Ended(why), &limits()) } else { Vec::new() }
+                if !is_current {
+                    return Vec::new();
+                }
+                let (changes, asker) = self.asked_changes();
+                let mut effects = changes.forget(&asker);
+                effects.extend(self.ended(&ExternalAgentError::Ended(why), &limits()));
+                effects
             }
             Message::Options(reply) => vec![Effect::ReplyOptions(reply)],
             Message::Restart(restarts) => {
@@ -225,6 +248,29 @@ impl ExternalAgentSession {
                 self.ready(Some(reply), &limits())
             }
         }
+    }
+
+    fn asked_changes(&mut self) -> (&mut AskedChanges, Asker<'_>) {
+        let start = self.running.as_ref().map_or(0, |running| running.start);
+        let asker = Asker { host: &self.host, start, messages: self.messages.sender() };
+        (&mut self.asked_changes, asker)
+    }
+
+    /// Refuses all changes that wait, because the turn is cancelled.
+    pub fn refuse_changes(&mut self) -> Vec<Effect> {
+        let (changes, asker) = self.asked_changes();
+        changes.refuse(&asker)
+    }
+
+    pub fn end_turn(&mut self) -> Vec<Effect> {
+        let (changes, asker) = self.asked_changes();
+        changes.end_turn(&asker)
+    }
+
+    /// Decides the changes that wait again, under the new mode.
+    pub fn decide_changes_again(&mut self, limits: &Limits) -> Vec<Effect> {
+        let (changes, asker) = self.asked_changes();
+        changes.decide_again(&asker, limits)
     }
 
     fn note_call(&mut self, update: &SessionUpdate) {
@@ -245,6 +291,7 @@ impl ExternalAgentSession {
         };
         if status.is_some_and(is_end) {
             self.calls.remove(id);
+            self.asked_changes.consents.end_call(id);
         }
     }
 

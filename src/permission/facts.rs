@@ -68,6 +68,8 @@ pub enum CallSource {
     Tool,
     /// The process of an external agent, or its request to change a file.
     ExternalAgent,
+    /// A change of a file that Modegate carries out for a brokered agent.
+    Broker,
 }
 
 #[derive(Debug, Clone)]

@@ -57,6 +57,13 @@ pub struct Rule {
     allow_error: Option<String>,
 }
 
+impl Rules {
+    /// True if some calls are denied or asked about.
+    pub fn restrict(&self) -> bool {
+        !self.deny.is_empty() || !self.ask.is_empty()
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Pattern {
     path: GlobMatcher,

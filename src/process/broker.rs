@@ -56,7 +56,7 @@ pub(super) struct Broker {
     recorder: Option<Mutex<Recorder>>,
     waiting_pipes: AtomicUsize,
     questions: Questions,
-    /// Connection to Modegate. `None` if nothing is asked.
+    /// Connection to Modegate. `None` without questions.
     connection: Option<UnixStream>,
 }
 

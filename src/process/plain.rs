@@ -113,7 +113,7 @@ impl Process {
         self.end().await;
     }
 
-    /// Nothing is asked here.
+    /// There are no questions here.
     pub async fn answer(&mut self, _: u64, _: bool) {}
 
     /// Nothing is recorded here.

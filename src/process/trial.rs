@@ -83,7 +83,7 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             Event::Broker(BrokerEvent::PolicySet { is_complete: true, .. }) => {
-                length = moved.metadata().ok().map(|it| it.len())
+                length = moved.metadata().ok().map(|it| it.len());
             }
             Event::Broker(BrokerEvent::PolicySet { .. }) => {
                 return Err("open files of a command could not be taken back".into());

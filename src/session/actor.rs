@@ -29,6 +29,7 @@ use super::switch::Switches;
 use super::turns::{TurnEvent, Turns};
 use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
 use crate::client::Client;
+use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
 use crate::gate::Gate;
@@ -148,7 +149,7 @@ impl Actor {
             session: log.id.clone(),
             client: log.client.clone(),
             shell: context.tools.shell().cloned().filter(|_| context.live),
-            can_sandbox: agent.external_agent.as_ref().is_some_and(|agent| context.can_sandbox(agent)),
+            control: agent.external_agent.as_ref().map_or(Control::None, |agent| context.control_of(agent)),
             cwd: workspace.cwd().to_owned(),
             directories: workspace.roots()[1..].to_vec(),
             servers: init.servers,
@@ -288,8 +289,16 @@ impl Actor {
         match command {
             SessionCommand::Prompt(prompt) => self.prompt(prompt).await,
             SessionCommand::AnnounceCommands(answered) => self.announce_commands(answered).await,
-            SessionCommand::TakeBack => self.withdraw_cancelled(),
-            SessionCommand::Cancel => self.cancel(),
+            SessionCommand::TakeBack => {
+                self.withdraw_cancelled();
+                if self.turns.is_cancelled() {
+                    self.refuse_agent_changes().await;
+                }
+            }
+            SessionCommand::Cancel => {
+                self.cancel();
+                self.refuse_agent_changes().await;
+            }
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {

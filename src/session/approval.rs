@@ -293,13 +293,20 @@ impl Approvals {
         log.save().await;
     }
 
-    pub(super) async fn record_process(&mut self, sandboxed: bool, policy: &Policy, log: &mut EventLog) {
+    /// `is_decided` is true if each change of the agent is decided for its path.
+    pub(super) async fn record_process(
+        &mut self,
+        sandboxed: bool,
+        is_decided: bool,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) {
         let under = Some(self.record_ceilings(&policy.ceilings(), log));
         if !sandboxed {
             self.permitted_under.clone_from(&under);
         }
         let (turn, at, agent) = (log.turns, log.now_ms(), policy.agent.id.clone());
-        log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, under, at });
+        log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, decided: is_decided, under, at });
         log.save().await;
     }
 
@@ -312,7 +319,7 @@ impl Approvals {
     ) {
         let Some(under) = &self.permitted_under else { return };
         let facts = CallFacts {
-            source: CallSource::ExternalAgent,
+            source: CallSource::Broker,
             targets,
             ..CallFacts::of_tool("edit_file", Effect::Edit)
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::SessionContext;
 use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
-use crate::external_agent::capability;
+use crate::external_agent::capability::{self, Control};
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
@@ -24,20 +24,26 @@ impl SessionContext {
         Ceilings { modes, rules: vec![Arc::clone(&self.rules)] }
     }
 
-    pub(super) fn can_sandbox(&self, external_agent: &ExternalAgentDefinition) -> bool {
-        external_agent.sandbox.is_some() && self.tools.can_sandbox()
+    pub(super) fn control_of(&self, external_agent: &ExternalAgentDefinition) -> Control {
+        if external_agent.sandbox.is_none() || !self.tools.can_sandbox() {
+            Control::None
+        } else if external_agent.is_brokered() {
+            Control::Broker
+        } else {
+            Control::Sandbox
+        }
     }
 
     pub fn limit_to_agent(&mut self, agent: &AgentSpec) {
         self.unsupported_modes = Arc::default();
         let Some(external_agent) = &agent.external_agent else { return };
-        let can_sandbox = self.can_sandbox(external_agent);
+        let control = self.control_of(external_agent);
         let is_supported = |mode: &Mode| {
             let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
             modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).chain(&agent.limits).cloned());
-            capability::is_supported(&Ceilings { modes, rules: Vec::new() }, can_sandbox)
+            capability::is_supported(&Ceilings { modes, rules: Vec::new() }, control)
         };
-        let (modes, unsupported) = capability::split(&self.modes, is_supported);
+        let (modes, unsupported) = capability::split(&self.modes, control, is_supported);
         (self.modes, self.unsupported_modes) = (Arc::new(modes), unsupported.into());
     }
 }

@@ -251,7 +251,7 @@ impl Policy {
         let Some(external_agent) = &agent.external_agent else { return Ok(()) };
         let mut ceilings = self.call_ceilings();
         ceilings.modes.extend(agent.limits.iter().cloned());
-        match capability::is_sandboxed(&ceilings, self.context.can_sandbox(external_agent)) {
+        match capability::is_sandboxed(&ceilings, self.context.control_of(external_agent)) {
             Some(_) => Ok(()),
             None => Err(format!(
                 "unsupported_mode: {} uses its own tools and cannot be sandboxed for {} mode. It was not started.",

@@ -82,6 +82,9 @@ pub enum Entry {
         agent: String,
         #[serde(rename = "held")]
         sandboxed: bool,
+        /// True if each change is decided for its path.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        decided: bool,
         /// Hash of the modes and rules that the decision used. `None` in old entries.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         under: Option<String>,
@@ -135,6 +138,9 @@ pub struct Facts {
     /// True for a request of an external agent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     external: bool,
+    /// True for a change of a brokered agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    brokered: bool,
     /// Paths that an external agent names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mentions: Vec<PathBuf>,
@@ -236,7 +242,7 @@ impl Facts {
             address: _,
             outputs: _,
         } = facts;
-        let external = *source == CallSource::ExternalAgent;
+        let external = *source != CallSource::Tool;
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
             let is_left_out = is_portable && inside.is_some();
@@ -265,6 +271,7 @@ impl Facts {
             command,
             claim: claim.as_ref().map(|claim| ClaimRow { server: claim.server.clone(), flips: claim.flips }),
             external,
+            brokered: *source == CallSource::Broker,
             mentions: mentions.iter().filter(|_| external).cloned().collect(),
         }
     }
@@ -298,7 +305,11 @@ impl Facts {
             before: command.covered.clone(),
         });
         CallFacts {
-            source: if self.external { CallSource::ExternalAgent } else { CallSource::Tool },
+            source: match (self.brokered, self.external) {
+                (true, _) => CallSource::Broker,
+                (false, true) => CallSource::ExternalAgent,
+                (false, false) => CallSource::Tool,
+            },
             mentions: self.mentions.clone(),
             shell: meaning(&SHELLS, &self.shell),
             is_background: self.background,

@@ -165,6 +165,19 @@ def prompt(id, words):
             with open(rest, "w") as f: f.write("x")
             chunk("written")
         except OSError as error: chunk(error.strerror)
+    elif what == "run-when":
+        file, line = rest.split(" ", 1)
+        chunk("begun")
+        until(file)
+        done = subprocess.run(["sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        chunk("exit %d %s" % (done.returncode, done.stdout))
+    elif what == "asks-then-runs":
+        update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Do it", "kind": "execute", "status": "pending", "rawInput": {"command": rest}})
+        chunk(outcome(ask("session/request_permission", permission)))
+        done = subprocess.run(["sh", "-c", rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        chunk("exit %d %s" % (done.returncode, done.stdout))
+        update({"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"})
+        subprocess.run(["sh", "-c", "echo after > after"])
     elif what == "run":
         done = subprocess.run(["sh", "-c", rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         chunk("exit %d %s" % (done.returncode, done.stdout))

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::change::ChangeAnswer;
 use super::permission::{Forwarded, RequestId};
 use super::run::Started;
 use crate::acp::{AvailableCommand, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId};
@@ -10,6 +11,8 @@ use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
 use crate::external_agent::ExternalAgentError;
 use crate::permission::CallFacts;
+use crate::permission::external::ChangeLevel;
+use crate::process::BrokerEvent;
 
 pub enum Message {
     Relayed(Relayed, Option<OwnedSemaphorePermit>),
@@ -23,6 +26,17 @@ pub enum Message {
         start: u64,
         /// The agent's own mode to restore when it may.
         previous_mode: Option<SessionModeId>,
+    },
+    /// A brokered process asks about a change, or no longer does.
+    Broker {
+        start: u64,
+        event: BrokerEvent,
+    },
+    /// The client's answer to the question about a change.
+    ChangeAnswered {
+        start: u64,
+        change: u64,
+        answer: ChangeAnswer,
     },
     /// The process with the number `start` has ended.
     Ended {
@@ -100,7 +114,12 @@ pub enum Effect {
     },
     /// Records that the running process may make changes, then calls
     /// [`super::ExternalAgentSession::permit_changes`].
-    PermitChanges,
+    PermitChanges(ChangeLevel),
+    /// Allows or refuses a change of a brokered agent.
+    AnswerChange {
+        number: u64,
+        allows: bool,
+    },
     /// Calls [`super::ExternalAgentSession::ask_to_restart`] if a turn is running.
     AskToRestart,
     /// Begins a reply under the current ceilings, then calls

@@ -78,6 +78,7 @@ impl ExternalAgentSession {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
                 if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
+                    self.allow_requested(request, &facts, &answer);
                     effects.push(Effect::Answer(reply, answer));
                     return effects;
                 }
@@ -140,12 +141,27 @@ impl ExternalAgentSession {
             effects.push(Effect::Answer(reply, refused));
             return effects;
         }
+        self.allow_requested(&request, &facts, &answer);
         let mut effects = Vec::new();
         if facts.effect.is_change() {
             effects.push(permitted(&request.tool_call.tool_call_id, &facts, true));
         }
         effects.push(Effect::Answer(reply, answer));
         effects
+    }
+
+    /// Asks no second time when a brokered agent makes the changes that were allowed.
+    fn allow_requested(
+        &mut self,
+        request: &RequestPermissionRequest,
+        facts: &CallFacts,
+        answer: &Result<Value, ClientError>,
+    ) {
+        if facts.effect.is_change() && is_offered_consent(request, answer) {
+            let is_path = |path: &&PathBuf| path.is_absolute() && facts.effect == permission::Effect::Edit;
+            let paths: Vec<PathBuf> = facts.mentions.iter().filter(is_path).cloned().collect();
+            self.asked_changes.consents.allow_call(&request.tool_call.tool_call_id, &paths);
+        }
     }
 
     pub(super) fn close_request(&mut self, number: RequestId) {
@@ -244,7 +260,7 @@ impl ExternalAgentSession {
 }
 
 /// Decides as for Modegate's own tools of that kind. The user's remembered answers concern only those.
-fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
+pub(super) fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
     let decide = |facts: &CallFacts| permission::decide(&limits.call_ceilings, &Grants::default(), facts);
     let verdict = decide(facts);
     if facts.tool != EDIT || matches!(verdict, Verdict::Deny(_)) {
@@ -257,21 +273,40 @@ fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
     }
 }
 
-fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> Effect {
+pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> Effect {
     Effect::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
 }
 
-/// True if the client selected an option that allows the call.
+/// True if the client selected an option that allows the call, or one that was not offered, which may mean
+/// anything to the agent.
 fn is_consent(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> bool {
+    matches!(selected(request, answer), Selected::Allowing | Selected::NotOffered)
+}
+
+/// True if the client selected an offered option that allows the call.
+fn is_offered_consent(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> bool {
+    matches!(selected(request, answer), Selected::Allowing)
+}
+
+enum Selected {
+    Allowing,
+    NotOffered,
+    /// A rejection, or no option.
+    Other,
+}
+
+fn selected(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> Selected {
     let Ok(Ok(RequestPermissionResponse { outcome: RequestPermissionOutcome::Selected(selected), .. })) =
         answer.as_ref().map(|answer| serde_json::from_value(answer.clone()))
     else {
-        return false;
+        return Selected::Other;
     };
     let allows = [PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways];
-    let mut options = request.options.iter();
-    // An option that was not offered may mean anything to the agent.
-    options.find(|it| it.option_id == selected.option_id).is_none_or(|it| allows.contains(&it.kind))
+    match request.options.iter().find(|it| it.option_id == selected.option_id) {
+        Some(option) if allows.contains(&option.kind) => Selected::Allowing,
+        Some(_) => Selected::Other,
+        None => Selected::NotOffered,
+    }
 }
 
 /// Adds the refused call to a denial.
@@ -306,15 +341,16 @@ mod tests {
         .unwrap();
         let selected = |id: &str| Ok(json!({ "outcome": { "outcome": "selected", "optionId": id } }));
         for (answer, expected) in [
-            (selected("yes"), true),
-            (selected("ever"), true),
-            (selected("no"), false),
-            (selected("unknown"), true),
-            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), false),
-            (Ok(json!({})), false),
-            (Err(ClientError::Refused("no".into())), false),
+            (selected("yes"), (true, true)),
+            (selected("ever"), (true, true)),
+            (selected("no"), (false, false)),
+            (selected("unknown"), (true, false)),
+            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), (false, false)),
+            (Ok(json!({})), (false, false)),
+            (Err(ClientError::Refused("no".into())), (false, false)),
         ] {
-            assert_eq!(is_consent(&request, &answer), expected, "{answer:?}");
+            let found = (is_consent(&request, &answer), is_offered_consent(&request, &answer));
+            assert_eq!(found, expected, "{answer:?}");
         }
     }
 }

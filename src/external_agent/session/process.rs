@@ -14,6 +14,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, capability};
 use crate::gate::{Gate, Permit};
 use crate::permission::CallFacts;
+use crate::permission::external::{ChangeLevel, change_level, facts_of_changes};
 
 const PROCESS_CALL: &str = "agent";
 
@@ -36,8 +37,10 @@ pub(super) struct Running {
 
 /// Permission of a brokered process to change files, which ends with a permit.
 struct Changes {
+    /// Until `denied` is cancelled.
+    level: ChangeLevel,
     denied: Option<CancellationToken>,
-    permits: mpsc::UnboundedSender<Permit>,
+    permits: mpsc::UnboundedSender<(ChangeLevel, Permit)>,
     /// Folder of the record. `None` if changes are not recorded.
     record: Option<PathBuf>,
 }
@@ -45,10 +48,14 @@ struct Changes {
 impl Running {
     /// Returns true if changes of the process fail, apart from its own folders.
     pub(super) fn is_sandboxed(&self) -> bool {
-        match &self.changes {
-            Some(Changes { denied, .. }) => denied.as_ref().is_none_or(CancellationToken::is_cancelled),
-            None => self.is_sandboxed,
-        }
+        self.level().map_or(self.is_sandboxed, |level| level == ChangeLevel::Nothing)
+    }
+
+    /// `None` if the process is not brokered.
+    fn level(&self) -> Option<ChangeLevel> {
+        let Changes { level, denied, .. } = self.changes.as_ref()?;
+        let is_denied = denied.as_ref().is_none_or(CancellationToken::is_cancelled);
+        Some(if is_denied { ChangeLevel::Nothing } else { *level })
     }
 
     fn is_ending(&self) -> bool {
@@ -72,23 +79,22 @@ impl ExternalAgentSession {
         if self.definition().is_none() {
             return refuse(reply, "this agent no longer exists".into());
         }
-        let Some(wants_sandbox) = capability::is_sandboxed(&limits.ceilings, self.host.can_sandbox) else {
+        let Some(wants_sandbox) = capability::is_sandboxed(&limits.ceilings, self.host.control) else {
             return refuse(reply, format!("it cannot be sandboxed for {} mode", limits.mode));
         };
         let Some(running) = &self.running else {
             self.waiting.extend(reply);
-            return self.prepare_start(wants_sandbox);
+            return self.prepare_start(wants_sandbox, limits);
         };
+        if running.changes.is_some() && !running.is_ending() {
+            self.waiting.extend(reply);
+            return self.follow_mode(limits);
+        }
         let is_sandboxed = running.is_sandboxed();
         let matches = is_sandboxed == wants_sandbox || is_sandboxed && self.stays_sandboxed;
         if matches && !running.is_ending() {
             self.waiting.extend(reply);
             return self.reply_ready(limits);
-        }
-        // Before that, the process is starting, and asks again.
-        if is_sandboxed && running.changes.is_some() && running.agent.is_some() && !running.is_ending() {
-            self.waiting.extend(reply);
-            return vec![Effect::PermitChanges];
         }
         let loses_context = is_sandboxed && self.retained_context.is_lost_by_restart();
         if !running.is_ending() && loses_context && reply.is_some() {
@@ -102,14 +108,35 @@ impl ExternalAgentSession {
         Vec::new()
     }
 
+    pub fn is_brokered(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.changes.is_some())
+    }
+
+    /// Permits a brokered agent the changes of the mode, then answers waiting prompts.
+    pub fn follow_mode(&mut self, limits: &Limits) -> Vec<Effect> {
+        let Some(running) = self.running.as_ref().filter(|running| !running.is_ending()) else {
+            return Vec::new();
+        };
+        // A process that is starting follows when it has started.
+        let (Some(level), true) = (running.level(), running.agent.is_some()) else {
+            return self.reply_ready(limits);
+        };
+        // The gate ends a permit that a tighter mode denies.
+        match change_level(&limits.ceilings) {
+            Some(wanted) if wanted != level && wanted != ChangeLevel::Nothing => {
+                vec![Effect::PermitChanges(wanted)]
+            }
+            _ => self.reply_ready(limits),
+        }
+    }
+
     /// Completes [`Effect::PermitChanges`]. [`Message::Switched`] follows.
-    pub fn permit_changes(&mut self, gate: &mut Gate) {
+    pub fn permit_changes(&mut self, level: ChangeLevel, gate: &mut Gate) {
         let changes = self.running.as_mut().and_then(|running| running.changes.as_mut());
-        let Some(Changes { denied, permits, .. }) = changes else { return };
-        let permit = admit(gate, PROCESS_CALL, false);
-        *denied = Some(permit.cancel.clone());
+        let (Some(changes), Some(permit)) = (changes, admit_changes(gate, level)) else { return };
+        (changes.level, changes.denied) = (level, Some(permit.cancel.clone()));
         // If the process has ended, its end answers the waiting prompts.
-        let _ = permits.send(permit);
+        let _ = changes.permits.send((level, permit));
     }
 
     pub(super) fn retain(&self) -> Effect {
@@ -168,19 +195,23 @@ impl ExternalAgentSession {
                 is_sandboxed: *is_sandboxed,
             };
             if reply.send(Ok(ready)).is_ok() {
+                self.asked_changes.begin_turn();
                 self.retained_context.add();
             }
         }
     }
 
-    fn prepare_start(&mut self, is_sandboxed: bool) -> Vec<Effect> {
+    fn prepare_start(&mut self, is_sandboxed: bool, limits: &Limits) -> Vec<Effect> {
         self.starts += 1;
         if self.host.shell.is_none() {
             let text = "deterministic runs do not start external agents".into();
             self.fail(&ExternalAgentError::NotStarted(text));
             return Vec::new();
         }
-        vec![Effect::Start { is_sandboxed }]
+        let is_brokered = self.definition().is_some_and(|definition| definition.is_brokered());
+        // The session answers questions about changes only after the start.
+        let may_change_all = change_level(&limits.ceilings) == Some(ChangeLevel::All);
+        vec![Effect::Start { is_sandboxed: if is_brokered { !may_change_all } else { is_sandboxed } }]
     }
 
     /// Completes [`Effect::Start`].
@@ -191,7 +222,8 @@ impl ExternalAgentSession {
         let start = self.starts;
         let is_brokered = definition.is_brokered();
         let permit = admit(gate, PROCESS_CALL, is_sandboxed || is_brokered);
-        let may_change = (is_brokered && !is_sandboxed).then(|| admit(gate, PROCESS_CALL, false));
+        let may_change =
+            if is_brokered && !is_sandboxed { admit_changes(gate, ChangeLevel::All) } else { None };
         let denied = may_change.as_ref().map(|permit| permit.cancel.clone());
         let (permits, new_permits) = mpsc::unbounded_channel();
         let (fences, to_fence) = mpsc::channel(4);
@@ -239,7 +271,7 @@ impl ExternalAgentSession {
         self.running = Some(Running {
             start,
             is_sandboxed,
-            changes: is_brokered.then_some(Changes { denied, permits, record }),
+            changes: is_brokered.then_some(Changes { level: ChangeLevel::All, denied, permits, record }),
             announced: None,
             agent: None,
             fences,
@@ -284,6 +316,8 @@ impl ExternalAgentSession {
         // The mode may have changed, and the agent has not received the prompt yet.
         if let Some(reply) = self.waiting.pop() {
             effects.extend(self.ready(Some(reply), limits));
+        } else {
+            effects.extend(self.follow_mode(limits));
         }
         effects
     }
@@ -310,4 +344,10 @@ pub(super) fn admit(gate: &mut Gate, call: &str, is_sandboxed: bool) -> Permit {
         0,
         &CancellationToken::new(),
     )
+}
+
+/// `None` if nothing may be changed.
+fn admit_changes(gate: &mut Gate, level: ChangeLevel) -> Option<Permit> {
+    let facts = facts_of_changes(level)?;
+    Some(gate.admit(ToolCallId::new(PROCESS_CALL), facts, 0, &CancellationToken::new()))
 }

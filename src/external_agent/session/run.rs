@@ -1,7 +1,7 @@
 //! One run of an external agent. The task keeps its permit until the process is gone.
 
-use std::convert::Infallible;
-
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
 use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
+use crate::permission::external::ChangeLevel;
 use crate::process::BrokerPolicy;
 use crate::process::shell::Shell;
 
@@ -47,7 +48,7 @@ pub(super) struct AgentRun {
 pub(super) struct PermittedChanges {
     /// The agent may make changes while this exists and is not cancelled.
     pub permit: Option<Permit>,
-    pub new_permits: mpsc::UnboundedReceiver<Permit>,
+    pub new_permits: mpsc::UnboundedReceiver<(ChangeLevel, Permit)>,
 }
 
 impl AgentRun {
@@ -103,7 +104,10 @@ impl AgentRun {
             let started = Started { agent: agent.clone(), context, previous_mode: previous_mode.clone() };
             report(Message::Started { start, outcome: Ok(started) });
             let switches = Switches { agent: &agent, modes: &modes, start, to: &to };
-            switches.run(&mut changes, previous_mode).await;
+            tokio::select! {
+                () = switches.run(&mut changes, previous_mode) => {}
+                () = forward_questions(&agent, start, &to) => {}
+            }
         };
         let (is_gone, why) = tokio::select! {
             biased;
@@ -131,38 +135,76 @@ struct Switches<'a> {
     to: &'a mpsc::UnboundedSender<Message>,
 }
 
+/// Sets the agent's own mode. Returns the mode to restore.
+type OwnMode<'a> = BoxFuture<'a, Option<SessionModeId>>;
+
 impl Switches<'_> {
     /// Returns if changes that are no longer permitted cannot be prevented.
     async fn run(&self, changes: &mut PermittedChanges, mut previous_mode: Option<SessionModeId>) {
+        // An agent at work may answer late, and the next switch does not wait for it.
+        let mut own_mode: Option<OwnMode<'_>> = None;
         loop {
-            if let Some(permit) = &changes.permit {
-                permit.cancel.cancelled().await;
-                let change = self.agent.set_policy(BrokerPolicy::Nothing).await;
-                if !change.is_some_and(|change| change.is_complete) {
-                    return;
+            tokio::select! {
+                biased;
+                () = denied(changes.permit.as_ref()) => {
+                    let change = self.agent.set_policy(BrokerPolicy::Nothing).await;
+                    if !change.is_some_and(|change| change.is_complete) {
+                        return;
+                    }
+                    // The mode change is answered when the permit is gone.
+                    changes.permit = None;
+                    own_mode = Some(self.set_agent_mode(true, own_mode.take(), previous_mode.clone()));
                 }
-                // The mode change is answered when the permit is gone.
-                changes.permit = None;
-                previous_mode = set_agent_mode(self.agent, self.modes, true, previous_mode).await;
-            } else if let Some(permit) = changes.new_permits.recv().await {
-                let permit = changes.permit.insert(permit);
-                if !permit.cancel.is_cancelled() {
-                    let _ = self.agent.set_policy(BrokerPolicy::Roots).await;
-                    let agent_mode = set_agent_mode(self.agent, self.modes, false, previous_mode.clone());
-                    tokio::select! {
-                        biased;
-                        () = permit.cancel.cancelled() => {}
-                        mode = agent_mode => previous_mode = mode,
+                Some((level, permit)) = changes.new_permits.recv() => {
+                    let policy = match level {
+                        ChangeLevel::Nothing => BrokerPolicy::Nothing,
+                        ChangeLevel::Decided => BrokerPolicy::Ask,
+                        ChangeLevel::All => BrokerPolicy::Roots,
+                    };
+                    // An earlier permit allowed less.
+                    let permit = changes.permit.insert(permit);
+                    if !permit.cancel.is_cancelled() {
+                        let _ = self.agent.set_policy(policy).await;
+                        own_mode = Some(self.set_agent_mode(false, own_mode.take(), previous_mode.clone()));
                     }
                 }
-            } else {
-                // The session is gone, which ends the agent.
-                std::future::pending::<Infallible>().await;
+                mode = async { own_mode.as_mut()?.await }, if own_mode.is_some() => {
+                    own_mode = None;
+                    previous_mode = mode;
+                    let message =
+                        Message::Switched { start: self.start, previous_mode: previous_mode.clone() };
+                    let _ = self.to.send(message);
+                }
             }
-            let message = Message::Switched { start: self.start, previous_mode: previous_mode.clone() };
-            let _ = self.to.send(message);
         }
     }
+
+    /// Sets the agent's own mode after an `earlier` request to do so.
+    fn set_agent_mode<'a>(
+        &'a self,
+        is_sandboxed: bool,
+        earlier: Option<OwnMode<'a>>,
+        previous_mode: Option<SessionModeId>,
+    ) -> OwnMode<'a> {
+        let set = async move {
+            let previous_mode = match earlier {
+                Some(earlier) => earlier.await,
+                None => previous_mode,
+            };
+            set_agent_mode(self.agent, self.modes, is_sandboxed, previous_mode).await
+        };
+        set.boxed()
+    }
+}
+
+/// Passes on the questions about changes. Pending afterwards, and for agents without.
+async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<Message>) {
+    if let Some(mut questions) = agent.take_questions() {
+        while let Some(event) = questions.recv().await {
+            let _ = to.send(Message::Broker { start, event });
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 async fn denied(permit: Option<&Permit>) {

@@ -27,7 +27,7 @@ pub(super) enum Outcome {
         closes_on_exec: bool,
     },
     /// The call is tried again until the named pipe has a reader.
-    /// The call waits until somebody has allowed the change.
+    /// The call waits for consent to the change.
     Ask(Asked),
     WaitForReader,
 }
@@ -187,7 +187,7 @@ impl CallHandler<'_> {
         if self.policy != BrokerPolicy::Ask {
             return Ok(());
         }
-        // Without a name, nobody could say what changes.
+        // A question needs a name.
         let entry = self.roots.of_descriptor(&file.file).ok_or(refusal(Errno::ACCESS))?;
         self.check_asked(Asked::new(change, &entry.path))
     }

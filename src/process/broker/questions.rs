@@ -14,7 +14,7 @@ const MAX_WAITING: usize = 256;
 /// How often the broker looks for callers that are gone.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A change that nobody has allowed yet.
+/// A change without consent so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub change: ChangeKind,

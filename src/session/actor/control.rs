@@ -95,6 +95,7 @@ impl Actor {
         self.models.active = selection;
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
+        self.follow_mode(tightened).await;
         let during = self.turns.running.is_some().then_some(self.log.turns);
         let unconfirmed = ended.unconfirmed.clone();
         self.requests.note_transition(

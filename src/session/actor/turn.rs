@@ -6,6 +6,7 @@ use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
 use crate::conversation::acp_updates;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::{CurrentTurn, Effect as AgentEffect, Message, Waiting};
+use crate::permission::external::ChangeLevel;
 use crate::permission::{CallFacts, Claim, Effect, FilesBelow};
 use crate::session::ancestry::Parent;
 use crate::session::approval::record_denial;
@@ -240,6 +241,8 @@ impl Actor {
     pub(in crate::session) async fn turn_over(&mut self) {
         let Some(mut turn) = self.turns.running.take() else { return };
         self.close_questions();
+        let effects = self.external_agent.end_turn();
+        self.apply_effects(effects).await;
         let cancel = turn.cancel.clone();
         let joined = std::mem::take(&mut turn.joined);
         let (outcome, reply, command) = turn.outcome().await;
@@ -344,6 +347,23 @@ impl Actor {
         self.apply_effects(effects).await;
     }
 
+    /// Permits a brokered agent the changes of the new mode.
+    pub(super) async fn follow_mode(&mut self, tightened: bool) {
+        let limits = self.policy.limits();
+        let mut effects = self.external_agent.follow_mode(&limits);
+        effects.extend(self.external_agent.decide_changes_again(&limits));
+        if !tightened && self.external_agent.is_brokered() {
+            // The agent's requests follow, too: the start of a reply of its model is unknown.
+            self.policy.begin_reply();
+        }
+        self.apply_effects(effects).await;
+    }
+
+    pub(in crate::session) async fn refuse_agent_changes(&mut self) {
+        let effects = self.external_agent.refuse_changes();
+        self.apply_effects(effects).await;
+    }
+
     async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
         for effect in effects {
             match effect {
@@ -379,13 +399,19 @@ impl Actor {
                 AgentEffect::ReplyOptions(reply) => drop(reply.send(self.options())),
                 AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
                 AgentEffect::Start { is_sandboxed: sandboxed } => {
-                    self.approvals.record_process(sandboxed, &self.policy, &mut self.log).await;
+                    self.approvals.record_process(sandboxed, false, &self.policy, &mut self.log).await;
                     let record = record_folder(&self.log).await;
                     self.external_agent.start(sandboxed, record, &mut self.gate);
                 }
-                AgentEffect::PermitChanges => {
-                    self.approvals.record_process(false, &self.policy, &mut self.log).await;
-                    self.external_agent.permit_changes(&mut self.gate);
+                AgentEffect::PermitChanges(level) => {
+                    let is_decided = level == ChangeLevel::Decided;
+                    self.approvals.record_process(false, is_decided, &self.policy, &mut self.log).await;
+                    self.external_agent.permit_changes(level, &mut self.gate);
+                }
+                AgentEffect::AnswerChange { number, allows } => {
+                    if let Some(agent) = self.external_agent.client() {
+                        agent.answer_change(number, allows).await;
+                    }
                 }
                 AgentEffect::AskToRestart => {
                     if let Some(turn) = &self.turns.running {

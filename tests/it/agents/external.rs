@@ -5,6 +5,7 @@ mod broker;
 mod lifecycle;
 mod modes;
 mod protocol;
+mod questions;
 mod races;
 mod record;
 mod rules;

@@ -18,11 +18,15 @@ use crate::support::{Setup, shell};
 
 const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
 
-async fn client(fixture: &StoreFixture, mode: &'static str) -> ExternalAgentClient {
+pub(crate) async fn client(fixture: &StoreFixture, mode: &'static str) -> ExternalAgentClient {
+    client_with(fixture, Setup { mode, ..Setup::default() }).await
+}
+
+pub(crate) async fn client_with(fixture: &StoreFixture, setup: Setup) -> ExternalAgentClient {
     let home = home();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
     let agents = agents("plain", BROKERED);
-    let client = fixture.agent(Setup { mode, agents, tools, live: true, ..Setup::default() });
+    let client = fixture.agent(Setup { agents, tools, live: true, ..setup });
     ExternalAgentClient::open(client, home, json!({})).await.unwrap()
 }
 
