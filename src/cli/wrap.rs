@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     /// Limit all sessions to what this mode permits; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
-    /// Directory of the agent's state, writable even in read-only modes; repeatable [default: known for gemini, opencode and codex]
+    /// Further directory of the agent's state, writable even in read-only modes; repeatable [default: known for gemini, opencode and codex]
     #[arg(long, value_name = "DIR", value_parser = folder)]
     state_dir: Vec<PathBuf>,
     /// The agent's own mode to set while it is sandboxed [default: a mode with a common id: plan, read-only, …]
@@ -103,12 +103,8 @@ impl Arguments {
         let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
-        let state_dirs = match known {
-            Some((_, folders, _)) if state_dir.is_empty() => {
-                folders.iter().map(|folder| place(folder, &variable)).collect()
-            }
-            _ => state_dir,
-        };
+        let known_dirs = known.iter().flat_map(|(_, folders, _)| folders.iter());
+        let state_dirs = known_dirs.map(|folder| place(folder, &variable)).chain(state_dir).collect();
         let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
         let args = known_mode
             .map_or_else(Vec::new, |(_, arguments)| arguments.iter().map(|&word| word.to_owned()).collect());
@@ -222,10 +218,10 @@ mod tests {
             (&["npx", "-y", "@google/gemini-cli", "--acp"], &[], "gemini", "~/.gemini"),
             (&["/home/codex/other", "--model", "gemini-3"], &[], "other", ""),
             (&["npx", "other", "gemini"], &[], "npx", ""),
-            (&["/x/codex-acp"], &["/state"], "codex", "/state"),
+            (&["/x/codex-acp"], &["/state"], "codex", "~/.codex /state"),
             (&["codex-acp"], &[], "codex", "~/.codex"),
             (&["opencode"], &[], "opencode", "~/.local/share/opencode /state/opencode ~/.cache/opencode"),
-            (&["opencode"], &["/own"], "opencode", "/own"),
+            (&["other"], &["/own"], "other", "/own"),
             (&["/usr/bin/My Agent"], &[], "my-agent", ""),
             (&["./7"], &[], "wrapped", ""),
         ] {
