@@ -170,19 +170,22 @@ pub fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -
     let here = |path| reader.place(None, path);
     let change = |object, change| Op::Change { object, change };
     let bits = |value| low(value).cast_unsigned();
+    if has_unknown_flags(call) {
+        return None;
+    }
     Some(match call.number {
         libc::SYS_openat => Op::Open { at: place(arg[0], arg[1])?, how: OpenHow::of_open(arg[2], arg[3]) },
         libc::SYS_openat2 => Op::Open { at: place(arg[0], arg[1])?, how: reader.open_how(arg[2], arg[3])? },
         libc::SYS_mkdirat => Op::MakeFolder { at: place(arg[0], arg[1])?, mode: bits(arg[2]) },
         libc::SYS_mknodat => Op::MakeNode { at: place(arg[0], arg[1])?, mode: bits(arg[2]) },
         libc::SYS_symlinkat => Op::MakeSymlink { target: reader.path(arg[0])?, at: place(arg[1], arg[2])? },
-        libc::SYS_linkat => {
+        libc::SYS_linkat if low(arg[4]) & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) == 0 => {
             Op::Link { object: reader.linked(arg[0], arg[1], arg[4])?, to: place(arg[2], arg[3])? }
         }
         libc::SYS_renameat => {
             Op::Rename { from: place(arg[0], arg[1])?, to: place(arg[2], arg[3])?, flags: 0 }
         }
-        libc::SYS_renameat2 => {
+        libc::SYS_renameat2 if is_rename_flags(bits(arg[4])) => {
             Op::Rename { from: place(arg[0], arg[1])?, to: place(arg[2], arg[3])?, flags: bits(arg[4]) }
         }
         libc::SYS_unlinkat => {
@@ -198,7 +201,11 @@ pub fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -
         libc::SYS_fchmodat2 => change(reader.object(Some(arg[0]), arg[1], arg[3])?, mode(arg[2])),
         libc::SYS_fchown => change(Object::Descriptor(low(arg[0])), owner(arg[1], arg[2])),
         libc::SYS_fchownat => change(reader.object(Some(arg[0]), arg[1], arg[4])?, owner(arg[2], arg[3])),
-        libc::SYS_utimensat => change(reader.object(Some(arg[0]), arg[1], arg[3])?, reader.times(arg[2], 1)?),
+        libc::SYS_utimensat => {
+            let descriptor = (arg[1] == 0).then_some(Object::Descriptor(low(arg[0])));
+            let object = descriptor.filter(|_| low(arg[0]) != libc::AT_FDCWD);
+            change(object.or_else(|| reader.object(Some(arg[0]), arg[1], arg[3]))?, reader.times(arg[2], 1)?)
+        }
         libc::SYS_setxattr => {
             change(reader.object(None, arg[0], 0)?, reader.attribute(arg[1], arg[2], arg[3], arg[4])?)
         }
@@ -245,6 +252,53 @@ pub fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -
     })
 }
 
+/// The error of a call that changes attributes and is no [`Operation`].
+pub fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+    let reader = Reader { memory };
+    let arg = call.arguments;
+    // The path, and times in microseconds.
+    let (path, times) = match call.number {
+        libc::SYS_fchmodat | libc::SYS_fchmodat2 | libc::SYS_fchownat | libc::SYS_utimensat => (arg[1], None),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_futimesat => (arg[1], Some(arg[2])),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utimes => (arg[0], Some(arg[1])),
+        _ => (arg[0], None),
+    };
+    let has_wrong_times = || {
+        let times: Option<[i64; 4]> = times.filter(|address| *address != 0).and_then(|at| reader.numbers(at));
+        times.is_some_and(|[_, a, _, b]| [a, b].iter().any(|part| !MICROSECONDS.contains(part)))
+    };
+    let is_long =
+        || memory(path, PATH_LENGTH).is_some_and(|bytes| bytes.len() == PATH_LENGTH && !bytes.contains(&0));
+    if has_unknown_flags(call) || has_wrong_times() {
+        libc::EINVAL
+    } else if is_long() {
+        libc::ENAMETOOLONG
+    } else {
+        libc::EFAULT
+    }
+}
+
+/// Returns true for a change of attributes with flags that the kernel refuses before anything else.
+fn has_unknown_flags(call: &Call) -> bool {
+    let arg = call.arguments;
+    let at = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+    match call.number {
+        libc::SYS_fchmodat2 | libc::SYS_utimensat => low(arg[3]) & !at != 0,
+        libc::SYS_fchownat => low(arg[4]) & !at != 0,
+        libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
+            low(arg[4]) & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0
+        }
+        _ => false,
+    }
+}
+
+fn is_rename_flags(flags: u32) -> bool {
+    let (exchange, others) = (libc::RENAME_EXCHANGE, libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT);
+    flags & !(exchange | others) == 0 && (flags & exchange == 0 || flags & others == 0)
+}
+
 /// Returns true if the call changes rights, owners, times or extended attributes.
 pub fn changes_attributes(number: c_long) -> bool {
     [ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES].iter().any(|calls| calls.contains(&number))
@@ -265,15 +319,14 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
         Some(Place { folder, path: self.path(address)? })
     }
 
-    /// A missing path, or an empty one with `AT_EMPTY_PATH`, stands for the descriptor.
+    /// An empty path with `AT_EMPTY_PATH` stands for the descriptor.
     fn object(&self, folder: Option<u64>, address: u64, flags: u64) -> Option<Object> {
-        let descriptor = folder.map(low).filter(|folder| *folder != libc::AT_FDCWD);
-        if address == 0 {
-            return descriptor.map(Object::Descriptor);
-        }
-        let place = self.place(folder, address)?;
+        let mut place = self.place(folder, address)?;
         if place.path.as_os_str().is_empty() && low(flags) & libc::AT_EMPTY_PATH != 0 {
-            return descriptor.map(Object::Descriptor);
+            match place.folder {
+                Some(number) => return Some(Object::Descriptor(number)),
+                None => place.path = ".".into(),
+            }
         }
         Some(Object::Path { place, follows_link: low(flags) & libc::AT_SYMLINK_NOFOLLOW == 0 })
     }
@@ -324,6 +377,10 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
             return Some(Change::Times([NOW; 2]));
         }
         let [a, b, c, d] = self.numbers(address)?;
+        let are_microseconds = nanoseconds == 1000;
+        if are_microseconds && [b, d].iter().any(|part| !MICROSECONDS.contains(part)) {
+            return None;
+        }
         let time = |seconds, part: i64| Time { seconds, nanoseconds: part.saturating_mul(nanoseconds) };
         Some(Change::Times([time(a, b), time(c, d)]))
     }
@@ -347,6 +404,8 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
         Some(read)
     }
 }
+
+const MICROSECONDS: std::ops::Range<i64> = 0..1_000_000;
 
 const NOW: Time = Time { seconds: 0, nanoseconds: libc::UTIME_NOW };
 

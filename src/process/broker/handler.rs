@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use super::perform::{self, Opened};
 use super::questions::Asked;
 use super::recorder::Recorder;
-use super::resolve::{Area, ResolvedFile, ResolvedPath, Roots};
+use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
 use super::tracee::{self, Tracee};
 use crate::process::ChangeKind;
@@ -68,7 +69,9 @@ impl CallHandler<'_> {
         match operation::operation(self.tracee.call, &memory) {
             Some(operation) => self.carry_out(&operation).unwrap_or_else(|outcome| outcome),
             // Landlock does not know attributes, so these calls never run.
-            None if changes_attributes => refusal(Errno::FAULT),
+            None if changes_attributes => {
+                Outcome::Answer(Answer::Error(operation::attribute_error(self.tracee.call, &memory)))
+            }
             // The kernel reports what is wrong with the arguments.
             None => CONTINUE,
         }
@@ -129,16 +132,18 @@ impl CallHandler<'_> {
                 })
             }
             Operation::Link { object, to } => self.link(object, to)?,
-            Operation::Truncate { object, length } => match self.roots.file(&self.tracee, object) {
-                Ok(Some(file)) if file.area == Area::Workspace => {
-                    self.check_file(&file, ChangeKind::Write)?;
-                    self.if_suspended(|| {
-                        self.record_file(&file);
-                        perform::truncate(&file, *length)
-                    })
+            Operation::Truncate { object, length } => {
+                match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
+                    Ok(Some(file)) if file.area == Area::Workspace => {
+                        self.check_file(&file, ChangeKind::Write)?;
+                        self.if_suspended(|| {
+                            self.record_file(&file);
+                            perform::truncate(&file, *length)
+                        })
+                    }
+                    _ => return Err(CONTINUE),
                 }
-                _ => return Err(CONTINUE),
-            },
+            }
             Operation::Change { object, change } => self.change(object, change)?,
         }
         .map(|()| DONE)
@@ -206,8 +211,12 @@ impl CallHandler<'_> {
         self.check_asked(Asked::new(change, &entry.path))
     }
 
-    /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path.
+    /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path, also of one that
+    /// names no entry.
     fn resolve(&self, place: &Place) -> Result<Option<ResolvedPath>, Outcome> {
+        if resolve::split(&place.path).is_none() {
+            return Err(CONTINUE);
+        }
         self.roots.entry(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)
     }
 
@@ -248,9 +257,16 @@ impl CallHandler<'_> {
             return Err(CONTINUE);
         }
         let (entry, opened);
+        if resolve.contains(ResolveFlags::CACHED) {
+            // Callers try again without it.
+            return Err(refusal(Errno::AGAIN));
+        }
         if how.is_unnamed() {
-            entry = self.folder(at)?;
+            entry = self.folder(at, flags, resolve)?;
             opened = self.with_umask(|| self.open_unnamed(&entry, how));
+        } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
+            // Stands for a folder, which cannot be written.
+            return Err(CONTINUE);
         } else {
             let follows = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
             let found = if follows {
@@ -293,9 +309,9 @@ impl CallHandler<'_> {
     }
 
     /// The folder of an unnamed file, as an entry of itself.
-    fn folder(&self, at: &Place) -> Result<ResolvedPath, Outcome> {
-        let object = Object::Path { place: at.clone(), follows_link: true };
-        let found = self.roots.file(&self.tracee, &object).map_err(|_| CONTINUE)?;
+    fn folder(&self, at: &Place, flags: OFlags, resolve: ResolveFlags) -> Result<ResolvedPath, Outcome> {
+        let object = Object::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
+        let found = self.roots.file(&self.tracee, &object, resolve).map_err(|_| CONTINUE)?;
         let found = found.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
         Ok(ResolvedPath { area: found.area, folder: found.file, name: ".".into(), path: at.path.clone() })
     }
@@ -322,6 +338,7 @@ impl CallHandler<'_> {
             }));
         }
         let from = match object {
+            Object::Path { place, .. } if resolve::split(&place.path).is_none() => return Err(CONTINUE),
             Object::Path { place, follows_link: true } => {
                 self.roots.opened(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)?
             }
@@ -341,16 +358,25 @@ impl CallHandler<'_> {
     fn unnamed_file(&self, object: &Object) -> Option<OwnedFd> {
         let number = match object {
             Object::Descriptor(number) => *number,
-            Object::Path { place, .. } => tracee::named_descriptor(&place.path)?,
+            Object::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
+            Object::Path { .. } => return None,
         };
         let file = self.tracee.descriptor(number).ok()?;
-        let identity = perform::identity(&file).ok()?;
+        let found = rustix::fs::fstat(&file).ok()?;
+        // A later file can have the number of an unnamed one that is gone.
+        if found.st_nlink != 0 {
+            return None;
+        }
+        let identity = (found.st_dev, found.st_ino);
         let is_known = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity);
         is_known.then_some(file)
     }
 
     fn change(&self, object: &Object, change: &Change) -> Result<Result<(), Errno>, Outcome> {
-        let found = self.roots.file(&self.tracee, object).and_then(|file| file.ok_or(Errno::PERM));
+        let found = self
+            .roots
+            .file(&self.tracee, object, ResolveFlags::empty())
+            .and_then(|file| file.ok_or(Errno::PERM));
         let file = found.map_err(refusal)?;
         if file.area == Area::Workspace {
             if self.policy == BrokerPolicy::Nothing {

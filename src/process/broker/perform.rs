@@ -18,7 +18,8 @@ use crate::sandbox::operation::{Change, OpenHow, Time};
 const PERMISSIONS: u32 = 0o1777;
 
 /// Extended attributes that need no capability.
-const ATTRIBUTES: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
+const ATTRIBUTES: [&[u8]; 2] = [b"user.", ACCESS_LISTS];
+const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 
 pub(super) enum Opened {
     File(OwnedFd),
@@ -32,9 +33,11 @@ pub(super) enum Opened {
 /// Opens an entry without following a symbolic link.
 pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
     let asked = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
+    if asked & OFlags::ACCMODE == OFlags::RDONLY && !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) {
+        return Ok(Opened::Special);
+    }
     // Never waits, because no mode can be changed meanwhile.
-    let flags = asked | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let flags = if asked.contains(OFlags::TMPFILE) { flags - OFlags::NOFOLLOW } else { flags };
+    let flags = asked | OFlags::NONBLOCK;
     let mode = permissions(how.mode)?;
     let opened =
         rustix::fs::openat2(&entry.folder, &entry.name, flags, mode, BENEATH | ResolveFlags::NO_XDEV);
@@ -130,6 +133,9 @@ pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> 
 pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno> {
     let name = own_path(&target.file);
     let is_link = FileType::from_raw_mode(target.found.st_mode) == FileType::Symlink;
+    if target.leads_to_protected && changes_rights(change) {
+        return Err(Errno::PERM);
+    }
     match change {
         Change::Mode(_) if is_link => Err(Errno::OPNOTSUPP),
         Change::Mode(mode) if !is_mode_permitted(target, *mode) => Err(Errno::PERM),
@@ -148,6 +154,9 @@ pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno
         Change::SetAttribute { .. } | Change::RemoveAttribute { .. } if is_link => Err(Errno::PERM),
         Change::SetAttribute { name: attribute, value, flags } => {
             permitted(attribute.as_bytes())?;
+            if is_own_root(target) && changes_rights(change) {
+                return Err(Errno::PERM);
+            }
             let flags = XattrFlags::from_bits(*flags).ok_or(Errno::INVAL)?;
             rustix::fs::setxattr(name, attribute, value, flags)
         }
@@ -166,8 +175,22 @@ fn is_mode_permitted(target: &ResolvedFile, mode: u32) -> bool {
         Area::Workspace | Area::Own => 0o1000,
     };
     let opens = mode & 0o077 & !target.found.st_mode != 0;
-    let is_own_root = target.is_root && target.area == Area::Own;
-    mode & 0o7777 & !(0o777 | special) == 0 && !(is_own_root && opens)
+    mode & 0o7777 & !(0o777 | special) == 0 && !(is_own_root(target) && opens)
+}
+
+fn is_own_root(target: &ResolvedFile) -> bool {
+    target.is_root && target.area == Area::Own
+}
+
+/// Returns true if the change decides who may use the file.
+fn changes_rights(change: &Change) -> bool {
+    match change {
+        Change::Mode(_) | Change::Owner(..) => true,
+        Change::Times(_) => false,
+        Change::SetAttribute { name, .. } | Change::RemoveAttribute { name } => {
+            name.as_bytes().starts_with(ACCESS_LISTS)
+        }
+    }
 }
 
 fn permitted(attribute: &[u8]) -> Result<(), Errno> {

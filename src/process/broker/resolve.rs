@@ -80,6 +80,8 @@ pub(super) struct ResolvedFile {
     pub(super) area: Area,
     /// True for the root itself.
     pub(super) is_root: bool,
+    /// True for a folder whose rights decide whether something protected can be read.
+    pub(super) leads_to_protected: bool,
     /// Opened with `O_PATH`.
     pub(super) file: OwnedFd,
     pub(super) found: Stat,
@@ -97,10 +99,7 @@ impl Roots {
         roots.sort_by_key(|root| std::cmp::Reverse(root.path.components().count()));
         let contains = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
         let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(|path| contains(path)).collect();
-        for path in protected {
-            all.extend(path.canonicalize());
-            all.push(path.clone());
-        }
+        all.extend(protected.iter().flat_map(|path| names(path)));
         Ok(Self { roots, protected: all })
     }
 
@@ -131,7 +130,10 @@ impl Roots {
         let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
         let found =
             rustix::fs::openat2(base.unwrap_or(rustix::fs::CWD), parent, flags, Mode::empty(), resolve)?;
-        Ok(self.beneath(&tracee::name_of(&found)?, name))
+        let entry = self.beneath(&tracee::name_of(&found)?, name);
+        // A deleted folder has the name of another one.
+        let is_found = |entry: &ResolvedPath| matches!((rustix::fs::fstat(&entry.folder), rustix::fs::fstat(&found)), (Ok(one), Ok(other)) if is_same(&one, &other));
+        Ok(entry.filter(is_found))
     }
 
     /// The entry `name` of the folder `parent`, whose path has no symbolic links.
@@ -156,7 +158,11 @@ impl Roots {
 
     /// Returns true if a change of the entry could move or replace something that is protected.
     pub(super) fn contains_protected(&self, entry: &ResolvedPath) -> bool {
-        self.protected.iter().any(|protected| protected.starts_with(&entry.path))
+        self.leads_to_protected(&entry.path)
+    }
+
+    fn leads_to_protected(&self, path: &Path) -> bool {
+        self.protected.iter().any(|protected| protected.starts_with(path))
     }
 
     /// Like [`Self::entry`], for an entry that is opened: symbolic links are followed, also one that leads to
@@ -167,8 +173,8 @@ impl Roots {
         place: &Place,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
-        if let Some(number) = tracee::named_descriptor(&place.path) {
-            return Ok(self.of_descriptor(&tracee.descriptor(number)?));
+        if let Some(number) = tracee::named_descriptor(&place.path).filter(|_| resolve.is_empty()) {
+            return Ok(self.of_descriptor(&tracee.named(number)?));
         }
         let base = base(tracee, place, resolve)?;
         let base = base.as_ref().map(AsFd::as_fd);
@@ -190,7 +196,19 @@ impl Roots {
     /// Follows symbolic links from an entry.
     fn followed(&self, mut entry: ResolvedPath) -> Result<Option<ResolvedPath>, Errno> {
         for _ in 0..MAX_LINKS {
-            let Some(target) = link_target(&entry)? else { return Ok(Some(entry)) };
+            let Some(mut target) = link_target(&entry)? else { return Ok(Some(entry)) };
+            // The kernel does not follow every user's links in a folder such as `/tmp`.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let name = trim(&entry.name);
+            let resolve = ResolveFlags::NO_MAGICLINKS;
+            if let Err(Errno::ACCESS) =
+                rustix::fs::openat2(&entry.folder, name, flags, Mode::empty(), resolve)
+            {
+                return Err(Errno::ACCESS);
+            }
+            if name != entry.name {
+                target.push("");
+            }
             let next = self.entry_from(Some(entry.folder.as_fd()), &target, ResolveFlags::empty())?;
             entry = match next {
                 Some(next) => next,
@@ -209,27 +227,35 @@ impl Roots {
     }
 
     /// Resolves an existing file.
-    pub(super) fn file(&self, tracee: &Tracee<'_>, object: &Object) -> Result<Option<ResolvedFile>, Errno> {
+    pub(super) fn file(
+        &self,
+        tracee: &Tracee<'_>,
+        object: &Object,
+        resolve: ResolveFlags,
+    ) -> Result<Option<ResolvedFile>, Errno> {
         let file = match object {
             Object::Descriptor(number) => tracee.descriptor(*number)?,
+            Object::Path { place, .. } if place.path.as_os_str().is_empty() => return Err(Errno::NOENT),
             Object::Path { place, follows_link } => match tracee::named_descriptor(&place.path) {
-                Some(number) if *follows_link => tracee.descriptor(number)?,
+                Some(number) if *follows_link && resolve.is_empty() => tracee.named(number)?,
                 _ => {
-                    let base = base(tracee, place, ResolveFlags::empty())?;
+                    let base = base(tracee, place, resolve)?;
                     let no_follow = if *follows_link { OFlags::empty() } else { OFlags::NOFOLLOW };
                     let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-                    let resolve = ResolveFlags::NO_MAGICLINKS;
+                    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
                     let base = base.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd);
                     rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)?
                 }
             },
         };
         let found = rustix::fs::fstat(&file)?;
-        let is_unnamed = found.st_nlink == 0 && FileType::from_raw_mode(found.st_mode).is_file();
-        if is_unnamed && matches!(object, Object::Descriptor(_)) {
-            return Ok(Some(ResolvedFile { area: Area::Own, is_root: false, file, found }));
-        }
         let path = tracee::name_of(&file)?;
+        let is_deleted = found.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
+        let is_unnamed = is_deleted && FileType::from_raw_mode(found.st_mode).is_file();
+        if is_unnamed && matches!(object, Object::Descriptor(_)) {
+            let (is_root, leads_to_protected) = (false, false);
+            return Ok(Some(ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, found }));
+        }
         let Some((root, inside)) =
             self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
         else {
@@ -242,7 +268,9 @@ impl Roots {
         let named = rustix::fs::fstat(&again)?;
         let is_usable = is_same(&named, &found) && !root.excludes(named.st_dev, &again);
         let is_root = inside.as_os_str().is_empty();
-        Ok(is_usable.then_some(ResolvedFile { area: root.area, is_root, file: again, found: named }))
+        let leads_to_protected = self.leads_to_protected(&path);
+        let (area, file, found) = (root.area, again, named);
+        Ok(is_usable.then_some(ResolvedFile { area, is_root, leads_to_protected, file, found }))
     }
 }
 
@@ -269,6 +297,34 @@ impl Root {
     }
 }
 
+/// The path, and its name after each symbolic link on the way. Its last components may not exist.
+fn names(path: &Path) -> Vec<PathBuf> {
+    let mut names = vec![path.to_owned()];
+    let reversed = |path: &Path| -> Vec<OsString> {
+        path.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect()
+    };
+    let (mut real, mut rest) = (PathBuf::from("/"), reversed(path));
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        let at = real.join(part);
+        match at.read_link() {
+            Ok(target) if names.len() <= MAX_LINKS => {
+                names.push(rest.iter().rev().fold(at, |path, part| path.join(part)));
+                if target.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                rest.extend(reversed(&target));
+            }
+            _ => real = at,
+        }
+    }
+    names.push(real);
+    names
+}
+
 /// `None` if the entry is no symbolic link, or does not exist.
 fn link_target(entry: &ResolvedPath) -> Result<Option<PathBuf>, Errno> {
     match rustix::fs::readlinkat(&entry.folder, trim(&entry.name), Vec::new()) {
@@ -284,7 +340,8 @@ pub(super) const BENEATH: ResolveFlags =
 
 /// The folder of a relative path. With flags such as `RESOLVE_IN_ROOT`, absolute paths have one too.
 fn base(tracee: &Tracee<'_>, place: &Place, resolve: ResolveFlags) -> Result<Option<OwnedFd>, Errno> {
-    if place.path.is_absolute() && resolve.is_empty() {
+    let is_confined = resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT);
+    if place.path.is_absolute() && !is_confined {
         return Ok(None);
     }
     tracee.folder(place.folder).map(Some)
@@ -294,8 +351,8 @@ pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// The path of the folder, and the last component with its slashes.
-fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+/// The path of the folder, and the last component with its slashes. `None` if the path names no entry of a folder.
+pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/')?;
     let (parent, name) = match bytes[..=end].iter().rposition(|byte| *byte == b'/') {

@@ -43,6 +43,11 @@ impl Tracee<'_> {
         opened.map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
     }
 
+    /// The descriptor that a path in `/proc/self/fd` stands for.
+    pub(super) fn named(&self, number: i32) -> Result<OwnedFd, Errno> {
+        self.descriptor(number).map_err(|error| if error == Errno::BADF { Errno::NOENT } else { error })
+    }
+
     pub(super) fn umask(&self) -> Option<Mode> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.call.thread)).ok()?;
         let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
