@@ -2,6 +2,7 @@
 
 mod agent;
 mod broker;
+mod broker_attacks;
 mod broker_differential;
 mod broker_questions;
 mod cleanup;

@@ -11,7 +11,11 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-async fn brokered(fixture: &SandboxFixture, line: &str, policy: BrokerPolicy) -> (String, Option<Exit>) {
+pub(crate) async fn brokered(
+    fixture: &SandboxFixture,
+    line: &str,
+    policy: BrokerPolicy,
+) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions = shell
         .brokered_agent(&[fixture.work()], &["~/.state".into()], policy, None)
@@ -20,7 +24,11 @@ async fn brokered(fixture: &SandboxFixture, line: &str, policy: BrokerPolicy) ->
 }
 
 /// Effects that a brokered command must not have. Like other agents, it reads everything and uses the network.
-fn forbidden_effects(fixture: &mut SandboxFixture, text: &str, policy: BrokerPolicy) -> Vec<String> {
+pub(crate) fn forbidden_effects(
+    fixture: &mut SandboxFixture,
+    text: &str,
+    policy: BrokerPolicy,
+) -> Vec<String> {
     let changed = |path: std::path::PathBuf| format!("changed {}", path.display());
     let (home, state) = (changed(fixture.home()), changed(fixture.home().join(".state")));
     let work = changed(fixture.work());

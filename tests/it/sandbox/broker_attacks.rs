@@ -1,0 +1,304 @@
+//! Attacks on the broker: without a policy that allows it nothing changes, and with one nothing outside of the
+//! workspace does. `tests/escape/attacks.c` has the system calls.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use modegate::process::Processes;
+use modegate::process::sandbox_paths::User;
+use modegate::process::shell::{Sandbox, Shell};
+use modegate::sandbox::BrokerPolicy;
+
+use crate::sandbox::broker::{brokered, forbidden_effects};
+use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
+use crate::sandbox::fixture::SandboxFixture;
+use crate::support::requirements::require_sandbox;
+
+/// Each changes files outside of the workspace if it runs without a sandbox.
+const ATTACKS: &[&str] = &[
+    "{attacks} folder {outside}",
+    "{attacks} path-folder {outside}",
+    "{attacks} cwd {outside}",
+    "{attacks} parent {outside}",
+    "{attacks} link {outside}",
+    "{attacks} link-slashes {outside}",
+    "{attacks} descriptors {outside}",
+    "{attacks} magic {outside}",
+    "{attacks} replaced {outside}",
+    "{attacks} allowing-filter {outside}",
+    "{attacks} dumpable {outside}",
+    "{attacks} vfork {outside}",
+    "{attacks} thread {outside}",
+    "{attacks} high-flags {outside}",
+    "mv {outside}/kept.txt stolen",
+    "mv a.txt {outside}/moved",
+    "mv -T ../work ../moved",
+    "mkdir x && mv -T x ../outside/empty_folder",
+    "{helper} exchange a.txt {outside}/kept.txt",
+    "{helper} rename a.txt file_out/../kept.txt; {helper} rename a.txt way_out/kept.txt",
+    "ln {outside}/kept.txt hard; echo x >> hard",
+    "ln -L file_out hard && echo x >> hard",
+    "rmdir way_out/cron/; rmdir way_out/at",
+    "{helper} tmpfile-link {outside}/unnamed",
+    "cd {outside} && {helper} tmpfile-link unnamed",
+    "cd {outside} && ln -s $OLDPWD/a.txt l && rm kept.txt",
+    "exec 3<{outside}/kept.txt; ln -s /proc/self/fd/3 l; echo x > l; echo x > /dev/fd/3; echo x > /proc/$$/fd/3",
+    "exec 3<{outside}; echo x > /proc/self/fd/3/new; echo x > /dev/fd/3/new; mkdir /proc/$$/fd/3/folder",
+    "ln -s ../outside/dangling d; echo x > d; ln -s {outside}/dangling2 d2; cp a.txt d2",
+    "ln -s sub loop1; ln -s loop1/../../outside out2; echo x > out2/new; touch out2/kept.txt",
+    "touch -h -d 2001-01-01 {outside}/kept.txt; touch -d 2001-01-01 file_out; chmod 600 file_out",
+    "chmod -R 700 ../outside; chmod 700 way_out/.; chmod 700 way_out/../outside",
+    "{attacks} race-path {outside} 300",
+    "{attacks} race-how {outside} 300",
+    "{attacks} race-link {outside} 600",
+    "{attacks} race-exchange {outside} 600",
+    "mkdir -p {home}/.state; {attacks} race-state {outside} 300 {home}/.state/file",
+];
+
+/// Attacks that have no control, because they are about the broker itself, or the system decides what happens.
+const UNCONTROLLED: &[&str] = &[
+    "for number in /proc/$PPID/fd/*; do echo x > $number; echo x > $number/new; done",
+    "echo x > /proc/$PPID/cwd/new; echo x > /proc/$PPID/root{outside}/new; mkdir /proc/$PPID/cwd/{folder,sub/x}",
+    "echo x > /proc/self/root{outside}/new; ln -s /proc/self/root r; echo x > r{outside}/new; touch r{outside}/kept.txt",
+    "echo x > /proc/$PPID/mem; echo x > /proc/$PPID/task/$PPID/mem; echo 1000 > /proc/$PPID/oom_score_adj",
+    "{attacks} suspending-filter {outside}",
+    "{attacks} tracing-filter {outside}",
+    "{attacks} x32 {outside}",
+];
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("attacks");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/escape/attacks.c");
+        let options = ["-O1", "-w", "-pthread"];
+        let built = Command::new("cc").args(options).arg(source).arg("-o").arg(&program).status();
+        assert!(built.unwrap().success(), "tests/escape/attacks.c");
+        (dir, program)
+    });
+    program
+}
+
+fn line(text: &str) -> String {
+    text.replace("{attacks}", &program().display().to_string())
+}
+
+/// Effects of a line under each policy.
+async fn effects(text: &str, dirs: &mut Vec<std::rc::Rc<tempfile::TempDir>>) -> Vec<String> {
+    let mut all = Vec::new();
+    for policy in [BrokerPolicy::Nothing, BrokerPolicy::Roots] {
+        let mut fixture = SandboxFixture::new();
+        let (output, _) = brokered(&fixture, &line(text), policy).await;
+        let effects = forbidden_effects(&mut fixture, &output, policy);
+        if !effects.is_empty() {
+            all.push(format!("{text} ({policy:?}): {effects:?}: {output}"));
+        }
+        dirs.push(fixture.dir());
+    }
+    all
+}
+
+#[tokio::test]
+async fn attacks_change_nothing_outside_of_the_workspace() {
+    require_sandbox();
+    let attack = |(text, is_controlled): (&'static str, bool)| async move {
+        let mut dirs = Vec::new();
+        let mut failures = effects(text, &mut dirs).await;
+        if is_controlled {
+            let mut fixture = SandboxFixture::new();
+            let output = free(&fixture, &line(text)).await;
+            let outside = forbidden_effects(&mut fixture, &output, BrokerPolicy::Roots);
+            if outside.is_empty() {
+                failures.push(format!("{text}: has no effect without a sandbox: {output}"));
+            }
+            dirs.push(fixture.dir());
+        }
+        (failures, dirs)
+    };
+    let controlled = ATTACKS.iter().map(|text| (*text, true));
+    let all = controlled.chain(UNCONTROLLED.iter().map(|text| (*text, false)));
+    let results: Vec<_> =
+        futures_util::stream::iter(all).map(attack).buffer_unordered(CONCURRENT_CASES).collect().await;
+    let failures: Vec<_> = results.into_iter().flat_map(|(failures, _)| failures).collect();
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A file that was unnamed once gets no further name when it is outside of the workspace. The same holds for a later
+/// file with the same number.
+#[tokio::test]
+async fn file_that_was_unnamed_and_moved_out_gets_no_link() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let (work, outside) = (fixture.work(), fixture.work().join("../outside"));
+    let move_out = async {
+        while !work.join("ready").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        fs::rename(work.join("named"), outside.join("named")).unwrap();
+        fs::write(outside.join("done"), "").unwrap();
+    };
+    let text = line("{attacks} moved {outside}");
+    let attack = brokered(&fixture, &text, BrokerPolicy::Roots);
+    let ((output, _), ()) = tokio::join!(attack, move_out);
+    let meta = outside.join("named").metadata().unwrap();
+    assert_eq!((meta.nlink(), meta.len()), (1, 0), "{output}");
+}
+
+#[tokio::test]
+async fn brokered_command_sets_no_set_id_bits_and_makes_no_devices() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let special = |fixture: &SandboxFixture| {
+        let mut names: Vec<_> = fs::read_dir(fixture.work()).unwrap().map(|entry| entry.unwrap()).collect();
+        names.retain(|entry| {
+            let meta = entry.metadata().unwrap();
+            let is_ordinary = meta.is_file() || meta.is_dir() || meta.is_symlink();
+            !is_ordinary || meta.mode() & 0o6000 != 0
+        });
+        names.into_iter().map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let (output, _) = brokered(&fixture, &line("{attacks} set-id {outside}"), BrokerPolicy::Roots).await;
+    assert_eq!(special(&fixture), Vec::<String>::new(), "{output}");
+    assert!(fixture.work().join("set1").exists(), "{output}");
+    let control = SandboxFixture::new();
+    free(&control, &line("{attacks} set-id {outside}")).await;
+    assert!(special(&control).len() >= 4, "{:?}", special(&control));
+}
+
+/// The broker works while many writers wait for readers of named pipes.
+#[tokio::test]
+async fn waiting_writers_do_not_stop_the_broker() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let text = "for n in 1 2 3 4 5 6 7 8 9 10; do mkfifo p$n; (echo x > p$n) & done; mkdir made && echo done; kill $(jobs -p)";
+    let start = Instant::now();
+    let (output, _) = brokered(&fixture, text, BrokerPolicy::Roots).await;
+    assert!(output.contains("done") && start.elapsed() < Duration::from_secs(5), "{output}");
+}
+
+struct Protected {
+    dir: tempfile::TempDir,
+    own: PathBuf,
+}
+
+impl Protected {
+    /// A home folder as the workspace, with Modegate's settings in it or not yet.
+    fn new(exists: bool, is_linked: bool) -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let home = dir.path().join("home");
+        fs::create_dir_all(home.join("dotfiles/config/other")).unwrap();
+        if is_linked {
+            symlink("dotfiles/config", home.join(".config")).unwrap();
+        } else {
+            fs::rename(home.join("dotfiles/config"), home.join(".config")).unwrap();
+        }
+        let own = home.join(".config/modegate");
+        if exists {
+            fs::create_dir(&own).unwrap();
+            fs::write(own.join("config.yaml"), "settings\n").unwrap();
+        }
+        Self { dir, own }
+    }
+
+    async fn run(&self, line: &str) -> String {
+        let home = self.dir.path().join("home");
+        let user = User {
+            home: Some(home.clone()),
+            temporary: std::env::temp_dir(),
+            own: vec![self.own.clone()],
+            ..User::default()
+        };
+        let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
+        let path = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
+        let support = modegate::sandbox::support();
+        let shell = Shell::new(processes, "/bin/bash".into(), user, path, Sandbox::Workspace, support);
+        let sandbox = shell
+            .brokered_agent(std::slice::from_ref(&home), &[], BrokerPolicy::Roots, None)
+            .expect("the kernel can sandbox it");
+        finish(shell.start(line, &home, &sandbox).await.unwrap()).await.0
+    }
+
+    /// The settings as Modegate would read them, and the rights of their folders.
+    fn state(&self) -> (Option<String>, bool, Option<u32>) {
+        let rights = self.own.parent().unwrap().metadata().ok().map(|meta| meta.permissions().mode());
+        (fs::read_to_string(self.own.join("config.yaml")).ok(), self.own.exists(), rights)
+    }
+}
+
+/// Each tries to change the settings, to have them read from another place, or to hide them.
+const ON_SETTINGS: &[&str] = &[
+    "echo x > .config/modegate/config.yaml; echo x > dotfiles/config/modegate/config.yaml",
+    "rm -r .config/modegate; rm .config/modegate/config.yaml",
+    "mkdir -p evil/modegate; echo x > evil/modegate/config.yaml; mv -T .config old; mv -T evil .config",
+    "mkdir -p evil/modegate; echo x > evil/modegate/config.yaml; rm -f .config; ln -sfT evil .config; cp -rT evil .config",
+    "mkdir -p evil; echo x > evil/config.yaml; mv -T evil .config/modegate; ln -s ../evil .config/modegate",
+    "mkdir -p evil; echo x > evil/config.yaml; cp -r evil .config/modegate; cp -r evil dotfiles/config/modegate",
+    "mkdir -p evil/modegate; echo x > evil/modegate/config.yaml; mv --exchange -T evil .config; {helper} exchange evil .config",
+    "{helper} exchange evil .config/modegate; mv -T dotfiles d2; mv -T dotfiles/config d2",
+    "ln .config/modegate/config.yaml hard; echo x > hard",
+    "cd .config/modegate 2>/dev/null || cd .config; echo x > config.yaml; mkdir modegate && echo x > modegate/config.yaml",
+    "mkdir -p .config/modegate && echo x > .config/modegate/config.yaml",
+    "mkdir -p dotfiles/config/modegate && echo x > dotfiles/config/modegate/config.yaml",
+    "chmod 000 .config .; chmod 000 .config/modegate .config/modegate/config.yaml; chmod 000 dotfiles dotfiles/config",
+    "truncate -s 0 .config/modegate/config.yaml; touch .config/modegate/new; sed -i s/s/x/ .config/modegate/config.yaml",
+    "echo x > .config/other/../modegate/config.yaml; ln -s ../.config/modegate dotfiles/l; echo x > dotfiles/l/config.yaml",
+];
+
+#[tokio::test]
+async fn settings_in_the_workspace_cannot_be_changed_or_replaced() {
+    require_sandbox();
+    let kinds = [(true, false), (true, true), (false, false), (false, true)];
+    let cases = kinds.into_iter().flat_map(|kind| ON_SETTINGS.iter().map(move |text| (kind, *text)));
+    let run = |((exists, is_linked), text): ((bool, bool), &'static str)| async move {
+        let fixture = Protected::new(exists, is_linked);
+        let before = fixture.state();
+        let helper = line("{attacks}");
+        let output = fixture.run(&text.replace("{helper}", &helper)).await;
+        let after = fixture.state();
+        (before != after).then(|| format!("{text} ({exists}, {is_linked}): {after:?}: {output}"))
+    };
+    let failures: Vec<_> = futures_util::stream::iter(cases)
+        .map(run)
+        .buffer_unordered(CONCURRENT_CASES)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+    // The control: what is beside the settings changes.
+    let fixture = Protected::new(true, true);
+    let output = fixture
+        .run("echo x > .config/other/new && mv .config/other .config/moved && chmod 700 .config/moved")
+        .await;
+    assert!(fixture.own.with_file_name("moved").join("new").exists(), "{output}");
+}
+
+/// Rights of the temporary folder do not change, also not by access control lists.
+#[tokio::test]
+async fn own_folder_of_a_command_stays_closed_to_others() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let text = "chmod 755 $TMPDIR; {attacks} acl $TMPDIR; \
+                stat -c %a $TMPDIR; touch $TMPDIR/f && chmod 644 $TMPDIR/f && {attacks} acl $TMPDIR/f && echo usable";
+    let (output, _) = brokered(&fixture, &line(text), BrokerPolicy::Roots).await;
+    assert!(output.contains("\n700\n") && output.contains("usable"), "{output}");
+}
+
+/// Programs that were just written are executed, descriptors have a limit, and signals repeat no call.
+#[tokio::test]
+async fn brokered_calls_under_strain_behave_as_usual() {
+    require_sandbox();
+    for name in ["programs", "limits", "signals"] {
+        let fixture = SandboxFixture::new();
+        let text = line(&format!("{{attacks}} {name}"));
+        let (output, _) = brokered(&fixture, &text, BrokerPolicy::Roots).await;
+        assert_eq!(output, "as usual\n", "{name}");
+        let control = SandboxFixture::new();
+        assert_eq!(free(&control, &text).await, "as usual\n", "{name} without a sandbox");
+    }
+}
