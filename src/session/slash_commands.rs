@@ -121,10 +121,16 @@ pub(super) fn describe_permissions(policy: &Policy) -> String {
     list("Rules", rules.collect()) + &list("Answers remembered in this session", answers) + &limits
 }
 
+/// Maximum number of files that the answer to `/undo` names.
+const MAX_UNDONE: usize = 30;
+
 pub(super) fn describe_undone(undone: &Undone, cwd: &Path) -> String {
     let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
-    let files: String = undone.files.iter().map(name).collect();
+    let files: String = undone.files.iter().take(MAX_UNDONE).map(name).collect();
     let mut message = format!("Undid the changes of turn {}:\n{files}", undone.turn);
+    if undone.files.len() > MAX_UNDONE {
+        message = format!("{message}- and {} more files\n", undone.files.len() - MAX_UNDONE);
+    }
     if !undone.remaining_folders.is_empty() {
         let remaining: String = undone.remaining_folders.iter().map(name).collect();
         message = format!("{message}Folders kept because they are not empty:\n{remaining}");

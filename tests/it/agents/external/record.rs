@@ -134,6 +134,17 @@ async fn any_changes_are_undone_exactly() {
 }
 
 #[tokio::test]
+async fn undo_of_many_files_names_some() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "code").await;
+    client.prompt("run for i in $(seq 100); do echo > $i; done", None).await;
+    let text = agent_text(&client.prompt("/undo", None).await);
+    assert!(text.contains("- 1\n") && text.ends_with("- and 70 more files\n"), "{text}");
+    assert!(!client.path("100").exists());
+    client.end().await;
+}
+
+#[tokio::test]
 async fn turns_are_undone_one_by_one() {
     let fixture = StoreFixture::new();
     let mut client = client(&fixture, "code").await;
