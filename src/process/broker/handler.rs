@@ -109,10 +109,7 @@ impl CallHandler<'_> {
                 let entry = self.replaceable_entry(at)?;
                 let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
                 self.check_existing(&entry, Asked::new(change, &entry.path))?;
-                self.if_suspended(|| {
-                    self.record(|recorder| recorder.add(&entry));
-                    perform::remove(&entry, *is_folder)
-                })
+                self.if_suspended(|| self.remove(&entry, *is_folder))
             }
             Operation::Rename { from, to, flags } => {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
@@ -148,6 +145,17 @@ impl CallHandler<'_> {
         }
         .map(|()| DONE)
         .map_err(refusal)
+    }
+
+    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno> {
+        let mut is_linked = false;
+        let has_writers = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).contains(entry);
+        self.record(|recorder| is_linked = recorder.add_removed(entry, !has_writers));
+        let removed = perform::remove(entry, is_folder);
+        if is_linked && removed.is_err() {
+            self.record(|recorder| recorder.take_back(entry));
+        }
+        removed
     }
 
     fn record(&self, add: impl FnOnce(&mut Recorder)) {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::resolve::{BENEATH, ResolvedPath, trim};
@@ -48,6 +48,40 @@ impl Recorder {
     /// Records an entry that is about to be created, changed or removed.
     pub(super) fn add(&mut self, entry: &ResolvedPath) {
         self.add_path(&entry.folder, trim(&entry.name), &entry.path);
+    }
+
+    /// Records an entry that is about to be removed. A file without other names and without writers is kept by a
+    /// hard link, which costs less than a copy. Returns true if [`Self::take_back`] must follow a failure.
+    pub(super) fn add_removed(&mut self, entry: &ResolvedPath, may_link: bool) -> bool {
+        if may_link && !self.entries.contains_key(&entry.path) && !self.is_excluded(&entry.path) {
+            if let Ok(before) = self.link(entry) {
+                self.entries.insert(entry.path.clone(), before);
+                return true;
+            }
+        }
+        self.add(entry);
+        false
+    }
+
+    /// Removes the record of an entry that was not removed: a later change would also change the hard link.
+    pub(super) fn take_back(&mut self, entry: &ResolvedPath) {
+        if let Some(Before::File { copy, .. }) = self.entries.remove(&entry.path) {
+            // The folder is deleted with the session.
+            let _ = fs::remove_file(self.folder.join(copy));
+        }
+    }
+
+    fn link(&mut self, entry: &ResolvedPath) -> Result<Before, Errno> {
+        let name = trim(&entry.name);
+        let found = rustix::fs::statat(&entry.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if !is_file || found.st_nlink != 1 || found.st_size > MAX_FILE.cast_signed() {
+            return Err(Errno::INVAL);
+        }
+        let copy = self.copies.to_string();
+        rustix::fs::linkat(&entry.folder, name, CWD, self.folder.join(&copy), AtFlags::empty())?;
+        self.copies += 1;
+        Ok(Before::File { copy, mode: found.st_mode & 0o7777 })
     }
 
     /// Records a file whose content or mode is about to change.

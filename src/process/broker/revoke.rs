@@ -8,12 +8,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
 use super::super::children;
 use super::perform::identity;
+use super::resolve::{ResolvedPath, trim};
 use super::tracee::own_path;
 use crate::sandbox::kernel;
 
@@ -81,6 +82,12 @@ impl HandedOver {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         self.files.insert(identity, rustix::fs::open(own_path(file), flags, Mode::empty())?);
         Ok(())
+    }
+
+    /// Returns true if the file of an entry was handed over, and may still have writers.
+    pub(super) fn contains(&self, entry: &ResolvedPath) -> bool {
+        let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| self.files.contains_key(&(found.st_dev, found.st_ino)))
     }
 
     fn prune(&mut self) {

@@ -42,7 +42,7 @@ fn create_files(cwd: &Path) {
 }
 
 /// One turn each.
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 27] = [
     "echo new > n.txt",
     "echo two > a.txt",
     "echo more >> a.txt",
@@ -55,6 +55,8 @@ const COMMANDS: [&str; 25] = [
     "mv folder/deep . && mv deep/d.txt folder/deep",
     "mv -T empty folder/empty && mv -T folder other && echo x > other/c.txt",
     "rm a.txt",
+    "exec 3>> a.txt; rm a.txt; echo more >&3",
+    "ln a.txt other; rm a.txt; echo more >> other; rm other",
     "rm -r folder",
     "rm -r folder && echo now a file > folder",
     "rmdir empty && ln -s folder empty",
