@@ -53,11 +53,13 @@ impl Recorder {
     /// Records an entry that is about to be removed. A file without other names and without writers is kept by a
     /// hard link, which costs less than a copy. Returns true if [`Self::take_back`] must follow a failure.
     pub(super) fn add_removed(&mut self, entry: &ResolvedPath, may_link: bool) -> bool {
-        if may_link && !self.entries.contains_key(&entry.path) && !self.is_excluded(&entry.path) {
-            if let Ok(before) = self.link(entry) {
-                self.entries.insert(entry.path.clone(), before);
-                return true;
-            }
+        let is_new = !self.entries.contains_key(&entry.path) && !self.is_excluded(&entry.path);
+        if may_link
+            && is_new
+            && let Ok(before) = self.link(entry)
+        {
+            self.entries.insert(entry.path.clone(), before);
+            return true;
         }
         self.add(entry);
         false
