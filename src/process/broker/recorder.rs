@@ -19,6 +19,9 @@ use crate::sandbox::record::{Before, ENDING, MAX_FILE, Record, RecordEntry, VERS
 const MAX_ENTRIES: usize = 30_000;
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
+/// Most components of a recorded path. Folders are recorded by recursion.
+const MAX_LEVELS: usize = 200;
+
 #[derive(Debug)]
 pub(in crate::process) struct Recorder {
     folder: PathBuf,
@@ -153,6 +156,10 @@ impl Recorder {
             |part: &OsStr| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one));
         if path.iter().any(is_version_control) {
             self.uncovered.insert("Undo does not cover the state of version control.".into());
+            return true;
+        }
+        if path.iter().count() > MAX_LEVELS {
+            self.uncovered.insert(format!("Undo does not cover paths with more than {MAX_LEVELS} levels."));
             return true;
         }
         if self.entries.len() >= MAX_ENTRIES {

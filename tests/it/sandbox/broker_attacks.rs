@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use modegate::process::Processes;
 use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::process::{Exit, Processes};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::broker::{brokered, forbidden_effects};
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
 use crate::sandbox::fixture::SandboxFixture;
-use crate::support::requirements::require_sandbox;
+use crate::support::requirements::{python, require_sandbox};
 
 /// Each changes files outside of the workspace if it runs without a sandbox.
 const ATTACKS: &[&str] = &[
@@ -301,4 +301,31 @@ async fn brokered_calls_under_strain_behave_as_usual() {
         let control = SandboxFixture::new();
         assert_eq!(free(&control, &text).await, "as usual\n", "{name} without a sandbox");
     }
+}
+
+/// Makes a tree of over 3,000 levels, which no path can name, by moving trees into each other.
+const DEEP: &str = "import os
+os.makedirs('t')
+for _ in range(4):
+    below = '/'.join(['b'] + ['a'] * 900)
+    os.makedirs(below)
+    os.rename('t', below + '/t')
+    os.rename('b', 't')
+";
+
+/// The record survives a tree that is deeper than a recursion may be.
+#[tokio::test]
+async fn moved_deep_trees_do_not_end_the_broker() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let record = tempfile::tempdir().unwrap();
+    fs::write(fixture.work().join("deep.py"), DEEP).unwrap();
+    let shell = crate::support::shell(&fixture.home(), Sandbox::Workspace);
+    let kept = Some(record.path().to_owned());
+    let sandbox = shell.brokered_agent(&[fixture.work()], &[], BrokerPolicy::Roots, kept).unwrap();
+    let text = format!("echo x > a.txt; {} deep.py", python());
+    let (output, exit) = finish(shell.start(&text, &fixture.work(), &sandbox).await.unwrap()).await;
+    assert_eq!(exit, Some(Exit::Status(0)), "{output}");
+    let saved = fs::read_to_string(record.path().join("0.json")).unwrap();
+    assert!(saved.contains("/a.txt") && saved.contains("200 levels"), "{saved}");
 }
