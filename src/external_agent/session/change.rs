@@ -1,7 +1,7 @@
 //! Changes of a brokered agent that wait for a decision. The user gets one question at a time. The other changes
 //! wait for its answer, which may cover them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
 
 /// Time that a program waits for the user. Then its change is refused.
 const LIMIT: Duration = Duration::from_mins(10);
+
+/// Maximum number of refused changes that are reported in one turn.
+const MAX_REFUSED: usize = 100;
 
 const TOOL: &str = "harness";
 
@@ -48,6 +51,8 @@ pub(super) struct AskedChanges {
     is_in_turn: bool,
     open: Option<Open>,
     waiting: VecDeque<ChangeQuestion>,
+    /// Titles of the changes that a rule or mode refused in this turn. Each is reported once.
+    refused: HashSet<String>,
     /// The user was told about changes between turns.
     told: bool,
 }
@@ -118,9 +123,14 @@ impl AskedChanges {
         let facts = asker.facts(question);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
+                let title = asker.title(question);
+                let text = format!("Refused by Modegate: {title}. {}\n\n", denial.message);
+                // A program may try again and again.
+                if self.refused.len() >= MAX_REFUSED || !self.refused.insert(title) {
+                    return Decision::Answer(false, Vec::new());
+                }
                 let call = ToolCallId::new(TOOL);
                 let denied = Effect::Denied { call, tool: TOOL, rule: denial.rule };
-                let text = format!("Refused by Modegate: {}. {}\n\n", asker.title(question), denial.message);
                 Decision::Answer(false, vec![denied, Effect::NoticeInTurn(text)])
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
@@ -201,10 +211,18 @@ impl AskedChanges {
         else {
             return Vec::new();
         };
+        let mut refusal = "The user rejected this change.".to_owned();
         let selected = match answer.map(|answer| answer.outcome) {
             Ok(RequestPermissionOutcome::Selected(selected)) => selected.option_id.0.to_string(),
             // Nothing else is consent.
-            _ => String::new(),
+            Ok(_) => {
+                refusal = "The question to the user was cancelled.".into();
+                String::new()
+            }
+            Err(error) => {
+                refusal = format!("The user could not be asked: {error}.");
+                String::new()
+            }
         };
         let chosen = OPTIONS.iter().find(|(id, ..)| *id == selected);
         let consent = chosen.and_then(|(.., scope)| *scope);
@@ -217,8 +235,7 @@ impl AskedChanges {
         } else if selected == REJECT_TURN {
             self.consents.refuse_turn();
         }
-        let reason = if allows { None } else { Some("The user rejected this change.") };
-        effects.push(concluded(call, reason));
+        effects.push(concluded(call, (!allows).then_some(&*refusal)));
         effects.push(Effect::AnswerChange { number: question.number, allows });
         effects.extend(self.decide(asker, limits));
         effects
@@ -252,6 +269,7 @@ impl AskedChanges {
     pub(super) fn end_turn(&mut self, asker: &Asker<'_>) -> Vec<Effect> {
         self.is_in_turn = false;
         self.told = false;
+        self.refused.clear();
         self.consents.end_turn();
         self.refuse(asker)
     }

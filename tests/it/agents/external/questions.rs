@@ -198,7 +198,8 @@ async fn rules_decide_before_anyone_is_asked() {
             std::fs::create_dir(client.path(folder)).unwrap();
         }
         std::fs::write(client.path("keep/it"), "").unwrap();
-        let line = "run echo > .env; echo > docs/.env; rm keep/it; echo > docs/page; echo > other; ls";
+        let line =
+            "run echo > .env; echo > docs/.env; rm keep/it; echo > docs/page; echo > other; echo > .env; ls";
         let (text, titles) = prompt(&mut client, line, &["allow_once"]).await;
         assert_eq!(titles, expected, "{mode}: {text}");
         let exists = |name: &str| client.path(name).exists();
