@@ -4,6 +4,8 @@ the terminal showed."""
 import os
 import pty
 import sys
+import termios
+import time
 
 from scenarios import SECRET
 
@@ -18,6 +20,15 @@ def read(terminal):
         return ""
 
 
+def until_silent(terminal):
+    """Waits until the terminal does not echo. The question comes a moment earlier."""
+    deadline = time.monotonic() + 10
+    while termios.tcgetattr(terminal)[3] & termios.ECHO:
+        if time.monotonic() > deadline:
+            sys.exit("the terminal echoes the key")
+        time.sleep(0.01)
+
+
 def log_in(command):
     process, terminal = pty.fork()
     if process == 0:
@@ -30,6 +41,8 @@ def log_in(command):
                 sys.exit(f"it did not ask {question!r}: {shown}")
             shown += text
         seen = len(shown)
+        if answer == SECRET:
+            until_silent(terminal)
         os.write(terminal, f"{answer}\n".encode())
     while text := read(terminal):
         shown += text
