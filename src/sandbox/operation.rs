@@ -285,6 +285,8 @@ fn has_unknown_flags(call: &Call) -> bool {
     let arg = call.arguments;
     let at = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     match call.number {
+        // Without a path, the call is about the descriptor and has no flags.
+        libc::SYS_utimensat if arg[1] == 0 && low(arg[0]) != libc::AT_FDCWD => low(arg[3]) != 0,
         libc::SYS_fchmodat2 | libc::SYS_utimensat => low(arg[3]) & !at != 0,
         libc::SYS_fchownat => low(arg[4]) & !at != 0,
         libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
