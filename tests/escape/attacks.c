@@ -96,10 +96,11 @@ static void changes_by_descriptors(void) {
 static void magic_folders(void) {
     int folder = open(outside, O_PATH);
     char path[64];
-    const char *targets[] = {"/proc/self/cwd", "/proc/self/root", own_name(folder), "/proc/thread-self/cwd", "/dev/fd"};
-    chdir(outside);
+    /* Without a sandbox, each leads to the test's own folders. */
+    const char *targets[] = {"/proc/self/cwd", own_name(folder), "/proc/thread-self/cwd"};
+    if (chdir(outside)) return;
     int work = open(getenv("WORK"), O_PATH);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 3; i++) {
         unlinkat(work, "m", 0), symlinkat(targets[i], work, "m");
         openat(work, "m/made", O_CREAT | O_WRONLY, 0644), mkdirat(work, "m/folder", 0755), unlinkat(work, "m/kept.txt", 0);
         snprintf(path, sizeof path, "%s/made", targets[i]);
@@ -111,7 +112,7 @@ static void magic_folders(void) {
 }
 
 static void replaced_folder(void) {
-    mkdir("c", 0755), chdir("c");
+    if (mkdir("c", 0755) || chdir("c")) return;
     rename("../c", "../c2"), symlink(outside, "../c");
     creat("inside", 0644), creat("../c/made", 0644), creat("../c/../made", 0644), mkdir("../c/folder", 0755);
     unlink("../c/kept.txt"), rename("../c/secret.txt", "../stolen"), rmdir("../c/cron/"), rmdir("../c/");
@@ -138,8 +139,7 @@ static void own_filter(unsigned action) {
 }
 
 static void *as_thread(void *path) {
-    unshare(CLONE_FS);
-    chdir(outside);
+    if (unshare(CLONE_FS) || chdir(outside)) return 0;
     creat("made", 0644), mkdir("folder", 0755), unlink("kept.txt");
     return 0;
 }
@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
 #define IS(name) (strcmp(what, name) == 0)
     if (IS("folder")) change_all(open(outside, O_RDONLY | O_DIRECTORY), "");
     else if (IS("path-folder")) change_all(open(outside, O_PATH), "");
-    else if (IS("cwd")) chdir(outside), change_all(AT_FDCWD, "");
+    else if (IS("cwd")) { if (chdir(outside) == 0) change_all(AT_FDCWD, ""); }
     else if (IS("parent")) change_all(open("sub", O_PATH), "../../outside/");
     else if (IS("link")) change_all(AT_FDCWD, "way_out/");
     else if (IS("link-slashes")) change_all(AT_FDCWD, "way_out//.//");
