@@ -8,6 +8,7 @@
 pub mod capability;
 pub mod client;
 pub mod definition;
+pub mod known;
 pub mod options;
 pub mod requested_call;
 pub mod session;

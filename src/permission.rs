@@ -32,6 +32,9 @@ pub enum Verdict {
 /// Rule of a denial because a call needs permission, and no user can answer.
 pub const NO_USER: &str = "no_user";
 
+/// Rule of a denial because a brokered agent may not connect to a host.
+pub const HOST: &str = "host";
+
 /// Why a call needs permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskReason {

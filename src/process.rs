@@ -9,8 +9,9 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-pub use crate::sandbox::BrokerPolicy;
 use crate::sandbox::Confinement;
+pub use crate::sandbox::host::{AllowedHosts, HostPattern};
+pub use crate::sandbox::{BrokerPolicy, Egress};
 
 #[cfg(target_os = "linux")]
 mod broker;
@@ -111,6 +112,9 @@ pub enum BrokerEvent {
     Asked(ChangeQuestion),
     /// The change with this number needs no answer any more.
     Withdrawn(u64),
+    /// A connection to this host, or a question for its address, was refused for the first time. A name, or an address
+    /// with its port.
+    HostRefused(String),
 }
 
 /// A change that a brokered command wants to make under [`BrokerPolicy::Ask`].

@@ -9,16 +9,21 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use host::AllowedHosts;
+
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod agent_syscalls;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod bpf;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod broker_syscalls;
+pub mod host;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 #[cfg(target_os = "linux")]
 mod landlock;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub mod network_syscalls;
 #[cfg(target_os = "linux")]
 pub mod operation;
 pub mod record;
@@ -65,6 +70,10 @@ pub struct Brokered {
     pub policy: BrokerPolicy,
     /// Folder for the record of changes, out of the command's reach. Without it nothing is recorded.
     pub record: Option<PathBuf>,
+    /// Hosts under [`Egress::Hosts`]. `None` if the network is open under every policy.
+    pub hosts: Option<AllowedHosts>,
+    /// Until the first change of the policy.
+    pub egress: Egress,
 }
 
 /// Files that a brokered command may change besides those in its own folders.
@@ -75,6 +84,25 @@ pub enum BrokerPolicy {
     /// Files below the roots, each after an answer.
     Ask,
     Roots,
+}
+
+/// Network of a brokered command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Egress {
+    Open,
+    /// Allowed hosts, and ports of this machine at which the command listens itself.
+    Hosts,
+}
+
+impl Egress {
+    /// A command that may change nothing may send to few hosts only.
+    pub fn under(policy: BrokerPolicy) -> Self {
+        match policy {
+            BrokerPolicy::Nothing => Self::Hosts,
+            BrokerPolicy::Ask | BrokerPolicy::Roots => Self::Open,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +184,9 @@ pub fn confine(
             landlock::restrict_agent(write, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             return match confinement {
-                Confinement::Brokered { .. } => broker_syscalls::filter().map(Some),
+                Confinement::Brokered { broker, .. } => {
+                    broker_syscalls::filter(broker.hosts.is_some()).map(Some)
+                }
                 _ => agent_syscalls::filter().map(|()| None),
             };
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

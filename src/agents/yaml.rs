@@ -56,7 +56,12 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         let args =
             if sandbox.args.is_empty() { String::new() } else { format!(", args: {}", list(&sandbox.args)) };
         let broker = if sandbox.broker { ", broker: true" } else { "" };
-        lines.push(format!("  sandbox: {{state_dirs: {}{args}{broker}}}", list(&folders)));
+        let hosts = if sandbox.hosts.is_empty() {
+            String::new()
+        } else {
+            format!(", hosts: {}", list(&sandbox.hosts))
+        };
+        lines.push(format!("  sandbox: {{state_dirs: {}{args}{broker}{hosts}}}", list(&folders)));
     }
     let modes = [("read_only", &modes.read_only), ("full", &modes.full)];
     let modes: Vec<String> =
@@ -77,7 +82,7 @@ mod tests {
             {id: 'on', name: "a: b", description: "# d", readonly: true, model: x/y, thinking: high,
              tools: {allow: ["read_*", "[a]"], deny: [fetch]}, prompt: "Read.\n\n  Then: answer.\n"},
             {id: other, harness: {command: a b, args: ["--x", "y: z"], env: {KEY: secret-value},
-             sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"'], broker: true}, modes: {full: yolo}}}]"##;
+             sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"'], broker: true, hosts: ['*.a.b']}, modes: {full: yolo}}}]"##;
         let mut agents = AgentRegistry::default();
         agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), Origin::User).unwrap();
         for id in ["general", "explore", "on", "other"] {

@@ -9,7 +9,9 @@ use crate::config::Flags;
 use crate::config::doctor_checks;
 use crate::config::environment::Environment;
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
+use crate::external_agent::known;
 use crate::model::catalog::OFFLINE;
+use crate::process::HostPattern;
 
 /// Variable, default, and the agent's part of a state folder.
 type Folder = (&'static str, &'static str, Option<&'static str>);
@@ -38,10 +40,6 @@ const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
 const FULL_ACCESS: [&str; 4] =
     ["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""];
 
-const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
-
-const RUN_SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
-
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Mode of the session; the same option as before `wrap`
@@ -62,6 +60,9 @@ pub(super) struct Arguments {
     /// Change modes without restarting the agent: carry out its file changes where the mode allows them
     #[arg(long)]
     broker: bool,
+    /// With --broker, a further host that the agent may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable [default: the hosts of its models]
+    #[arg(long, value_name = "HOST", value_parser = host, requires = "broker")]
+    allow_host: Vec<String>,
     /// Command of the agent, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -99,10 +100,12 @@ impl Arguments {
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, ExternalAgentDefinition) {
-        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, broker, command } = self;
-        let known = agent_of(&command).and_then(|word| KNOWN.iter().find(|(name, ..)| names(word, name)));
+        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, broker, allow_host, command } =
+            self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
+        let word = known::agent_of(&program, command.get(1..).unwrap_or_default());
+        let known = word.and_then(|word| KNOWN.iter().find(|(name, ..)| known::names(word, name)));
         let known_dirs = known.iter().flat_map(|(_, folders, _)| folders.iter());
         let state_dirs = known_dirs.map(|folder| place(folder, &variable)).chain(state_dir).collect();
         let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
@@ -115,7 +118,7 @@ impl Arguments {
             args: words.collect(),
             // The user started this agent, so it gets the removed keys.
             env: environment.keys().collect(),
-            sandbox: Some(ExternalAgentSandbox { state_dirs, args, broker }),
+            sandbox: Some(ExternalAgentSandbox { state_dirs, args, broker, hosts: allow_host }),
             modes: ExternalAgentModes { read_only, full: full_mode },
             inherits: true,
             missing: None,
@@ -131,13 +134,17 @@ pub(super) async fn check_broker(
     mut errors: impl Write,
 ) -> io::Result<()> {
     let sandbox = flags.wrapped.as_mut().and_then(|(_, agent)| agent.sandbox.as_mut());
-    if let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker)
-        && let Err(reason) = doctor_checks::check_broker(environment).await
-    {
-        sandbox.broker = false;
-        writeln!(errors, "modegate: --broker is ignored, so a mode may restart the agent: {reason}")?;
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker) else { return Ok(()) };
+    match doctor_checks::check_broker(environment).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(reason)) => {
+            writeln!(errors, "modegate: the agent's network stays open in every mode: {reason}")
+        }
+        Err(reason) => {
+            sandbox.broker = false;
+            writeln!(errors, "modegate: --broker is ignored, so a mode may restart the agent: {reason}")
+        }
     }
-    Ok(())
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {
@@ -149,27 +156,14 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+fn host(text: &str) -> Result<String, String> {
+    text.parse().map(|host: HostPattern| host.to_string())
+}
+
 fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let set = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set.unwrap_or_else(|| PathBuf::from(usual));
     below.map_or(base.clone(), |below| base.join(below))
-}
-
-/// The word that identifies the agent: the program, or the argument of a runner. Other arguments may name a
-/// model.
-fn agent_of(command: &[String]) -> Option<&str> {
-    let (program, arguments) = command.split_first()?;
-    let program = Path::new(program).file_name()?.to_str()?;
-    let is_said = |word: &&String| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(&word.as_str());
-    if RUNNERS.contains(&program) {
-        arguments.iter().find(is_said).map(String::as_str)
-    } else {
-        Some(program)
-    }
-}
-
-fn names(word: &str, name: &str) -> bool {
-    Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
 }
 
 fn id_of(program: &str) -> String {
@@ -195,6 +189,7 @@ mod tests {
             read_only_mode: None,
             full_mode: None,
             broker: false,
+            allow_host: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         };
         let variable = |name: &str| match name {

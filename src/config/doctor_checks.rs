@@ -226,23 +226,33 @@ async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>)
 
 async fn broker(shell: &Shell, environment: &Environment) -> State {
     match try_broker(shell, environment).await {
-        Ok(()) => State::Fine("tested: `wrap --broker` changes modes without a restart".into()),
+        Ok(Ok(())) => State::Fine(
+            "tested: `wrap --broker` changes modes without a restart, and limits the network in plan mode"
+                .into(),
+        ),
+        Ok(Err(reason)) => State::Note(format!(
+            "tested: `wrap --broker` changes modes without a restart; the network stays open in plan mode: {reason}"
+        )),
         Err(reason) => State::Note(format!("`wrap --broker` is not available: {reason}")),
     }
 }
 
+/// Whether the network of a brokered agent can be limited, or the reason why not.
+type Network = Result<(), String>;
+
 /// Tries the broker with the user's settings. The error is a sentence.
-pub async fn check_broker(environment: &Environment) -> Result<(), String> {
+pub async fn check_broker(environment: &Environment) -> Result<Network, String> {
     let file = user_file::read(environment.config_folder.as_deref()).map_err(|error| format!("{error:#}"))?;
     let shell = commands::shell(environment, &file.shell.unwrap_or_default());
     try_broker(&shell.map_err(|error| format!("{error:#}"))?, environment).await
 }
 
-async fn try_broker(shell: &Shell, environment: &Environment) -> Result<(), String> {
+async fn try_broker(shell: &Shell, environment: &Environment) -> Result<Network, String> {
     let scratch = scratch_folder(environment).map_err(|error| format!("{error:#}"))?;
     let tried = trial::try_broker(shell, &scratch).await;
+    let network = trial::try_network(shell, &scratch).await;
     let removed = std::fs::remove_dir_all(&scratch);
-    tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display())))
+    tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display()))).map(|()| network)
 }
 
 /// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.

@@ -51,6 +51,8 @@ pub struct StartRequest {
     pub definition: ExternalAgentDefinition,
     /// True if the process can write only to its state folders at first.
     pub sandboxed: bool,
+    /// True if a brokered process can connect only to allowed hosts at first.
+    pub limits_network: bool,
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub servers: Vec<McpServer>,

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::acp::{SessionModeId, SessionModeState};
+use crate::process::HostPattern;
 
 /// Common ids of read-only modes, in order of preference.
 const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
@@ -58,6 +59,10 @@ pub struct ExternalAgentSandbox {
     /// works.
     #[serde(default)]
     pub broker: bool,
+    /// Hosts that a brokered agent may connect to in modes that deny changes, besides those of its models:
+    /// `example.com`, `*.example.com`, an IP address or `*`, each with `:PORT` or without.
+    #[serde(default)]
+    pub hosts: Vec<String>,
 }
 
 /// Ids of an external agent's own modes.
@@ -78,6 +83,7 @@ impl ExternalAgentDefinition {
 
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
+        let hosts = self.sandbox.iter().flat_map(|sandbox| &sandbox.hosts);
         let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
         if self.command.trim().is_empty() {
             Some("its `command` is empty")
@@ -85,6 +91,8 @@ impl ExternalAgentDefinition {
             Some("a key of `env` is not a valid variable name")
         } else if state.into_iter().any(|path| !path.is_absolute() && !path.starts_with("~")) {
             Some("a path of `state_dirs` is not absolute and does not begin with ~/")
+        } else if hosts.into_iter().any(|host| host.parse::<HostPattern>().is_err()) {
+            Some("a host of `hosts` is not a name, an IP address or *, with :PORT or without")
         } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {
             Some("an id of `modes` is empty")
         } else {
@@ -119,6 +127,7 @@ mod tests {
             ("{command: ' '}", "is empty"),
             ("{command: a, env: {'A=B': c}}", "`env`"),
             ("{command: a, sandbox: {state_dirs: [b]}}", "`state_dirs`"),
+            ("{command: a, sandbox: {state_dirs: [], hosts: ['https://b']}}", "`hosts`"),
             ("{command: a, modes: {full: ''}}", "`modes`"),
         ] {
             assert!(read(text).fault().unwrap().contains(expected), "{text}");

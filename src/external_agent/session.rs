@@ -38,6 +38,7 @@ pub use retained_context::RetainedContext;
 
 mod change;
 mod consents;
+mod host;
 mod message;
 mod permission;
 mod process;

@@ -16,9 +16,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{BrokerEvent, Report, supervisor};
-use crate::sandbox::BrokerPolicy;
+use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
+use crate::sandbox::network_syscalls::network_call;
+use crate::sandbox::{self, BrokerPolicy};
 
+mod egress;
 mod handler;
 mod perform;
 mod questions;
@@ -27,6 +30,8 @@ mod resolve;
 mod revoke;
 mod tracee;
 
+use egress::Egress;
+pub(in crate::process) use egress::is_supported as limits_network;
 use handler::{CallHandler, Outcome};
 use questions::{Asked, Questions};
 pub(in crate::process) use recorder::Recorder;
@@ -58,6 +63,8 @@ pub(super) struct Broker {
     questions: Questions,
     /// Connection to Modegate. `None` without questions.
     connection: Option<UnixStream>,
+    /// `None` if the network is not limited.
+    egress: Option<Arc<Egress>>,
 }
 
 impl Broker {
@@ -78,7 +85,15 @@ impl Broker {
             waiting_pipes: AtomicUsize::default(),
             questions: Questions::default(),
             connection,
+            egress: None,
         }
+    }
+
+    /// Limits the network to these hosts: at `first` or not, then as the policy demands.
+    pub(super) fn limit_network(&mut self, hosts: AllowedHosts, first: sandbox::Egress) -> io::Result<()> {
+        let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
+        self.egress = Some(Egress::start(hosts, first, connection)?);
+        Ok(())
     }
 
     /// Starts the threads that answer calls. They end with this process.
@@ -120,7 +135,13 @@ impl Broker {
     /// decided again.
     pub(super) fn set_policy(self: &Arc<Self>, policy: BrokerPolicy) -> Revoked {
         // Waits for the calls that are being carried out.
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        {
+            let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+            *current = policy;
+            if let Some(egress) = &self.egress {
+                egress.set(sandbox::Egress::under(policy));
+            }
+        }
         if policy != BrokerPolicy::Ask {
             for (number, call) in self.questions.take_all() {
                 self.report(BrokerEvent::Withdrawn(number));
@@ -189,6 +210,9 @@ impl Broker {
 
     /// Answers a call now or later. The user has allowed `asked`.
     fn answer_or_wait(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
+        if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
+            return egress::answer(self, egress, (call, kind));
+        }
         match self.answer(&call, asked.as_ref()) {
             Answered::Done => {}
             Answered::Ask(question) => match self.questions.add(call, question) {

@@ -104,7 +104,8 @@ impl Program {
         change.await.ok()
     }
 
-    /// Returns the questions of a brokered program, [`BrokerEvent::Asked`] and [`BrokerEvent::Withdrawn`], once.
+    /// Returns the questions of a brokered program, [`BrokerEvent::Asked`] and [`BrokerEvent::Withdrawn`], and its
+    /// [`BrokerEvent::HostRefused`], once.
     pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -230,7 +231,7 @@ impl ProgramTask {
                 let reply = self.record_replies.pop_front();
                 reply.map(|reply| reply.send(is_saved));
             }
-            BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) => {
+            BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) | BrokerEvent::HostRefused(_) => {
                 let _ = self.questions.send(event);
             }
         }

@@ -1,16 +1,18 @@
 //! The user's shell, and the sandboxes of its commands.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Errors, Process, Processes};
-use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Support};
+use crate::sandbox::host::AllowedHosts;
+use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +59,24 @@ struct Sandboxed {
     confinement: OnceLock<Confinement>,
     /// Completes the paths.
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
+}
+
+/// Network of a brokered agent.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// `None` if it is open under every policy.
+    pub hosts: Option<AllowedHosts>,
+    /// Until the first change of the policy.
+    pub first: Egress,
+}
+
+impl Network {
+    pub const OPEN: Self = Self { hosts: None, first: Egress::Open };
+
+    /// Limited to these hosts where the policy allows no changes.
+    pub fn limited(hosts: AllowedHosts, policy: BrokerPolicy) -> Self {
+        Self { hosts: Some(hosts), first: Egress::under(policy) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +165,21 @@ impl Shell {
         named: &[PathBuf],
         policy: BrokerPolicy,
         record: Option<PathBuf>,
+        network: Network,
     ) -> Result<CommandSandbox, String> {
         if !self.0.support.agent() {
             return Err("this system cannot sandbox it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
-        let broker = Brokered { roots: roots.to_vec(), protected: self.0.user.own.clone(), policy, record };
+        let protected = self.0.user.own.clone();
+        let broker = Brokered {
+            roots: roots.to_vec(),
+            protected,
+            policy,
+            record,
+            hosts: network.hosts,
+            egress: network.first,
+        };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
 
@@ -161,6 +190,18 @@ impl Shell {
     /// Variables for commands that must not see keys and agent sockets.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.0.environment
+    }
+
+    /// The environment of an external agent, as text: all of Modegate's, or that for commands, and `own`.
+    pub fn agent_variables(
+        &self,
+        inherits: bool,
+        own: &BTreeMap<String, SecretString>,
+    ) -> impl Iterator<Item = (String, String)> {
+        let given = if inherits { std::env::vars_os().collect() } else { self.0.environment.clone() };
+        let text = |value: OsString| value.into_string().ok();
+        let given = given.into_iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)));
+        given.chain(own.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())))
     }
 
     pub fn support(&self) -> &Support {

@@ -5,6 +5,8 @@
 //! a subreaper it becomes the parent of all orphaned descendants, so no session, process group or double fork
 //! escapes.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,13 +26,16 @@ use rustix::net::{
 };
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
-use super::broker::{Broker, Recorder, Revoked, Roots};
+use super::broker::{self, Broker, Recorder, Revoked, Roots};
 use super::children::{self, Children};
 use super::{
     ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
 };
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
+
+/// Variable with options of the C library's resolver.
+const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
 
 const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
@@ -79,7 +84,12 @@ pub(super) fn report(mut connection: &UnixStream, report: &Report) -> io::Result
 }
 
 fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()> {
-    let (request, input) = read_request(connection)?;
+    let (mut request, input) = read_request(connection)?;
+    if let Confinement::Brokered { broker, .. } = &mut request.confinement
+        && !broker::limits_network()
+    {
+        broker.hosts = None;
+    }
     entered.map_err(|error| {
         io::Error::other(format!("the command's working directory cannot be entered: {error}"))
     })?;
@@ -158,6 +168,17 @@ fn send_listener(startup: &UnixStream, listener: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Programs must ask for names over TCP, which the broker answers. `None` if their network is not limited.
+fn resolver_options(request: &SpawnRequest, command: &Command) -> Option<OsString> {
+    let Confinement::Brokered { broker, .. } = &request.confinement else { return None };
+    broker.hosts.as_ref()?;
+    let own = command.get_envs().find(|(name, _)| *name == RESOLVER_OPTIONS).and_then(|(_, value)| value);
+    let inherited = || env::var_os(RESOLVER_OPTIONS).filter(|_| request.environment.is_none());
+    let mut options = own.map(OsString::from).or_else(inherited).unwrap_or_default();
+    options.push(" use-vc");
+    Some(options)
+}
+
 /// Executes the command in the sandbox. On failure writes the reason to the socket.
 fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &UnixStream) -> ! {
     let prepared = prepare(request).and_then(|listener| match listener {
@@ -173,6 +194,9 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &
         }
         command.envs(request.settings.iter().map(|(name, value)| (name, value)));
         command.envs(request.own.iter().map(|(name, value)| (name, value)));
+        if let Some(options) = resolver_options(request, &command) {
+            command.env(RESOLVER_OPTIONS, options);
+        }
         if let Some(folder) = &request.own_folder {
             command.envs(TEMPORARY.map(|name| (name, folder)));
             if matches!(request.confinement, Confinement::ReadOnly { .. }) {
@@ -241,7 +265,12 @@ fn start_broker(
         let recorder = record.cloned().map(Recorder::new).next();
         raise_descriptor_limit();
         let connection = Some(connection.try_clone()?);
-        return Broker::new(listener, roots, broker.policy, recorder, connection).start().map(Some);
+        let policy = broker.policy;
+        let mut started = Broker::new(listener, roots, policy, recorder, connection);
+        if let Some(hosts) = &broker.hosts {
+            started.limit_network(hosts.clone(), broker.egress)?;
+        }
+        return started.start().map(Some);
     }
     // Few calls: the main thread answers them.
     let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None, None);

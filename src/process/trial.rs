@@ -1,10 +1,11 @@
 //! Self-tests of the sandboxes: each denied action must fail in the sandbox, and succeed outside as a control.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use super::shell::{CommandSandbox, Shell};
-use super::{BrokerEvent, Event, Exit, Process};
+use super::shell::{CommandSandbox, Network, Shell};
+use super::{AllowedHosts, BrokerEvent, Event, Exit, Process};
 use crate::sandbox::BrokerPolicy;
 
 /// Time for a trial of the broker.
@@ -67,13 +68,39 @@ const BEFORE: &str = "wrote 100\nmoved\n";
 pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
     let inside = folder.join("inside");
     std::fs::create_dir(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
-    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None)?;
+    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, Network::OPEN)?;
     let started = shell.start(BROKERED, folder, &sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let moved = folder.join("inside/moved");
     let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, &moved)).await;
     process.end().await;
     result.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+}
+
+const CONNECT: &str = "(exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected\nexit 0\n";
+
+/// Tries a brokered command with a limited network: it connects to an allowed host, and to no other.
+///
+/// # Errors
+/// Returns a sentence if the network is open in every mode, or if the shell cannot try it.
+pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let line = CONNECT.replace("PORT", &address.port().to_string());
+    let connects = async |hosts: &str| {
+        let hosts = AllowedHosts { patterns: hosts.parse().into_iter().collect(), ..AllowedHosts::default() };
+        let network = Network::limited(hosts, BrokerPolicy::Nothing);
+        let sandbox = shell.brokered_agent(&[], &[], BrokerPolicy::Nothing, None, network)?;
+        let tried = tokio::time::timeout(LIMIT, run(shell, &line, folder, &sandbox)).await;
+        tried.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+    };
+    if connects("example.com").await? == ["connected"] {
+        return Err("the network cannot be limited here: this takes Linux 6.9 and pidfd_getfd".into());
+    }
+    if connects(&address.to_string()).await? != ["connected"] {
+        return Err("a limit of the network can be tried only if the shell is bash".into());
+    }
+    Ok(())
 }
 
 async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String> {
@@ -105,7 +132,17 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
 }
 
 async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Result<Vec<String>, String> {
-    let started = shell.start(ATTEMPTS, folder, sandbox).await;
+    run(shell, ATTEMPTS, folder, sandbox).await
+}
+
+/// Returns the lines of the output.
+async fn run(
+    shell: &Shell,
+    line: &str,
+    folder: &Path,
+    sandbox: &CommandSandbox,
+) -> Result<Vec<String>, String> {
+    let started = shell.start(line, folder, sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let mut output = Vec::new();
     while let Some(event) = process.next().await {

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use libc::c_long;
 use seccompiler::BpfProgram;
 
-use super::agent_syscalls;
 use super::bpf::{ALLOW, answer, fail, jump, jump_bits, load, low};
 use super::kernel::notification;
 use super::operation::TMPFILE;
 use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, number};
+use super::{agent_syscalls, network_syscalls};
 
 const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
@@ -33,11 +33,12 @@ const ENTRIES_OLD: &[c_long] = &[];
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
 /// The returned descriptor receives the suspended calls.
-pub(super) fn filter() -> Result<OwnedFd, String> {
-    notification::listen(&program()).map_err(|error| format!("system calls cannot be suspended: {error}"))
+pub(super) fn filter(limits_network: bool) -> Result<OwnedFd, String> {
+    notification::listen(&program(limits_network))
+        .map_err(|error| format!("system calls cannot be suspended: {error}"))
 }
 
-fn program() -> BpfProgram {
+fn program(limits_network: bool) -> BpfProgram {
     let mut parts = agent_syscalls::parts();
     for calls in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         parts.extend(calls.iter().map(|call| (number(*call), vec![answer(SUSPEND)])));
@@ -54,6 +55,9 @@ fn program() -> BpfProgram {
         number(libc::SYS_prctl),
         vec![load(low(0)), jump(dumpable, 0, 1), answer(fail(0)), answer(ALLOW)],
     );
+    if limits_network {
+        network_syscalls::limit(&mut parts);
+    }
     agent_syscalls::program(&parts)
 }
 

@@ -7,6 +7,7 @@ mod broker_differential;
 mod broker_questions;
 mod cleanup;
 mod commands;
+mod egress;
 mod fixture;
 mod fork_server;
 mod supervisor;

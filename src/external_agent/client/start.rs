@@ -13,10 +13,11 @@ use crate::acp::{
     NewSessionRequest, NewSessionResponse, ProtocolVersion, SessionId,
 };
 use crate::client::{Client, ClientCapabilities};
+use crate::external_agent::known;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
-use crate::process::shell::{CommandSandbox, Shell};
-use crate::process::{BrokerPolicy, Command, Errors, Process};
+use crate::process::shell::{CommandSandbox, Network, Shell};
+use crate::process::{BrokerPolicy, Command, Egress, Errors, Process};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -72,8 +73,15 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         arguments.extend(sandbox.args.iter().cloned());
         let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
         if is_brokered {
+            let hosts = known::allowed_hosts(
+                definition,
+                &request.servers,
+                shell.agent_variables(definition.inherits, &definition.env),
+            );
+            let first = if request.limits_network { Egress::Hosts } else { Egress::Open };
+            let network = Network { hosts: Some(hosts), first };
             let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
-            shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone())?
+            shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone(), network)?
         } else {
             shell.external_agent(&roots, &sandbox.state_dirs)?
         }

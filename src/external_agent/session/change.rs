@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::consents::{ConsentScope, Consents, folder};
 use super::permission::{decide, permitted};
-use super::{Effect, Host, Limits, Message};
+use super::{Effect, Host, Limits, Message, host};
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionUpdate, ToolCall, ToolCallId, ToolCallLocation, ToolCallStatus,
@@ -99,6 +99,7 @@ impl AskedChanges {
                 effects.extend(self.decide(asker, limits));
                 effects
             }
+            BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
         }
     }

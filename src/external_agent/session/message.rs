@@ -111,6 +111,8 @@ pub enum Effect {
     /// Records the start of a process, then calls [`super::ExternalAgentSession::start`].
     Start {
         is_sandboxed: bool,
+        /// A brokered process can connect only to allowed hosts until its policy changes.
+        limits_network: bool,
     },
     /// Records that the running process may make changes, then calls
     /// [`super::ExternalAgentSession::permit_changes`].

@@ -211,11 +211,19 @@ impl ExternalAgentSession {
         let is_brokered = self.definition().is_some_and(|definition| definition.is_brokered());
         // The session answers questions about changes only after the start.
         let may_change_all = change_level(&limits.ceilings) == Some(ChangeLevel::All);
-        vec![Effect::Start { is_sandboxed: if is_brokered { !may_change_all } else { is_sandboxed } }]
+        let limits_network = change_level(&limits.ceilings) == Some(ChangeLevel::Nothing);
+        let is_sandboxed = if is_brokered { !may_change_all } else { is_sandboxed };
+        vec![Effect::Start { is_sandboxed, limits_network }]
     }
 
     /// Completes [`Effect::Start`].
-    pub fn start(&mut self, is_sandboxed: bool, record: Option<PathBuf>, gate: &mut Gate) {
+    pub fn start(
+        &mut self,
+        is_sandboxed: bool,
+        limits_network: bool,
+        record: Option<PathBuf>,
+        gate: &mut Gate,
+    ) {
         let (Some(definition), Some(shell)) = (self.definition().cloned(), self.host.shell.clone()) else {
             return;
         };
@@ -233,6 +241,7 @@ impl ExternalAgentSession {
             name: self.host.agent.id.clone(),
             definition: ExternalAgentDefinition::clone(&definition),
             sandboxed: is_sandboxed,
+            limits_network,
             cwd: self.host.cwd.clone(),
             directories: self.host.directories.clone(),
             servers: self.host.servers.clone(),

@@ -27,9 +27,9 @@ pub(super) enum Outcome {
         file: OwnedFd,
         closes_on_exec: bool,
     },
-    /// The call is tried again until the named pipe has a reader.
     /// The call waits for consent to the change.
     Ask(Asked),
+    /// The call is tried again until the named pipe has a reader.
     WaitForReader,
 }
 

@@ -162,7 +162,7 @@ fn holders(files: &[Identity]) -> Vec<Pid> {
     descendants().into_iter().filter(|pid| holds(*pid, files)).collect()
 }
 
-fn descendants() -> Vec<Pid> {
+pub(super) fn descendants() -> Vec<Pid> {
     let parse = |name: &str| name.parse().ok().and_then(Pid::from_raw);
     let all: Vec<(Pid, Pid)> = fs::read_dir("/proc")
         .into_iter()

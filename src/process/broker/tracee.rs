@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags};
 
 use crate::sandbox::kernel::notification::{self, Call};
 
@@ -43,6 +44,11 @@ impl Tracee<'_> {
         opened.map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
     }
 
+    /// A copy of the caller's own descriptor.
+    pub(super) fn copy(&self, number: i32) -> Result<OwnedFd, Errno> {
+        copy_descriptor(self.call.thread, number)
+    }
+
     /// The descriptor that a path in `/proc/self/fd` stands for.
     pub(super) fn named(&self, number: i32) -> Result<OwnedFd, Errno> {
         self.descriptor(number).map_err(|error| if error == Errno::BADF { Errno::NOENT } else { error })
@@ -53,6 +59,16 @@ impl Tracee<'_> {
         let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
         u32::from_str_radix(umask.trim(), 8).ok().map(Mode::from_raw_mode)
     }
+}
+
+/// Flag of `pidfd_open` since Linux 6.9. Threads can have tables of their own.
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+
+/// Copies a descriptor of a thread.
+pub(super) fn copy_descriptor(thread: u32, number: i32) -> Result<OwnedFd, Errno> {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let thread = process::pidfd_open(thread, PIDFD_THREAD)?;
+    process::pidfd_getfd(thread, number, PidfdGetfdFlags::empty())
 }
 
 fn open_path(path: &str) -> Result<OwnedFd, Errno> {

@@ -398,10 +398,10 @@ impl Actor {
                 // The receivers may be gone, here and below.
                 AgentEffect::ReplyOptions(reply) => drop(reply.send(self.options())),
                 AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
-                AgentEffect::Start { is_sandboxed: sandboxed } => {
+                AgentEffect::Start { is_sandboxed: sandboxed, limits_network } => {
                     self.approvals.record_process(sandboxed, false, &self.policy, &mut self.log).await;
                     let record = record_folder(&self.log).await;
-                    self.external_agent.start(sandboxed, record, &mut self.gate);
+                    self.external_agent.start(sandboxed, limits_network, record, &mut self.gate);
                 }
                 AgentEffect::PermitChanges(level) => {
                     let is_decided = level == ChangeLevel::Decided;

@@ -2,6 +2,7 @@
 
 mod audit;
 mod broker;
+mod egress;
 mod lifecycle;
 mod modes;
 mod protocol;

@@ -60,8 +60,11 @@ const LAYERS: [(&str, &[&str]); 55] = [
             "permission",
         ],
     ),
-    ("external_agent/client", &["acp", "client", "external_agent/definition", "process"]),
-    ("external_agent/definition", &["acp"]),
+    (
+        "external_agent/client",
+        &["acp", "client", "external_agent/definition", "external_agent/known", "process"],
+    ),
+    ("external_agent/definition", &["acp", "process"]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -350,7 +353,7 @@ const LIBRARIES: [(&str, &[&str]); 32] = [
         ],
     ),
     ("strsim", &["mode/definition", "tool/near_path"]),
-    ("std::env", &["config"]),
+    ("std::env", &["config", "process/shell", "process/supervisor"]),
     ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
 ];
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use modegate::process::shell::Sandbox;
+use modegate::process::shell::{Network, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -328,7 +328,8 @@ impl Folders {
         let text = runtime.block_on(async {
             let shell = shell(self.dir.path(), Sandbox::Workspace);
             let roots = [brokered.clone()];
-            let restrictions = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None).unwrap();
+            let restrictions =
+                shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, Network::OPEN).unwrap();
             let line = format!("exec {} {}", program().display(), file.display());
             finish(shell.start(&line, &brokered, &restrictions).await.unwrap()).await.0
         });

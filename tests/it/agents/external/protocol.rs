@@ -42,6 +42,7 @@ impl AgentFolders {
         StartRequest {
             name: "peer".into(),
             definition: serde_json::from_value(definition).unwrap(),
+            limits_network: false,
             sandboxed: false,
             cwd: self.cwd(),
             directories: Vec::new(),

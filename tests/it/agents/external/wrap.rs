@@ -122,6 +122,43 @@ fn brokered_changes_are_listed_and_undone() {
     assert!(!work.join("n").exists());
 }
 
+/// The option and a known variable allow a host in plan. Other hosts are refused with the option's name.
+#[test]
+fn hosts_are_allowed_by_option_and_variable() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let port = listener.local_addr().unwrap().port();
+    let connect =
+        format!("run {} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 9)\"", python());
+    let run = |options: &[&str], variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        let start = ["--mode", "plan", "--output", "json", "-p", &connect, "wrap", "--broker"];
+        command.current_dir(&work).args(start).args(options).args(["--state-dir", "~/.peer", "--"]);
+        command.args([python(), PEER, "plain"]).env(variable, format!("http://{address}/v1"));
+        command.env("HOME", dir.path()).env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
+        let out = command.output().unwrap();
+        let result: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let warning = format!(
+            "tried to connect to {address}, which plan mode does not allow. Allow it with --allow-host {address}."
+        );
+        let all = format!("{result} {}", String::from_utf8_lossy(&out.stderr));
+        (all.contains("exit 0 "), all.contains(&warning), all)
+    };
+    let (is_reached, is_told, all) = run(&[], "OTHER_URL");
+    assert!(!is_reached && is_told, "{all}");
+    for (options, variable) in [
+        (&["--allow-host", "127.0.0.1"][..], "OTHER_URL"),
+        (&["--allow-host", "*"], "OTHER_URL"),
+        (&[], "OPENAI_BASE_URL"),
+    ] {
+        let (is_reached, is_told, all) = run(options, variable);
+        assert!(is_reached && !is_told, "{options:?} {variable}: {all}");
+    }
+}
+
 /// After SIGKILL the changes of the interrupted turn are not known, and the next load says so.
 #[test]
 fn killed_turn_of_a_brokered_agent_is_reported() {

@@ -367,6 +367,11 @@ fn refusals() -> Vec<[String; 3]> {
         "none: the model calls another tool".into(),
     ]);
     rows.push([
+        format!("`{}`", permission::HOST),
+        "The agent gemini tried to connect to example.com, which plan mode does not allow.".into(),
+        "`--allow-host`, or `sandbox.hosts` of the agent; a mode that allows changes".into(),
+    ]);
+    rows.push([
         format!("`{}`", permission::NO_USER),
         "The user could not be asked: no client is connected to answer.".into(),
         "an [`allow` rule](permissions.md#rules), a mode that does not ask, or an editor".into(),

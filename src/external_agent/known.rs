@@ -1,0 +1,221 @@
+//! Known agents, by their command, and the hosts of their models. Pure.
+//!
+//! The hosts of claude, codex, gemini and qwen were read from their packages, those of the others from their
+//! documentation.
+
+use std::path::Path;
+
+use crate::acp::McpServer;
+use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::process::{AllowedHosts, HostPattern};
+
+const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm", "yarn", "uvx"];
+
+const RUN_SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
+
+/// Hosts of the models that Modegate knows itself. Any agent may use them.
+const MODELS: [&str; 3] =
+    ["api.anthropic.com:443", "api.openai.com:443", "generativelanguage.googleapis.com:443"];
+
+/// Hosts for models and logins, by the agent's name.
+const AGENTS: [(&str, &[&str]); 9] = [
+    (
+        "claude",
+        &["*.anthropic.com:443", "claude.ai:443", "*.claude.ai:443", "claude.com:443", "*.claude.com:443"],
+    ),
+    ("codex", &["chatgpt.com:443", "*.chatgpt.com:443", "auth.openai.com:443"]),
+    ("copilot", &["api.github.com:443", "*.githubcopilot.com:443"]),
+    ("gemini", &["cloudcode-pa.googleapis.com:443", "oauth2.googleapis.com:443", "accounts.google.com:443"]),
+    ("goose", PROVIDERS),
+    ("kimi", &["api.kimi.com:443", "auth.kimi.com:443", "api.moonshot.ai:443", "api.moonshot.cn:443"]),
+    ("opencode", PROVIDERS),
+    (
+        "qwen",
+        &[
+            "chat.qwen.ai:443",
+            "portal.qwen.ai:443",
+            "dashscope.aliyuncs.com:443",
+            "dashscope-intl.aliyuncs.com:443",
+            "*.dashscope.aliyuncs.com:443",
+            "openrouter.ai:443",
+        ],
+    ),
+    ("vibe", &["api.mistral.ai:443"]),
+];
+
+/// Hosts for agents with models of many providers.
+const PROVIDERS: &[&str] = &[
+    "opencode.ai:443",
+    "*.opencode.ai:443",
+    "models.dev:443",
+    "openrouter.ai:443",
+    "api.cerebras.ai:443",
+    "api.deepseek.com:443",
+    "api.github.com:443",
+    "*.githubcopilot.com:443",
+    "api.groq.com:443",
+    "api.mistral.ai:443",
+    "api.moonshot.ai:443",
+    "api.together.xyz:443",
+    "api.x.ai:443",
+    "api.z.ai:443",
+];
+
+/// Variables with the address of a model's provider.
+const URL_VARIABLES: [&str; 24] = [
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "ANTHROPIC_HOST",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "AZURE_OPENAI_ENDPOINT",
+    "CODE_ASSIST_ENDPOINT",
+    "DASHSCOPE_BASE_URL",
+    "DATABRICKS_HOST",
+    "DEEPSEEK_BASE_URL",
+    "GEMINI_BASE_URL",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_VERTEX_BASE_URL",
+    "KIMI_BASE_URL",
+    "LITELLM_HOST",
+    "LMSTUDIO_BASE_URL",
+    "MISTRAL_BASE_URL",
+    "MOONSHOT_BASE_URL",
+    "OLLAMA_API_BASE",
+    "OLLAMA_HOST",
+    "OPENAI_API_BASE",
+    "OPENAI_BASE_URL",
+    "OPENAI_HOST",
+    "OPENAI_RESPONSES_BASE_URL",
+    "OPENROUTER_BASE_URL",
+];
+
+/// The word that identifies an agent: the program, or the argument of a runner. Other arguments may name a model.
+pub fn agent_of<'a>(program: &'a str, arguments: &'a [String]) -> Option<&'a str> {
+    let program = Path::new(program).file_name()?.to_str()?;
+    let is_said = |word: &&String| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(&word.as_str());
+    if RUNNERS.contains(&program) {
+        arguments.iter().find(is_said).map(String::as_str)
+    } else {
+        Some(program)
+    }
+}
+
+/// Returns true if the word names the agent, such as `@scope/NAME-cli` or `/opt/NAME/main.js`.
+pub fn names(word: &str, name: &str) -> bool {
+    Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
+}
+
+/// The hosts that the agent may reach where its network is limited. `variables` are those of its environment.
+pub fn allowed_hosts(
+    definition: &ExternalAgentDefinition,
+    servers: &[McpServer],
+    variables: impl Iterator<Item = (String, String)>,
+) -> AllowedHosts {
+    let word = agent_of(&definition.command, &definition.args);
+    let known = AGENTS.iter().filter(|(name, _)| word.is_some_and(|word| names(word, name)));
+    let known = MODELS.iter().chain(known.flat_map(|(_, hosts)| *hosts)).map(|host| (*host).to_owned());
+    let own = definition.sandbox.iter().flat_map(|sandbox| sandbox.hosts.iter().cloned());
+    let models = variables.filter(|(name, _)| URL_VARIABLES.contains(&name.as_str()));
+    let models = models.filter_map(|(_, value)| host_of(&value));
+    let servers = servers.iter().filter_map(|server| match server {
+        McpServer::Http(server) => host_of(&server.url),
+        McpServer::Sse(server) => host_of(&server.url),
+        _ => None,
+    });
+    let all = known.chain(own).chain(models).chain(servers);
+    // Those of the user were checked, and a wrong variable names no host.
+    let patterns: Vec<HostPattern> = all.filter_map(|text| text.parse().ok()).collect();
+    AllowedHosts { patterns, addresses: Vec::new() }
+}
+
+/// The host of a URL with its port. Without a scheme, the port is any, unless there is one.
+fn host_of(url: &str) -> Option<String> {
+    let (scheme, rest) = url.trim().split_once("://").unwrap_or(("", url.trim()));
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    // A server that listens at all addresses has this one, too.
+    let host = host.strip_prefix("0.0.0.0").map_or(host.to_owned(), |port| format!("127.0.0.1{port}"));
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let port = match scheme.to_ascii_lowercase().as_str() {
+        _ if has_port => "",
+        "https" | "wss" => ":443",
+        "http" | "ws" => ":80",
+        _ => "",
+    };
+    (!host.is_empty() && !host.contains('*')).then(|| format!("{host}{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(definition: &str, variables: &[(&str, &str)], servers: &[McpServer]) -> AllowedHosts {
+        let definition: ExternalAgentDefinition = serde_saphyr::from_str(definition).unwrap();
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        allowed_hosts(&definition, servers, variables)
+    }
+
+    #[test]
+    fn agents_reach_the_hosts_of_their_models() {
+        for (definition, name, expected) in [
+            ("{command: other}", "api.openai.com", true),
+            ("{command: other}", "chatgpt.com", false),
+            ("{command: /opt/bin/codex-acp}", "chatgpt.com", true),
+            ("{command: npx, args: ['-y', '@google/gemini-cli', --acp]}", "oauth2.googleapis.com", true),
+            ("{command: npx, args: [other, gemini]}", "oauth2.googleapis.com", false),
+            ("{command: claude-agent-acp}", "console.anthropic.com", true),
+            ("{command: opencode, args: [acp]}", "models.dev", true),
+            ("{command: opencode, args: [acp]}", "example.com", false),
+            ("{command: a, sandbox: {state_dirs: [], hosts: ['*.example.com']}}", "www.example.com", true),
+        ] {
+            let allowed = hosts(definition, &[], &[]);
+            assert_eq!(allowed.allow_name(name, Some(443)), expected, "{definition} {name}");
+            assert!(!allowed.allow_name("api.openai.com", Some(80)));
+        }
+        let texts = MODELS.iter().chain(AGENTS.iter().flat_map(|(_, hosts)| *hosts));
+        for text in texts {
+            assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), *text);
+        }
+    }
+
+    #[test]
+    fn variables_and_servers_name_hosts() {
+        let server: McpServer = serde_json::from_value(serde_json::json!({
+            "type": "http", "name": "a", "url": "https://mcp.example.com/path", "headers": []
+        }))
+        .unwrap();
+        let variables = [
+            ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+            ("OLLAMA_HOST", "0.0.0.0:11434"),
+            ("ANTHROPIC_BASE_URL", "https://key:word@proxy.example.com?x"),
+            ("OTHER_URL", "https://other.example.com"),
+            ("GEMINI_BASE_URL", "no host"),
+            ("KIMI_BASE_URL", "*"),
+        ];
+        let allowed = hosts("{command: other}", &variables, &[server]);
+        let shown: Vec<String> =
+            allowed.patterns[MODELS.len()..].iter().map(HostPattern::to_string).collect();
+        assert_eq!(
+            shown,
+            ["127.0.0.1:8080", "127.0.0.1:11434", "proxy.example.com:443", "mcp.example.com:443"]
+        );
+    }
+
+    #[test]
+    fn hosts_of_urls() {
+        for (url, expected) in [
+            ("https://a.b/c", Some("a.b:443")),
+            ("http://a.b", Some("a.b:80")),
+            ("HTTP://a.b:8/", Some("a.b:8")),
+            ("a.b", Some("a.b")),
+            ("a.b:8", Some("a.b:8")),
+            ("http://[::1]/", Some("[::1]:80")),
+            ("http://[::1]:8/", Some("[::1]:8")),
+            ("http://0.0.0.0:8", Some("127.0.0.1:8")),
+            ("", None),
+            ("https://*/", None),
+        ] {
+            assert_eq!(host_of(url).as_deref(), expected, "{url}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Hosts that a brokered command may connect to. Pure.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name in the text form of DNS, without the final dot.
+const MAX_NAME: usize = 253;
+
+const MAX_LABEL: usize = 63;
+
+/// A host as a user writes it: `example.com`, `*.example.com`, `192.0.2.1`, `[2001:db8::1]`, or `*` for all hosts,
+/// each with a port such as `:443`, or without for all ports.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostPattern {
+    host: Host,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Host {
+    Any,
+    /// Lower case, without a final dot.
+    Name(String),
+    /// All names that end with a dot and this name.
+    Below(String),
+    /// Never an IPv4 address that is mapped to IPv6.
+    Address(IpAddr),
+}
+
+/// Hosts that a brokered command may connect to where its network is limited.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowedHosts {
+    pub patterns: Vec<HostPattern>,
+    /// Fixed addresses of names, instead of those that the system knows.
+    pub addresses: Vec<(String, Ipv4Addr)>,
+}
+
+impl AllowedHosts {
+    /// Returns true if the name is allowed, for any port if `port` is `None`.
+    pub fn allow_name(&self, name: &str, port: Option<u16>) -> bool {
+        let name = normalized(name);
+        self.patterns.iter().any(|pattern| pattern.has_name(&name) && pattern.has_port(port))
+    }
+
+    pub fn allow_address(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        let is_it = |host: &Host| match host {
+            Host::Any => true,
+            Host::Address(allowed) => *allowed == address,
+            Host::Name(name) => name == "localhost" && address.is_loopback(),
+            Host::Below(_) => false,
+        };
+        self.patterns.iter().any(|pattern| is_it(&pattern.host) && pattern.has_port(Some(port)))
+    }
+}
+
+impl HostPattern {
+    fn has_name(&self, name: &str) -> bool {
+        match &self.host {
+            Host::Any => true,
+            Host::Name(own) => own == name,
+            Host::Below(parent) => {
+                name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+            Host::Address(_) => false,
+        }
+    }
+
+    fn has_port(&self, port: Option<u16>) -> bool {
+        self.port.is_none() || port.is_none() || self.port == port
+    }
+}
+
+/// Lower case, without a final dot.
+pub fn normalized(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+impl FromStr for HostPattern {
+    type Err = String;
+
+    /// The error is a part of a sentence.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self { host: Host::Address(address.to_canonical()), port: None });
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if host.is_empty() || !host.ends_with([':', '/']) => {
+                let port = port.parse().ok().filter(|port| *port > 0);
+                (host, Some(port.ok_or("it has no port between 1 and 65535 after the colon")?))
+            }
+            _ => (text, None),
+        };
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = match bracketed.unwrap_or(host).parse::<IpAddr>() {
+            Ok(address) if address.is_ipv4() || bracketed.is_some() => Host::Address(address.to_canonical()),
+            _ if host == "*" => Host::Any,
+            _ => {
+                let (name, is_parent) =
+                    host.strip_prefix("*.").map_or((host, false), |parent| (parent, true));
+                let name = normalized(name);
+                if !is_name(&name) {
+                    let forms = "example.com, *.example.com, an IP address or *, each with :PORT or without";
+                    return Err(format!("a host has one of the forms {forms}"));
+                }
+                if is_parent { Host::Below(name) } else { Host::Name(name) }
+            }
+        };
+        Ok(Self { host, port })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.len() <= MAX_LABEL && label.bytes().all(is_fine)
+    };
+    name.len() <= MAX_NAME && name.split('.').all(is_label)
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Any => write!(out, "*")?,
+            Host::Name(name) => write!(out, "{name}")?,
+            Host::Below(parent) => write!(out, "*.{parent}")?,
+            Host::Address(IpAddr::V4(address)) => write!(out, "{address}")?,
+            Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(out, ":{port}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(patterns: &[&str]) -> AllowedHosts {
+        let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
+        AllowedHosts { patterns, addresses: Vec::new() }
+    }
+
+    #[test]
+    fn names_match_without_case_and_final_dot() {
+        for (pattern, name, port, expected) in [
+            ("example.com", "Example.COM.", Some(80), true),
+            ("EXAMPLE.com.", "example.com", None, true),
+            ("example.com", "www.example.com", None, false),
+            ("example.com", "badexample.com", None, false),
+            ("example.com", "example.com.evil", None, false),
+            ("*.example.com", "a.example.com", None, true),
+            ("*.example.com", "a.b.example.com", None, true),
+            ("*.example.com", "example.com", None, false),
+            ("*.example.com", ".example.com", None, false),
+            ("*.example.com", "badexample.com", None, false),
+            ("example.com:443", "example.com", Some(443), true),
+            ("example.com:443", "example.com", Some(80), false),
+            ("example.com:443", "example.com", None, true),
+            ("*", "anything", Some(1), true),
+            ("192.0.2.1", "192.0.2.1", None, false),
+        ] {
+            assert_eq!(allowed(&[pattern]).allow_name(name, port), expected, "{pattern} {name}");
+        }
+        assert!(!allowed(&[]).allow_name("example.com", None));
+    }
+
+    #[test]
+    fn addresses_match_in_every_form() {
+        for (pattern, address, port, expected) in [
+            ("192.0.2.1", "192.0.2.1", 80, true),
+            ("192.0.2.1", "::ffff:192.0.2.1", 80, true),
+            ("::ffff:192.0.2.1", "192.0.2.1", 80, true),
+            ("192.0.2.1:81", "192.0.2.1", 80, false),
+            ("192.0.2.1:81", "192.0.2.1", 81, true),
+            ("[2001:db8::1]:443", "2001:db8::1", 443, true),
+            ("2001:db8::1", "2001:db8::1", 443, true),
+            ("2001:db8::1", "2001:db8::2", 443, false),
+            ("example.com", "192.0.2.1", 80, false),
+            ("localhost:11434", "127.0.0.1", 11434, true),
+            ("localhost:11434", "::1", 11434, true),
+            ("localhost:11434", "127.0.0.1", 80, false),
+            ("localhost", "192.0.2.1", 80, false),
+            ("*", "192.0.2.1", 80, true),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(allowed(&[pattern]).allow_address(address, port), expected, "{pattern} {address}");
+        }
+    }
+
+    #[test]
+    fn host_patterns_are_checked_and_shown() {
+        for (text, shown) in [
+            ("Example.com.", "example.com"),
+            ("*.Example.com:8443", "*.example.com:8443"),
+            ("::1", "[::1]"),
+            ("[::1]:80", "[::1]:80"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("*:443", "*:443"),
+            ("my_host", "my_host"),
+        ] {
+            assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), shown);
+            assert_eq!(shown.parse::<HostPattern>(), text.parse::<HostPattern>(), "{text}");
+        }
+        let long = "a".repeat(64);
+        let names = ["", "https://example.com", "a/b", "a.*.com", "*example.com", "a..b", "bücher.de", &long];
+        let ports = ["a:0", "a:65536", "a:", "a:b", ":80"];
+        for text in names.into_iter().chain(ports) {
+            assert!(text.parse::<HostPattern>().is_err(), "{text}");
+        }
+    }
+}
