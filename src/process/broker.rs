@@ -28,6 +28,7 @@ mod questions;
 mod recorder;
 mod resolve;
 mod revoke;
+mod terminals;
 mod tracee;
 
 use egress::Egress;
@@ -38,6 +39,7 @@ pub(in crate::process) use recorder::Recorder;
 pub(in crate::process) use resolve::Roots;
 pub(in crate::process) use revoke::Revoked;
 use revoke::{HandedOver, Identity};
+use terminals::Terminals;
 use tracee::Tracee;
 
 /// Threads that answer calls.
@@ -57,6 +59,7 @@ pub(super) struct Broker {
     /// Device and number of the unnamed files that were handed over. They may get a name.
     unnamed: Mutex<HashSet<Identity>>,
     handed_over: Mutex<HandedOver>,
+    terminals: Terminals,
     /// `None` if changes are not recorded.
     recorder: Option<Mutex<Recorder>>,
     waiting_pipes: AtomicUsize,
@@ -81,6 +84,7 @@ impl Broker {
             policy: RwLock::new(policy),
             unnamed: Mutex::default(),
             handed_over: Mutex::default(),
+            terminals: Terminals::default(),
             recorder: recorder.map(Mutex::new),
             waiting_pipes: AtomicUsize::default(),
             questions: Questions::default(),
@@ -228,7 +232,16 @@ impl Broker {
         let tracee = Tracee { listener: &self.listener, call };
         let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
         let recorder = self.recorder.as_ref();
-        let handler = CallHandler { tracee, policy: *policy, asked, roots, unnamed, handed_over, recorder };
+        let handler = CallHandler {
+            tracee,
+            policy: *policy,
+            asked,
+            roots,
+            unnamed,
+            handed_over,
+            terminals: &self.terminals,
+            recorder,
+        };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,
             Outcome::HandOver { file, closes_on_exec } => {

@@ -39,6 +39,9 @@ const REQUESTS: [u32; 2] = [0x5400, 0x8900];
 /// Type or paste into a terminal, or take the console.
 const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 
+/// The number of a pseudo-terminal, and its lock.
+pub(super) const PSEUDO_TERMINALS: [u32; 2] = [0x8004_5430, 0x4004_5431];
+
 const GET_FLAGS: u32 = 0x8008_6601;
 
 pub(super) fn filter() -> Result<(), String> {
@@ -74,7 +77,7 @@ pub(super) fn parts() -> BTreeMap<u32, BpfProgram> {
     let refused = fail(libc::EPERM);
     parts.insert(number(libc::SYS_socket), sockets());
     parts.insert(number(libc::SYS_socketpair), pairs());
-    parts.insert(number(libc::SYS_ioctl), requests());
+    parts.insert(number(libc::SYS_ioctl), requests(&[]));
     parts.insert(number(libc::SYS_prlimit64), limits_of_others(refused));
     for (call, one) in [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)] {
         parts.insert(number(call), priority_of_others(one, refused));
@@ -105,12 +108,16 @@ fn pairs() -> BpfProgram {
     part
 }
 
-fn requests() -> BpfProgram {
+/// `further` requests are allowed.
+pub(super) fn requests(further: &[u32]) -> BpfProgram {
     let mut part = vec![load(low(1))];
     for request in TYPING {
         part.extend([jump(request, 0, 1), answer(fail(libc::EPERM))]);
     }
-    part.extend([jump(GET_FLAGS, 0, 1), answer(ALLOW), keep(0xffff_ff00)]);
+    for request in [GET_FLAGS].iter().chain(further) {
+        part.extend([jump(*request, 0, 1), answer(ALLOW)]);
+    }
+    part.push(keep(0xffff_ff00));
     part.extend([jump(REQUESTS[0], 2, 0), jump(REQUESTS[1], 1, 0)]);
     part.extend([answer(fail(libc::ENOTTY)), answer(ALLOW)]);
     part

@@ -49,6 +49,8 @@ fn program(limits_network: bool) -> BpfProgram {
     parts.insert(number(libc::SYS_openat), opens(2));
     #[cfg(target_arch = "x86_64")]
     parts.insert(number(libc::SYS_open), opens(1));
+    let requests = agent_syscalls::requests(&agent_syscalls::PSEUDO_TERMINALS);
+    parts.insert(number(libc::SYS_ioctl), requests);
     // The supervisor reads the memory of dumpable processes only. Reported as done.
     let dumpable = libc::PR_SET_DUMPABLE.cast_unsigned();
     parts.insert(

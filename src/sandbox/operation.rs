@@ -252,6 +252,16 @@ pub fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -
     })
 }
 
+/// Returns true for calls that open a file.
+pub fn opens(number: c_long) -> bool {
+    match number {
+        libc::SYS_openat | libc::SYS_openat2 => true,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open | libc::SYS_creat => true,
+        _ => false,
+    }
+}
+
 /// The error of a call that changes attributes and is no [`Operation`].
 pub fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let reader = Reader { memory };

@@ -5,6 +5,7 @@ mod broker;
 mod broker_attacks;
 mod broker_differential;
 mod broker_questions;
+mod broker_terminals;
 mod cleanup;
 mod commands;
 mod egress;

@@ -13,6 +13,7 @@ use super::questions::Asked;
 use super::recorder::Recorder;
 use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
+use super::terminals::{Terminal, Terminals};
 use super::tracee::{self, Tracee};
 use crate::process::ChangeKind;
 use crate::sandbox::BrokerPolicy;
@@ -54,6 +55,7 @@ pub(super) struct CallHandler<'a> {
     /// Devices and numbers of the unnamed files that were handed over.
     pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
     pub(super) handed_over: &'a Mutex<HandedOver>,
+    pub(super) terminals: &'a Terminals,
     /// `None` if changes are not recorded.
     pub(super) recorder: Option<&'a Mutex<Recorder>>,
 }
@@ -62,11 +64,19 @@ impl CallHandler<'_> {
     pub(super) fn outcome(&self) -> Outcome {
         let number = self.tracee.call.number;
         let changes_attributes = operation::changes_attributes(number);
-        if self.policy == BrokerPolicy::Nothing && !changes_attributes {
+        let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
+        if changes_nothing && !operation::opens(number) {
             return CONTINUE;
         }
         let memory = |address, length| self.tracee.memory(address, length);
-        match operation::operation(self.tracee.call, &memory) {
+        let operation = operation::operation(self.tracee.call, &memory);
+        if let Some(Operation::Open { at, how }) = &operation
+            && let Some(outcome) = self.open_terminal(at, *how)
+        {
+            return outcome;
+        }
+        match operation {
+            _ if changes_nothing => CONTINUE,
             Some(operation) => self.carry_out(&operation).unwrap_or_else(|outcome| outcome),
             // Landlock does not know attributes, so these calls never run.
             None if changes_attributes => {
@@ -309,6 +319,17 @@ impl CallHandler<'_> {
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),
         }
+    }
+
+    /// `None` if the path names no terminal of the command.
+    fn open_terminal(&self, at: &Place, how: OpenHow) -> Option<Outcome> {
+        let terminal = Terminal::named(&at.path).filter(|_| how.writes())?;
+        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).ok()?);
+        let opened = self.if_suspended(|| Ok(self.terminals.open(terminal, flags, &self.tracee)));
+        Some(match opened.transpose()? {
+            Ok(Ok(file)) => Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
+            Ok(Err(error)) | Err(error) => refusal(error),
+        })
     }
 
     fn open_recorded(&self, entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
