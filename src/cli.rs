@@ -13,24 +13,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::config::environment::{Environment, variable};
-use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
-use crate::headless::{self, Format, Job, Outcome, StoredTarget};
+use crate::config::{Config, Flags, Runtime};
 use crate::mode::Modes;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
 use crate::{client, rpc};
 use piped::Piped;
+use prompt::Which;
 
 mod agents;
 mod audit;
 mod doctor;
 mod from_plan;
 mod memories;
+mod mode;
 mod mode_import;
 mod modes;
 mod permissions;
 mod piped;
+mod prompt;
 mod replay;
+mod run;
 mod sessions;
 mod setup;
 mod skills;
@@ -167,6 +170,12 @@ enum Command {
     Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
+    /// Run a terminal program under a mode: modegate run --mode plan -- COMMAND
+    #[command(after_help = RUN_CODES)]
+    Run(run::Arguments),
+    /// Change the mode of a program of `modegate run` from another terminal, and answer its questions
+    #[command(after_help = MODE_CODES)]
+    Mode(mode::Arguments),
     /// Verify a session's audit log and that each call was allowed
     #[command(after_help = AUDIT_CODES)]
     Audit(audit::Arguments),
@@ -190,6 +199,11 @@ impl Cli {
     pub fn from_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|error| with_mode_tip(error).exit())
     }
+
+    /// Returns true if a program shares the terminal, and the keys of its user that interrupt.
+    pub fn shares_terminal(&self) -> bool {
+        matches!(self.command, Some(Command::Run(_)))
+    }
 }
 
 /// Suggests `--mode` if the unknown command is a mode.
@@ -210,6 +224,10 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
 const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
+
+const RUN_CODES: &str = "Exit codes: 2 usage, 125 error; otherwise that of the command, or 128 and the number of the signal that ended it";
+
+const MODE_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage";
 
 const AUDIT_CODES: &str = "Exit codes: 0 the record is valid, 1 error or a finding, 2 usage";
 
@@ -288,6 +306,8 @@ where
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
+        Some(Command::Run(arguments)) => return run::run(arguments, flags, environment, errors, stop).await,
+        Some(Command::Mode(arguments)) => return mode::run(arguments, &environment, input, output).await,
         Some(Command::Wrap(arguments)) => {
             if let Err(error) = arguments.put(&mut flags, &environment, variable) {
                 return usage_error(&mut errors, &error);
@@ -330,7 +350,7 @@ where
                 (None, false) => Which::New,
             };
             let output_format = cli.output.unwrap_or(Output::Text);
-            run_headless((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
+            prompt::run((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
         }
         None if !cli.limits.is_empty() => {
             usage_error(&mut errors, "--max-steps, --max-tokens and --timeout are for -p")
@@ -442,50 +462,4 @@ where
     let agent = Arc::new(Agent::new(context, host, client.clone(), first));
     rpc::serve(transport, agent, (client, end), grace, stop).await;
     Ok(ExitCode::SUCCESS)
-}
-
-enum Which {
-    New,
-    Newest,
-    Stored(String),
-}
-
-async fn run_headless<O: Write, E: Write>(
-    (prompt, which): (String, Which),
-    (output_format, limits): (Output, LimitFlags),
-    config: Config,
-    mut output: O,
-    mut errors: E,
-    stop: CancellationToken,
-) -> anyhow::Result<ExitCode> {
-    let (client, end) = client::channel();
-    let (cwd, first) = (config.cwd.clone(), config.first.clone());
-    let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
-    context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
-    context.max_steps = limits.max_steps;
-    let stored = match which {
-        Which::New => None,
-        Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
-        Which::Stored(part) => Some(sessions::find(&context.store, &part).await?.id),
-    };
-    let wanted_mode = first.mode.clone();
-    let agent = Agent::new(context, host, client, first);
-    let format = match output_format {
-        Output::Text => Format::Text,
-        Output::Json => Format::Json,
-        Output::StreamJson => Format::StreamJson,
-    };
-    let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
-    let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
-    let job = Job { cwd: &cwd, prompt, format, limits, session };
-    let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
-    Ok(ExitCode::from(match outcome {
-        Outcome::Done => 0,
-        Outcome::Failed => 1,
-        Outcome::Denied => 3,
-        Outcome::StepLimit => 4,
-        Outcome::TokenLimit => 5,
-        Outcome::TimedOut => 6,
-        Outcome::Interrupted => 130,
-    }))
 }

@@ -47,6 +47,8 @@ pub mod session;
 pub mod skill;
 pub mod store;
 pub mod telemetry;
+#[cfg(target_os = "linux")]
+pub mod terminal_run;
 pub mod text;
 pub mod tool;
 pub mod transcript;

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         .and_then(|runtime| {
             let outcome = runtime.block_on(async {
                 let stop = CancellationToken::new();
-                tokio::spawn(stop_on_signal(stop.clone()));
+                tokio::spawn(stop_on_signal(stop.clone(), cli.shares_terminal()));
                 cli::run(cli, environment, streams, stop).await
             });
             // Do not wait for threads that a slow disk blocks.
@@ -79,22 +79,35 @@ fn input_kind() -> InputKind {
     InputKind::Other
 }
 
-async fn stop_on_signal(stop: CancellationToken) {
+async fn stop_on_signal(stop: CancellationToken, shares_terminal: bool) {
     #[cfg(unix)]
-    let terminate = async {
+    let ended = async {
         use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await.is_some(),
-            Err(_) => std::future::pending().await,
+        if shares_terminal {
+            // The program with the terminal decides about the keys that interrupt and quit.
+            let ignored = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
+            let ends = (signal(SignalKind::terminate()), signal(SignalKind::hangup()));
+            let (Ok(mut terminate), Ok(mut hang_up)) = ends else { return std::future::pending().await };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+            return drop(ignored);
+        }
+        let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => if interrupted.is_err() {
+                std::future::pending::<()>().await;
+            },
         }
     };
     #[cfg(not(unix))]
-    let terminate = std::future::pending::<bool>();
-    tokio::select! {
-        _ = terminate => {}
-        interrupted = tokio::signal::ctrl_c() => if interrupted.is_err() {
+    let ended = async {
+        if shares_terminal || tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
-        },
-    }
+        }
+    };
+    ended.await;
     stop.cancel();
 }

@@ -28,6 +28,8 @@ mod supervised;
 #[cfg(target_os = "linux")]
 mod supervisor;
 #[cfg(target_os = "linux")]
+pub mod terminal;
+#[cfg(target_os = "linux")]
 pub use supervised::Process;
 
 pub mod program;
@@ -62,16 +64,23 @@ pub struct Command {
     /// untrusted.
     pub own: Vec<(String, SecretString)>,
     pub confinement: Confinement,
-    pub errors: Errors,
-    /// Requires [`Errors::Apart`]; see [`Process::take_stdio`].
-    pub has_stdio: bool,
+    pub streams: Streams,
+    /// The command stays in the session and the process group of this process.
     pub keeps_terminal: bool,
+    /// The command is executed after [`Process::release`]. For brokered commands.
+    pub waits: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errors {
+pub enum Streams {
+    /// Without input. Standard error is part of [`Event::Output`].
     Merged,
+    /// Without input. Standard error is [`Event::Error`].
     Apart,
+    /// Input and output are [`Process::take_stdio`]. Standard error is [`Event::Error`].
+    Piped,
+    /// Those of this process.
+    Own,
 }
 
 pub struct ChildStdio {
@@ -161,6 +170,7 @@ struct SpawnRequest {
     /// Created for this command alone, and removed afterwards.
     own_folder: Option<PathBuf>,
     keeps_terminal: bool,
+    waits: bool,
     own: Vec<(String, String)>,
 }
 
@@ -177,6 +187,10 @@ enum Report {
 /// Byte that asks for a graceful end. Closing the connection kills the command.
 #[cfg(target_os = "linux")]
 const REQUEST_EXIT: u8 = b't';
+
+/// Byte that has a waiting command executed.
+#[cfg(target_os = "linux")]
+const RELEASE: u8 = b'g';
 
 /// Byte that asks for the record of changes.
 #[cfg(target_os = "linux")]

@@ -41,7 +41,16 @@ impl AgentSpec {
 }
 
 fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
-    let ExternalAgentDefinition { command, args, env, sandbox, modes, missing: _, inherits: _ } = definition;
+    let ExternalAgentDefinition {
+        command,
+        args,
+        env,
+        sandbox,
+        modes,
+        missing: _,
+        inherits: _,
+        is_terminal_program: _,
+    } = definition;
     let mut lines = vec![format!("  command: {}", quoted(command))];
     if !args.is_empty() {
         lines.push(format!("  args: {}", list(args)));

@@ -69,6 +69,25 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
+    /// Of `modegate run`.
+    pub(super) fn of_program(
+        mode: Option<String>,
+        state_dir: Vec<PathBuf>,
+        allow_host: Vec<String>,
+        command: Vec<String>,
+    ) -> Self {
+        Self {
+            mode,
+            max_mode: None,
+            state_dir,
+            read_only_mode: None,
+            full_mode: None,
+            broker: true,
+            allow_host,
+            command,
+        }
+    }
+
     pub(super) fn put(
         mut self,
         flags: &mut Flags,
@@ -121,6 +140,7 @@ impl Arguments {
             sandbox: Some(ExternalAgentSandbox { state_dirs, args, broker, hosts: allow_host }),
             modes: ExternalAgentModes { read_only, full: full_mode },
             inherits: true,
+            is_terminal_program: false,
             missing: None,
         };
         (id, definition)
@@ -147,7 +167,7 @@ pub(super) async fn check_broker(
     }
 }
 
-fn folder(text: &str) -> Result<PathBuf, String> {
+pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() || path.starts_with("~") {
         Ok(path)
@@ -156,7 +176,7 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn host(text: &str) -> Result<String, String> {
+pub(super) fn host(text: &str) -> Result<String, String> {
     text.parse().map(|host: HostPattern| host.to_string())
 }
 

@@ -28,6 +28,7 @@ use crate::process::{BrokerEvent, BrokerPolicy};
 use command::{Command, OnSuccess, Reply};
 pub use error::{ExternalAgentError, StartError};
 use state::AgentState;
+pub use terminal_program::EXIT_META;
 
 mod command;
 mod connection;
@@ -38,6 +39,7 @@ mod messages;
 mod requests;
 mod start;
 mod state;
+mod terminal_program;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -38,6 +38,10 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub inherits: bool,
+    /// True under `modegate run`: a program that has the user's terminal and does not speak ACP.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub is_terminal_program: bool,
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::sync::OnceCell;
 
-use crate::process::{Command, Errors, Event, Exit, Processes};
+use crate::process::{Command, Event, Exit, Processes, Streams};
 use crate::sandbox::Confinement;
 use crate::text::shorten;
 
@@ -54,8 +54,8 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         environment: None,
         settings: &[],
         confinement: Confinement::Off,
-        errors: Errors::Apart,
-        has_stdio: false,
+        streams: Streams::Apart,
+        waits: false,
         own: Vec::new(),
         keeps_terminal: true,
     };

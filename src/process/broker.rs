@@ -100,6 +100,11 @@ impl Broker {
         Ok(())
     }
 
+    /// The command may open the controlling terminal of this process, which is also its own.
+    pub(super) fn allow_own_terminal(&self) {
+        self.terminals.add_own();
+    }
+
     /// Starts the threads that answer calls. They end with this process.
     pub(super) fn start(self) -> io::Result<Arc<Self>> {
         let broker = Arc::new(self);

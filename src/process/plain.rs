@@ -9,7 +9,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::{ChildStdio, Command, Errors, Event, Exit, Processes, read};
+use super::{ChildStdio, Command, Event, Exit, Processes, Streams, read};
 use crate::sandbox::BrokerPolicy;
 
 const CHUNK: usize = 16 * 1024;
@@ -22,7 +22,7 @@ pub struct Process {
     child: Child,
     output: Option<ChildStdout>,
     errors: Option<ChildStderr>,
-    kind: Errors,
+    streams: Streams,
     exited: bool,
     ended: bool,
     over: bool,
@@ -42,12 +42,14 @@ impl Processes {
         }
         start.envs(command.settings.iter().copied());
         start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
-        let input = if command.has_stdio { Stdio::piped() } else { Stdio::null() };
-        start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let input = if command.streams == Streams::Piped { Stdio::piped() } else { Stdio::null() };
+        if command.streams != Streams::Own {
+            start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
         let mut child = start.spawn()?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let kind = command.errors;
-        Ok(Process { child, output, errors, kind, exited: false, ended: false, over: false })
+        let streams = command.streams;
+        Ok(Process { child, output, errors, streams, exited: false, ended: false, over: false })
     }
 }
 
@@ -77,9 +79,9 @@ impl Process {
                 }
                 read = read(&mut self.errors, &mut errors) => {
                     if read.unwrap_or(0) > 0 {
-                        return Some(match self.kind {
-                            Errors::Merged => Event::Output(errors),
-                            Errors::Apart => Event::Error(errors),
+                        return Some(match self.streams {
+                            Streams::Merged => Event::Output(errors),
+                            Streams::Apart | Streams::Piped | Streams::Own => Event::Error(errors),
                         });
                     }
                     self.errors = None;
@@ -116,6 +118,9 @@ impl Process {
     /// There are no questions here.
     pub async fn answer(&mut self, _: u64, _: bool) {}
 
+    /// Nothing waits here.
+    pub async fn release(&mut self) {}
+
     /// Nothing is recorded here.
     pub async fn save_record(&mut self) {}
 
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
     use crate::sandbox::Confinement;
 
-    async fn check(errors: Errors, expected: &[Event]) {
+    async fn check(streams: Streams, expected: &[Event]) {
         let command = Command {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), "echo bad >&2; exec 2>&-; sleep 0.1; echo good".into()],
@@ -137,8 +142,8 @@ mod tests {
             environment: None,
             settings: &[],
             confinement: Confinement::Off,
-            errors,
-            has_stdio: false,
+            streams,
+            waits: false,
             own: Vec::new(),
             keeps_terminal: false,
         };
@@ -156,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn separate_stderr_is_not_reported_as_output() {
         let (bad, good) = (b"bad\n".to_vec(), b"good\n".to_vec());
-        check(Errors::Apart, &[Event::Error(bad.clone()), Event::Output(good.clone())]).await;
-        check(Errors::Merged, &[Event::Output(bad), Event::Output(good)]).await;
+        check(Streams::Apart, &[Event::Error(bad.clone()), Event::Output(good.clone())]).await;
+        check(Streams::Merged, &[Event::Output(bad), Event::Output(good)]).await;
     }
 }

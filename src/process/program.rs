@@ -28,6 +28,7 @@ enum Request {
     End,
     SetPolicy(BrokerPolicy, oneshot::Sender<PolicyChange>),
     SaveRecord(oneshot::Sender<bool>),
+    Release,
     Answer(u64, bool),
 }
 
@@ -51,6 +52,8 @@ pub struct ProgramStatus {
 pub struct Over {
     /// A sentence without a full stop.
     pub how: String,
+    /// `None` if the program was not executed, or was killed on request.
+    pub exit: Option<Exit>,
     pub confirmed: bool,
 }
 
@@ -116,6 +119,12 @@ impl Program {
         let _ = self.requests.send(Request::Answer(number, allows)).await;
     }
 
+    /// Executes a program that waits.
+    pub async fn release(&self) {
+        // The program may be over.
+        let _ = self.requests.send(Request::Release).await;
+    }
+
     /// Saves the record of a brokered program's changes, also if the program has ended. Returns false if it could not
     /// be saved.
     pub async fn save_record(&self) -> bool {
@@ -133,7 +142,8 @@ impl Program {
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.over.is_some()).await;
         let over = over.ok().and_then(|status| status.over.clone());
-        over.unwrap_or_else(|| Over { how: "its end could not be confirmed".into(), confirmed: false })
+        let how = "its end could not be confirmed";
+        over.unwrap_or_else(|| Over { how: how.into(), exit: None, confirmed: false })
     }
 
     /// Adds the last line of standard error that contains "error", or else the last line.
@@ -166,7 +176,7 @@ struct ProgramTask {
 
 impl ProgramTask {
     async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        let mut how = "it ended".to_owned();
+        let (mut how, mut exit) = ("it ended".to_owned(), None);
         let mut steps: u32 = 0;
         let mut deadline = None;
         let mut listens = true;
@@ -183,6 +193,7 @@ impl ProgramTask {
                         self.process.save_record().await;
                     }
                     Some(Request::Answer(number, allows)) => self.process.answer(number, allows).await,
+                    Some(Request::Release) => self.process.release().await,
                     Some(Request::End) => {
                         listens = false;
                         deadline = None;
@@ -209,12 +220,17 @@ impl ProgramTask {
                     // Read by the owner of [`Process::take_stdio`].
                     Some(Event::Output(_)) => {}
                     Some(Event::Error(bytes)) => self.read_errors(&bytes),
-                    Some(Event::Exited(Exit::Status(status))) => how = format!("it ended with status {status}"),
-                    Some(Event::Exited(Exit::Signal(signal))) => how = format!("it was killed by signal {signal}"),
+                    Some(Event::Exited(ended)) => {
+                        exit = Some(ended);
+                        how = match ended {
+                            Exit::Status(status) => format!("it ended with status {status}"),
+                            Exit::Signal(signal) => format!("it was killed by signal {signal}"),
+                        };
+                    }
                     Some(Event::Broker(event)) => self.broker_event(event),
                     Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
-                    Some(Event::Gone { confirmed, .. }) => return self.report_end(how, confirmed),
-                    None => return self.report_end(how, false),
+                    Some(Event::Gone { confirmed, .. }) => return self.report_end(Over { how, exit, confirmed }),
+                    None => return self.report_end(Over { how, exit, confirmed: false }),
                 },
             }
         }
@@ -237,9 +253,9 @@ impl ProgramTask {
         }
     }
 
-    fn report_end(&mut self, how: String, confirmed: bool) {
+    fn report_end(&mut self, over: Over) {
         self.log_line();
-        self.changed.send_modify(|status| status.over = Some(Over { how, confirmed }));
+        self.changed.send_modify(|status| status.over = Some(over));
     }
 
     fn read_errors(&mut self, bytes: &[u8]) {

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
-use super::{Command, Errors, Process, Processes};
+use super::{Command, Process, Processes, Streams};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
@@ -237,8 +237,8 @@ impl Shell {
             environment,
             settings: SETTINGS,
             confinement: sandbox.confinement().clone(),
-            errors: Errors::Merged,
-            has_stdio: false,
+            streams: Streams::Merged,
+            waits: false,
             own: own.into_iter().collect(),
             keeps_terminal: false,
         }

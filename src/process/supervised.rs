@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
 use rustix::fs::{self, Mode, OFlags};
@@ -15,8 +15,8 @@ use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
 use super::{
-    ANSWERS, ChildStdio, Command, Errors, Event, HANDSHAKE, POLICIES, Processes, REQUEST_EXIT, Report,
-    SAVE_RECORD, SpawnRequest, orphans, read,
+    ANSWERS, ChildStdio, Command, Event, HANDSHAKE, POLICIES, Processes, RELEASE, REQUEST_EXIT, Report,
+    SAVE_RECORD, SpawnRequest, Streams, orphans, read,
 };
 use crate::sandbox::BrokerPolicy;
 
@@ -41,16 +41,12 @@ pub struct Process {
 impl Processes {
     /// A failure to start can also arrive later, as [`Event::Failed`].
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let Command { program, arguments, cwd, environment, settings, confinement, errors, .. } = command;
-        let keeps_terminal = command.keeps_terminal;
+        let Command { program, arguments, cwd, environment, settings, confinement, streams, .. } = command;
+        let (keeps_terminal, waits) = (command.keeps_terminal, command.waits);
         let own = command.own.iter();
         let own = own.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
         let (ours, theirs) = StdStream::pair()?;
-        let (output, to_output) = io::pipe()?;
-        let (errors, to_errors) = match errors {
-            Errors::Merged => (None, to_output.try_clone()?),
-            Errors::Apart => io::pipe().map(|(errors, to_errors)| (Some(errors), to_errors))?,
-        };
+        let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
         let folder = fs::open(&cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let handed = Handed {
             connection: theirs.as_fd(),
@@ -72,9 +68,10 @@ impl Processes {
             confinement,
             own_folder,
             keeps_terminal,
+            waits,
             own,
         };
-        let Ok((control, input, supervisor)) = begin(ours, command.has_stdio, &request).await else {
+        let Ok((control, input, supervisor)) = begin(ours, streams, &request).await else {
             // A command may have lowered the server's limits.
             self.fork_server.replace().await;
             let why =
@@ -87,7 +84,7 @@ impl Processes {
             supervisor,
             control,
             input,
-            output: Some(receiver(output)?),
+            output: output.map(receiver).transpose()?,
             errors: errors.map(receiver).transpose()?,
             report: Vec::new(),
             left_behind: None,
@@ -96,20 +93,47 @@ impl Processes {
     }
 }
 
-/// Sends [`HANDSHAKE`] with the read end of a new pipe. No other process ever has that end.
-fn send_handshake(to: &StdStream, has_stdio: bool) -> io::Result<Option<pipe::Sender>> {
+/// Standard output and standard error of a command, and the ends of pipes that this process reads.
+struct CommandStreams {
+    output: Option<io::PipeReader>,
+    to_output: OwnedFd,
+    errors: Option<io::PipeReader>,
+    to_errors: OwnedFd,
+}
+
+impl CommandStreams {
+    fn open(streams: Streams) -> io::Result<Self> {
+        if streams == Streams::Own {
+            let to_output = io::stdout().as_fd().try_clone_to_owned()?;
+            let to_errors = io::stderr().as_fd().try_clone_to_owned()?;
+            return Ok(Self { output: None, to_output, errors: None, to_errors });
+        }
+        let (output, to_output) = io::pipe()?;
+        let (errors, to_errors) = match streams {
+            Streams::Merged => (None, to_output.try_clone()?),
+            _ => io::pipe().map(|(errors, to_errors)| (Some(errors), to_errors))?,
+        };
+        Ok(Self { output: Some(output), to_output: to_output.into(), errors, to_errors: to_errors.into() })
+    }
+}
+
+/// Sends [`HANDSHAKE`] with the command's input: the read end of a new pipe, which no other process ever has, or the
+/// input of this process. Returns the other end of the pipe.
+fn send_handshake(to: &StdStream, streams: Streams) -> io::Result<Option<pipe::Sender>> {
     let byte = [io::IoSlice::new(&[HANDSHAKE])];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !has_stdio {
-        sendmsg(to, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
-        return Ok(None);
+    let (input, to_input) = match streams {
+        Streams::Merged | Streams::Apart => (None, None),
+        Streams::Own => (Some(io::stdin().as_fd().try_clone_to_owned()?), None),
+        Streams::Piped => io::pipe().map(|(input, to_input)| (Some(input.into()), Some(to_input)))?,
+    };
+    let handed: Vec<_> = input.iter().map(OwnedFd::as_fd).collect();
+    if !handed.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&handed));
     }
-    let (input, to_input) = io::pipe()?;
-    let handed = [input.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&handed));
     sendmsg(to, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(Some(pipe::Sender::from_owned_fd(to_input.into())?))
+    to_input.map(|to_input| pipe::Sender::from_owned_fd(to_input.into())).transpose()
 }
 
 async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
@@ -126,10 +150,10 @@ async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::R
 /// Sends the request, and reads the supervisor's number. Returns an error if the supervisor could not be forked.
 async fn begin(
     ours: StdStream,
-    has_stdio: bool,
+    streams: Streams,
     request: &SpawnRequest,
 ) -> io::Result<(UnixStream, Option<pipe::Sender>, Pid)> {
-    let input = send_handshake(&ours, has_stdio)?;
+    let input = send_handshake(&ours, streams)?;
     ours.set_nonblocking(true)?;
     let mut control = UnixStream::from_std(ours)?;
     send_request(&mut control, request).await?;
@@ -217,6 +241,12 @@ impl Process {
         order.extend(number.to_le_bytes());
         // The command may be over.
         let _ = self.control.write_all(&order).await;
+    }
+
+    /// Executes a command that waits.
+    pub async fn release(&mut self) {
+        // The command may be over.
+        let _ = self.control.write_all(&[RELEASE]).await;
     }
 
     /// Saves the record of a brokered command's changes. [`BrokerEvent::RecordSaved`] follows.

@@ -29,7 +29,7 @@ use rustix::process::{self, Pid, Signal, WaitOptions};
 use super::broker::{self, Broker, Recorder, Revoked, Roots};
 use super::children::{self, Children};
 use super::{
-    ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
+    ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
 };
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
@@ -116,7 +116,8 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
         Fork::Parent(child) => child,
     };
     drop((report_startup, input));
-    let broker = match read_startup(&startup)
+    let is_enough = |listener: &Option<OwnedFd>| request.waits && listener.is_some();
+    let broker = match read_startup(&startup, is_enough)
         .and_then(|listener| start_broker(listener, request, connection, &epoll))
     {
         Ok(broker) => broker,
@@ -125,7 +126,7 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
             return Err(error);
         }
     };
-    let supervision = Supervision { epoll, connection, signals, broker };
+    let supervision = Supervision { epoll, connection, signals, broker, startup };
     if supervision.watch(child) {
         supervision.linger(&mut children);
     }
@@ -136,11 +137,14 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     Ok(left_behind)
 }
 
-/// Reads until the command is executed. Returns the descriptor for suspended calls, or the reason why the
-/// command was not executed.
-fn read_startup(startup: &UnixStream) -> io::Result<Option<OwnedFd>> {
+/// Reads until the command is executed, or until `is_enough`. Returns the descriptor for suspended calls, or the
+/// reason why the command was not executed.
+fn read_startup(
+    startup: &UnixStream,
+    is_enough: impl Fn(&Option<OwnedFd>) -> bool,
+) -> io::Result<Option<OwnedFd>> {
     let (mut listener, mut problem) = (None, Vec::new());
-    loop {
+    while !is_enough(&listener) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 1024];
@@ -157,6 +161,7 @@ fn read_startup(startup: &UnixStream) -> io::Result<Option<OwnedFd>> {
             (received, _) => listener = received,
         }
     }
+    Ok(listener)
 }
 
 fn send_listener(startup: &UnixStream, listener: &OwnedFd) -> io::Result<()> {
@@ -187,6 +192,10 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &
         None => Ok(()),
     });
     let problem = prepared.err().unwrap_or_else(|| {
+        // The end of the supervisor ends this process.
+        if request.waits && startup.read_exact(&mut [0]).is_err() {
+            std::process::exit(127);
+        }
         let mut command = Command::new(&request.program);
         command.args(&request.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
         if let Some(environment) = &request.environment {
@@ -267,6 +276,9 @@ fn start_broker(
         let connection = Some(connection.try_clone()?);
         let policy = broker.policy;
         let mut started = Broker::new(listener, roots, policy, recorder, connection);
+        if request.keeps_terminal {
+            started.allow_own_terminal();
+        }
         if let Some(hosts) = &broker.hosts {
             started.limit_network(hosts.clone(), broker.egress)?;
         }
@@ -291,6 +303,8 @@ struct Supervision<'a> {
     connection: &'a UnixStream,
     signals: OwnedFd,
     broker: Option<Arc<Broker>>,
+    /// To the command's process until the command is executed.
+    startup: UnixStream,
 }
 
 #[derive(Default)]
@@ -319,7 +333,15 @@ impl Supervision<'_> {
                 match connection.read(&mut byte) {
                     Ok(1) if byte[0] == REQUEST_EXIT => {
                         // The process may have just exited.
-                        let _ = process::kill_process_group(child, Signal::TERM);
+                        let _ = process::kill_process_group(child, Signal::TERM)
+                            .or_else(|_| process::kill_process(child, Signal::TERM));
+                    }
+                    Ok(1) if byte[0] == RELEASE => {
+                        if let Err(error) = self.release() {
+                            // Modegate may be gone.
+                            let _ = report(connection, &Report::Failed(error.to_string()));
+                            return true;
+                        }
                     }
                     Ok(1) if byte[0] == SAVE_RECORD => self.save_record(),
                     Ok(1) if ANSWERS.iter().any(|(order, _)| *order == byte[0]) => {
@@ -334,6 +356,13 @@ impl Supervision<'_> {
                 }
             }
         }
+    }
+
+    /// Lets a waiting command be executed.
+    fn release(&self) -> io::Result<()> {
+        let mut startup = &self.startup;
+        startup.write_all(&[RELEASE])?;
+        read_startup(startup, |_| false).map(drop)
     }
 
     fn save_record(&self) {

@@ -6,5 +6,7 @@ mod headless_ci;
 mod headless_progress;
 mod modes;
 mod modes_import;
+#[cfg(target_os = "linux")]
+mod run;
 mod sessions;
 mod tutorial;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::command::OnSuccess;
 use super::connection::Connection;
-use super::{ExternalAgent, ExternalAgentError, Inner, Peer, StartError, StartRequest};
+use super::{ExternalAgent, ExternalAgentError, Inner, Peer, StartError, StartRequest, terminal_program};
 use crate::acp::{
     AgentCapabilities, ClientCapabilities as AcpClientCapabilities, ElicitationCapabilities,
     ElicitationFormCapabilities, ElicitationUrlCapabilities, FileSystemCapabilities, Implementation,
@@ -17,7 +17,7 @@ use crate::external_agent::known;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Network, Shell};
-use crate::process::{BrokerPolicy, Command, Egress, Errors, Process};
+use crate::process::{BrokerPolicy, Command, Egress, Process, Streams};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -29,10 +29,14 @@ pub(super) async fn start(
 ) -> Result<ExternalAgent, StartError> {
     let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
     let mut process = process(&request, shell).await.map_err(not_started)?;
-    let stdio =
-        process.take_stdio().ok_or_else(|| not_started("it has no standard input and output".into()))?;
+    let stdio = process.take_stdio();
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
+    let stdio = if request.definition.is_terminal_program {
+        terminal_program::connect(program.clone())
+    } else {
+        stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
+    };
     let (commands, state) = Connection::start(
         request.name.clone(),
         stdio,
@@ -97,10 +101,10 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         environment: (!definition.inherits).then(|| shell.environment().to_vec()),
         settings: &[],
         confinement: command_sandbox.confinement().clone(),
-        errors: Errors::Apart,
-        has_stdio: true,
+        streams: if definition.is_terminal_program { Streams::Own } else { Streams::Piped },
+        waits: definition.is_terminal_program,
         own: own.collect(),
-        keeps_terminal: false,
+        keeps_terminal: definition.is_terminal_program,
     };
     shell.processes().start(command).await.map_err(|error| error.to_string())
 }

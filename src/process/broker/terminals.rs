@@ -73,6 +73,17 @@ impl Terminals {
         }
     }
 
+    /// Adds the controlling terminal of this process, if it is a pseudo-terminal.
+    pub(super) fn add_own(&self) {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let Some(number) = controlling_terminal(&stat) else { return };
+        let name = format!("/dev/pts/{number}");
+        // In a container, the terminal may have no name.
+        if let Ok(end) = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).insert(number, end);
+        }
+    }
+
     fn open_new(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         ends.retain(|_, end| exists(end));

@@ -20,7 +20,7 @@ use crate::client::ClientCapabilities;
 use crate::http::{self, Http, HttpError, LibraryError};
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
-use crate::process::{Command, Errors};
+use crate::process::{Command, Streams};
 use crate::server::{Entry, ServerSandbox, Transport};
 use crate::text::shorten;
 
@@ -74,8 +74,8 @@ pub(super) async fn connect(
                 environment: Some(shell.environment().to_vec()),
                 settings: &[],
                 confinement: sandbox.confinement().clone(),
-                errors: Errors::Apart,
-                has_stdio: true,
+                streams: Streams::Piped,
+                waits: false,
                 own: env.clone(),
                 keeps_terminal: false,
             };

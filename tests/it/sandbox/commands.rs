@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use modegate::process::shell::Sandbox;
-use modegate::process::{BrokerEvent, Command, Errors, Event, Exit, Process, Processes};
+use modegate::process::{BrokerEvent, Command, Event, Exit, Process, Processes, Streams};
 use modegate::sandbox::Confinement;
 
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
@@ -100,8 +100,8 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
         environment: Some(environment),
         settings: &[],
         confinement: Confinement::Off,
-        errors: Errors::Merged,
-        has_stdio: false,
+        streams: Streams::Merged,
+        waits: false,
         own: Vec::new(),
         keeps_terminal: false,
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use modegate::process::{Command, Errors, Event, Exit, Process, Processes};
+use modegate::process::{Command, Event, Exit, Process, Processes, Streams};
 use modegate::sandbox::Confinement;
 
 use crate::support::TIMEOUT;
@@ -21,8 +21,8 @@ pub(super) fn shell(cwd: &Path, command: &str) -> Command {
         environment: None,
         settings: &[],
         confinement: Confinement::Off,
-        errors: Errors::Merged,
-        has_stdio: false,
+        streams: Streams::Merged,
+        waits: false,
         own: Vec::new(),
         keeps_terminal: false,
     }
@@ -53,7 +53,7 @@ async fn command_events_end_with_the_exit_status() {
 #[tokio::test]
 async fn stderr_can_be_separate_from_stdout() {
     let dir = tempfile::tempdir().unwrap();
-    let command = Command { errors: Errors::Apart, ..shell(dir.path(), "echo out; echo err >&2") };
+    let command = Command { streams: Streams::Apart, ..shell(dir.path(), "echo out; echo err >&2") };
     let mut process = processes(dir.path()).start(command).await.unwrap();
     let (output, rest) = events(&mut process).await;
     assert_eq!((output.as_str(), rest.contains(&Event::Error(b"err\n".to_vec()))), ("out\n", true));

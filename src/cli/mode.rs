@@ -1,0 +1,52 @@
+//! Implements `modegate mode`, which changes the mode of a program of `modegate run` from another terminal, and
+//! answers its questions.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::config::environment::Environment;
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Session of the program: its id, or the last characters [default: the only one]
+    session: Option<String>,
+    /// The new mode [default: stay, show the mode, and answer questions]
+    mode: Option<String>,
+}
+
+/// The folder of the sockets of running programs.
+pub(super) fn sockets(environment: &Environment) -> anyhow::Result<PathBuf> {
+    let data = environment.data_folder.as_ref();
+    let data = data.context("there is no home directory, where other terminals could find the program")?;
+    Ok(data.join("run"))
+}
+
+#[cfg(not(target_os = "linux"))]
+mod linux {
+    use super::{Arguments, Environment, ExitCode, Read, Write};
+
+    pub(super) async fn run(
+        _: Arguments,
+        _: &Environment,
+        _: impl Read + Send + 'static,
+        _: impl Write,
+    ) -> anyhow::Result<ExitCode> {
+        anyhow::bail!("`modegate run` needs the sandbox of Linux")
+    }
+}
+
+pub(super) async fn run(
+    arguments: Arguments,
+    environment: &Environment,
+    input: impl Read + Send + 'static,
+    output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    linux::run(arguments, environment, input, output).await
+}

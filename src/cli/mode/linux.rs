@@ -1,0 +1,168 @@
+//! A terminal that controls a running program, on Linux.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use tokio::sync::mpsc;
+
+use super::{Arguments, sockets};
+use crate::config::environment::Environment;
+use crate::terminal_run::control::{self, Controller, Order, Question, Report};
+use crate::terminal_run::short;
+
+pub(super) async fn run(
+    arguments: Arguments,
+    environment: &Environment,
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let folder = sockets(environment)?;
+    let session = find(&folder, arguments.session.as_deref()).await?;
+    let mut controller =
+        Controller::connect(&folder, &session).await.with_context(|| format!("session {session}"))?;
+    let Some(mode) = arguments.mode else {
+        return Attached { controller, output, questions: Vec::new() }.follow(input).await;
+    };
+    controller.send(&Order::SetMode(mode)).await?;
+    while let Some(report) = controller.next().await? {
+        match report {
+            Report::Mode(mode) => {
+                writeln!(output, "{mode}")?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Report::Refused(reason) => bail!("{reason}"),
+            Report::State { .. }
+            | Report::Asked(_)
+            | Report::Closed(_)
+            | Report::Notice(_)
+            | Report::Ended => {}
+        }
+    }
+    bail!("the program has ended")
+}
+
+/// Finds the session of a running program by a part of its id.
+async fn find(folder: &Path, part: Option<&str>) -> anyhow::Result<String> {
+    let mut running = Vec::new();
+    for session in control::running(folder) {
+        if Controller::connect(folder, &session).await.is_ok() {
+            running.push(session);
+        }
+    }
+    let list = running.iter().map(|session| short(session)).collect::<Vec<_>>().join(", ");
+    let fits = |session: &String| part.is_none_or(|part| session.ends_with(part) || session == part);
+    let mut found: Vec<String> = running.into_iter().filter(fits).collect();
+    match (found.len(), part) {
+        (1, _) => Ok(found.remove(0)),
+        (0, Some(part)) if !list.is_empty() => {
+            bail!("no program of `modegate run` runs in the session {part:?}: running are {list}")
+        }
+        (0, _) => bail!("no program of `modegate run` is running"),
+        _ => bail!("several programs are running: name one of the sessions {list}"),
+    }
+}
+
+/// A terminal that follows a program.
+struct Attached<W> {
+    controller: Controller,
+    output: W,
+    /// Open questions, the one that is shown first.
+    questions: Vec<Question>,
+}
+
+impl<W: Write> Attached<W> {
+    async fn follow(mut self, input: impl Read + Send + 'static) -> anyhow::Result<ExitCode> {
+        let mut lines = lines(input);
+        let mut is_open = true;
+        loop {
+            tokio::select! {
+                report = self.controller.next() => {
+                    let Some(report) = report? else { break };
+                    if report == Report::Ended {
+                        break;
+                    }
+                    self.report(report)?;
+                }
+                line = lines.recv(), if is_open => match line {
+                    Some(line) => {
+                        if let Some(order) = self.order(line.trim())? {
+                            self.controller.send(&order).await?;
+                        }
+                    }
+                    // Without input it still shows what happens.
+                    None => is_open = false,
+                },
+            }
+        }
+        writeln!(self.output, "The program has ended.")?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn report(&mut self, report: Report) -> std::io::Result<()> {
+        match report {
+            Report::State { session, program, mode, modes } => writeln!(
+                self.output,
+                "{program} runs in {mode} mode (session {session}). Type a mode to change it: {}.",
+                modes.join(", ")
+            ),
+            Report::Mode(mode) => writeln!(self.output, "The mode is {mode}."),
+            Report::Refused(reason) => writeln!(self.output, "Refused: {reason}."),
+            Report::Notice(text) => writeln!(self.output, "{text}"),
+            Report::Asked(question) => {
+                self.questions.push(question);
+                if self.questions.len() == 1 { self.show() } else { Ok(()) }
+            }
+            Report::Closed(number) => {
+                let was_shown = self.questions.first().is_some_and(|shown| shown.number == number);
+                self.questions.retain(|question| question.number != number);
+                if was_shown { self.show() } else { Ok(()) }
+            }
+            Report::Ended => Ok(()),
+        }
+    }
+
+    fn show(&mut self) -> std::io::Result<()> {
+        let Some(question) = self.questions.first() else { return Ok(()) };
+        writeln!(self.output, "{}?", question.title)?;
+        if !question.text.is_empty() {
+            writeln!(self.output, "  {}", question.text.replace('\n', "\n  "))?;
+        }
+        for (index, choice) in question.options.iter().enumerate() {
+            writeln!(self.output, "  {} {}", index + 1, choice.name)?;
+        }
+        writeln!(self.output, "Type the number of an answer.")?;
+        self.output.flush()
+    }
+
+    /// Reads a line of the user: the number of an answer, or a mode.
+    fn order(&mut self, line: &str) -> std::io::Result<Option<Order>> {
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let Ok(choice) = line.parse::<usize>() else { return Ok(Some(Order::SetMode(line.to_owned()))) };
+        let Some(question) = self.questions.first() else {
+            writeln!(self.output, "There is no question.")?;
+            return Ok(None);
+        };
+        let Some(option) = choice.checked_sub(1).and_then(|index| question.options.get(index)) else {
+            writeln!(self.output, "Type a number from 1 to {}.", question.options.len())?;
+            return Ok(None);
+        };
+        Ok(Some(Order::Answer { number: question.number, option: option.id.clone() }))
+    }
+}
+
+/// Reads lines on a thread, which a blocking read keeps until the process ends.
+fn lines(input: impl Read + Send + 'static) -> mpsc::UnboundedReceiver<String> {
+    let (to, lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(input).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

@@ -1,0 +1,60 @@
+//! Runs one prompt without an editor, for `modegate -p`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tokio_util::sync::CancellationToken;
+
+use super::{LimitFlags, Output, sessions};
+use crate::agent::Agent;
+use crate::client;
+use crate::config::{Config, HEADLESS_SERVER_TIMEOUT, Runtime};
+use crate::headless::{self, Format, Job, Outcome, StoredTarget};
+
+/// The session of a prompt.
+pub(super) enum Which {
+    New,
+    Newest,
+    Stored(String),
+}
+
+pub(super) async fn run<O: Write, E: Write>(
+    (prompt, which): (String, Which),
+    (output_format, limits): (Output, LimitFlags),
+    config: Config,
+    mut output: O,
+    mut errors: E,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let (client, end) = client::channel();
+    let (cwd, first) = (config.cwd.clone(), config.first.clone());
+    let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
+    context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
+    context.max_steps = limits.max_steps;
+    let stored = match which {
+        Which::New => None,
+        Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
+        Which::Stored(part) => Some(sessions::find(&context.store, &part).await?.id),
+    };
+    let wanted_mode = first.mode.clone();
+    let agent = Agent::new(context, host, client, first);
+    let format = match output_format {
+        Output::Text => Format::Text,
+        Output::Json => Format::Json,
+        Output::StreamJson => Format::StreamJson,
+    };
+    let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
+    let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
+    let job = Job { cwd: &cwd, prompt, format, limits, session };
+    let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
+    Ok(ExitCode::from(match outcome {
+        Outcome::Done => 0,
+        Outcome::Failed => 1,
+        Outcome::Denied => 3,
+        Outcome::StepLimit => 4,
+        Outcome::TokenLimit => 5,
+        Outcome::TimedOut => 6,
+        Outcome::Interrupted => 130,
+    }))
+}

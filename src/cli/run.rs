@@ -1,0 +1,60 @@
+//! Implements `modegate run -- COMMAND…`, which runs a terminal program under a mode.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::wrap;
+use crate::config::Flags;
+use crate::config::environment::Environment;
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+/// Modegate itself failed, not the command.
+const FAILED: u8 = 125;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Mode of the program; the same option as before `run`
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// Directory that the program may write to in every mode; repeatable [default: known for some agents]
+    #[arg(long, value_name = "DIR", value_parser = wrap::folder)]
+    state_dir: Vec<PathBuf>,
+    /// Further host that the program may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable
+    #[arg(long, value_name = "HOST", value_parser = wrap::host)]
+    allow_host: Vec<String>,
+    /// Command, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[cfg(not(target_os = "linux"))]
+mod linux {
+    use super::{Arguments, CancellationToken, Environment, ExitCode, FAILED, Flags, Write};
+
+    pub(super) async fn run(
+        _: Arguments,
+        _: Flags,
+        _: Environment,
+        mut errors: impl Write,
+        _: CancellationToken,
+    ) -> anyhow::Result<ExitCode> {
+        writeln!(errors, "modegate: `modegate run` needs the sandbox of Linux")?;
+        Ok(ExitCode::from(FAILED))
+    }
+}
+
+pub(super) async fn run(
+    arguments: Arguments,
+    flags: Flags,
+    environment: Environment,
+    errors: impl Write,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    linux::run(arguments, flags, environment, errors, stop).await
+}

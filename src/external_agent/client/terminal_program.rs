@@ -1,0 +1,102 @@
+//! Answers for a program that does not speak ACP and has the user's terminal: one session, and one prompt that lasts
+//! as long as the program.
+
+use std::io;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+
+use crate::process::program::{Over, Program};
+use crate::process::{ChildStdio, Exit};
+
+/// On the call that stands for the program, when it has ended: `{"status": N}`, `{"signal": N}`, or
+/// `{"error": TEXT}` if the program was not executed or had to be killed.
+pub const EXIT_META: &str = "modegate/exit";
+
+const BUFFER: usize = 64 * 1024;
+
+const SESSION: &str = "program";
+
+const CALL: &str = "program";
+
+/// Returns the ends of a connection to an agent that stands for the program. The program has to wait for its release.
+pub(super) fn connect(program: Program) -> ChildStdio {
+    let (ours, theirs) = tokio::io::duplex(BUFFER);
+    let (from, to) = tokio::io::split(theirs);
+    tokio::spawn(async move {
+        // Fails only if the other end is gone.
+        let _ = serve(ours, program).await;
+    });
+    ChildStdio { from: Box::new(from), to: Box::new(to) }
+}
+
+async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
+    let (input, mut output) = tokio::io::split(connection);
+    let mut lines = BufReader::new(input).lines();
+    // The id of the open prompt.
+    let mut prompt: Option<Value> = None;
+    loop {
+        tokio::select! {
+            line = lines.next_line() => {
+                let Some(line) = line? else { return Ok(()) };
+                let message: Value = serde_json::from_str(&line)?;
+                let id = message.get("id").cloned();
+                let result = match (message["method"].as_str(), &id) {
+                    (Some("initialize"), _) => json!({ "protocolVersion": 1, "agentCapabilities": {} }),
+                    (Some("session/new"), _) => json!({ "sessionId": SESSION }),
+                    (Some("session/prompt"), _) => {
+                        prompt = id;
+                        let title = message["params"]["prompt"][0]["text"].as_str().unwrap_or_default();
+                        let call = json!({
+                            "sessionUpdate": "tool_call", "toolCallId": CALL, "title": title, "kind": "execute",
+                            "status": "in_progress",
+                        });
+                        write(&mut output, &update(&call)).await?;
+                        program.release().await;
+                        continue;
+                    }
+                    (Some("session/cancel"), _) => {
+                        program.shut_down().await;
+                        continue;
+                    }
+                    _ => continue,
+                };
+                write(&mut output, &json!({ "jsonrpc": "2.0", "id": id, "result": result })).await?;
+            }
+            over = program.over(), if prompt.is_some() => {
+                for message in ending(prompt.take().as_ref(), &over) {
+                    write(&mut output, &message).await?;
+                }
+            }
+        }
+    }
+}
+
+/// The last messages of a prompt.
+fn ending(prompt: Option<&Value>, over: &Over) -> Vec<Value> {
+    let exit = match over.exit {
+        Some(Exit::Status(status)) => json!({ "status": status }),
+        Some(Exit::Signal(signal)) => json!({ "signal": signal }),
+        None => json!({ "error": over.how }),
+    };
+    let status = if over.exit == Some(Exit::Status(0)) { "completed" } else { "failed" };
+    let text = json!({ "type": "text", "text": format!("[{}.]", over.how) });
+    let call = json!({
+        "sessionUpdate": "tool_call_update", "toolCallId": CALL, "status": status,
+        "content": [{ "type": "content", "content": text }],
+        "_meta": { EXIT_META: exit },
+    });
+    vec![update(&call), json!({ "jsonrpc": "2.0", "id": prompt, "result": { "stopReason": "end_turn" } })]
+}
+
+fn update(update: &Value) -> Value {
+    let params = json!({ "sessionId": SESSION, "update": update });
+    json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
+}
+
+async fn write(output: &mut (impl AsyncWriteExt + Unpin), message: &Value) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    output.write_all(&line).await?;
+    output.flush().await
+}

@@ -1,0 +1,301 @@
+//! `modegate run`: a terminal program in a session of its own, under a mode. The program keeps the terminal, so other
+//! terminals change the mode and answer questions, over the [`control`] socket.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{
+    ClientCapabilities, ContentBlock, InitializeRequest, NewSessionRequest, ProtocolVersion,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
+    SessionModeId, SessionUpdate, ToolCallContent, Update,
+};
+use crate::agent::Agent;
+use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
+use crate::conversation::acp_updates::NOTICE_META;
+use crate::external_agent::client::EXIT_META;
+use crate::headless::printable;
+use crate::process::{Exit, terminal};
+use crate::session::{PromptOptions, SessionHandle};
+use crate::text;
+use control::{Choice, ControlSocket, Order, Question, Report};
+
+pub mod control;
+
+pub struct Job<'a> {
+    pub cwd: &'a Path,
+    /// Name of the program for messages.
+    pub program: String,
+    /// Kept as the prompt of the session.
+    pub command_line: String,
+    /// Folder of the sockets of running programs.
+    pub sockets: &'a Path,
+}
+
+/// How the program ended. The error is a sentence.
+pub type Ended = Result<Exit, String>;
+
+/// Returns when the program and all its descendants are gone.
+///
+/// # Errors
+/// Fails if the session or its socket cannot be opened, or if messages cannot be written.
+pub async fn run(
+    agent: &Agent,
+    mut end: ClientEnd,
+    job: Job<'_>,
+    mut messages: impl Write,
+    stop: CancellationToken,
+) -> anyhow::Result<Ended> {
+    agent.initialize(
+        &InitializeRequest::new(ProtocolVersion::V1).client_capabilities(ClientCapabilities::new()),
+    );
+    let session = agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id;
+    let handle = agent.session(&session)?;
+    let snapshot = handle.snapshot().await?;
+    let mode = snapshot.modes.current_mode_id.to_string();
+    let mut control = ControlSocket::open(job.sockets, &session.0)
+        .map_err(|error| anyhow::anyhow!("the socket for other terminals: {error}"))?;
+    let part = short(&session.0);
+    writeln!(
+        messages,
+        "modegate: {mode} mode; to change it and to answer questions, in another terminal: modegate mode {part}"
+    )?;
+    let mut run = Run {
+        state: Report::State {
+            session: session.to_string(),
+            program: job.program,
+            mode,
+            modes: snapshot.modes.available_modes.iter().map(|mode| mode.id.to_string()).collect(),
+        },
+        questions: BTreeMap::new(),
+        messages,
+        ended: None,
+        late: Vec::new(),
+    };
+    let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
+    let turn = handle.prompt(prompt, PromptOptions::default(), stop);
+    tokio::pin!(turn);
+    let mut changes = FuturesUnordered::new();
+    let ended = loop {
+        tokio::select! {
+            biased;
+            Some(message) = end.recv() => run.receive(message, &control).await?,
+            ended = &mut turn => break ended,
+            Some((terminal, order)) = control.next() => match order {
+                None => run.greet(terminal, &control),
+                Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
+                Some(Order::SetMode(mode)) => changes.push(set_mode(&handle, terminal, mode)),
+            },
+            Some((terminal, outcome)) = changes.next() => match outcome {
+                Ok(mode) => run.mode_changed(mode, &control),
+                Err(refusal) => control.send(terminal, Report::Refused(refusal)),
+            },
+        }
+    };
+    drop(changes);
+    while let Ok(message) = end.try_recv() {
+        run.receive(message, &control).await?;
+    }
+    control.send_all(&Report::Ended);
+    run.print_late()?;
+    let changed_paths = handle.last_turn().await.unwrap_or_default().changed_files.len();
+    agent.close().await;
+    if changed_paths > 0 {
+        let files = text::counted(changed_paths, "path", "paths");
+        writeln!(run.messages, "modegate: {files} changed; `modegate sessions undo {part}` takes that back")?;
+    }
+    Ok(match (run.ended, ended) {
+        (Some(ended), _) => ended,
+        (None, Ok(_)) => Err("the program was stopped".into()),
+        (None, Err(error)) => Err(error.to_string()),
+    })
+}
+
+/// Returns the sender with the mode, or with why it was refused. Waits until nothing that the mode denies goes on.
+async fn set_mode(handle: &SessionHandle, terminal: u64, mode: String) -> (u64, Result<String, String>) {
+    let id = SessionModeId::new(mode);
+    let outcome = match handle.set_mode(id.clone()).await {
+        Ok(_) => match handle.snapshot().await {
+            Ok(snapshot) => Ok(snapshot.modes.current_mode_id.to_string()),
+            Err(_) => Ok(id.to_string()),
+        },
+        Err(error) => Err(error.to_string()),
+    };
+    (terminal, outcome)
+}
+
+/// The last characters of a session's id, which are sufficient to find it.
+pub fn short(session: &str) -> &str {
+    let start = session.len().saturating_sub(6);
+    session.get(start..).unwrap_or(session)
+}
+
+struct Run<W> {
+    state: Report,
+    /// Open questions by their numbers.
+    questions: BTreeMap<u64, (Question, ReplySender)>,
+    messages: W,
+    ended: Option<Ended>,
+    /// Notices that would have disturbed the program's output.
+    late: Vec<String>,
+}
+
+impl<W: Write> Run<W> {
+    async fn receive(&mut self, message: Outgoing, control: &ControlSocket) -> io::Result<()> {
+        match message {
+            Outgoing::Update(notification, _permit) => self.update(&notification.update, control),
+            Outgoing::Barrier(stored) => {
+                // Sent or dropped.
+                let _ = stored.await;
+                Ok(())
+            }
+            Outgoing::Request { id, request: ClientRequest::RequestPermission(request), reply } => {
+                self.ask(question(id, &request), reply, control)
+            }
+            // This client offers nothing else.
+            Outgoing::Request { reply, .. } => {
+                let _ = reply.send(Err(ClientError::NotOffered));
+                Ok(())
+            }
+            Outgoing::Withdraw(number) => {
+                self.questions.remove(&number);
+                control.send_all(&Report::Closed(number));
+                Ok(())
+            }
+            Outgoing::Answer { .. } => Ok(()),
+        }
+    }
+
+    fn update(&mut self, update: &Update, control: &ControlSocket) -> io::Result<()> {
+        let update = match update {
+            Update::Schema(update) => &**update,
+            Update::CurrentMode(mode) => {
+                self.mode_changed(mode.current_mode_id.to_string(), control);
+                return Ok(());
+            }
+        };
+        match update {
+            SessionUpdate::ToolCallUpdate(call) => {
+                if let Some(exit) = call.meta.as_ref().and_then(|meta| meta.get(EXIT_META)) {
+                    self.ended = ended(exit);
+                }
+                Ok(())
+            }
+            SessionUpdate::AgentMessageChunk(chunk) => match (&chunk.content, &chunk.meta) {
+                (ContentBlock::Text(block), Some(meta)) if meta.contains_key(NOTICE_META) => {
+                    self.note(printable(block.text.trim()), control)
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&mut self, text: String, control: &ControlSocket) -> io::Result<()> {
+        control.send_all(&Report::Notice(text.clone()));
+        if terminal::shows_lines() {
+            writeln!(self.messages, "modegate: {text}")
+        } else {
+            self.late.push(text);
+            Ok(())
+        }
+    }
+
+    fn print_late(&mut self) -> io::Result<()> {
+        for text in std::mem::take(&mut self.late) {
+            writeln!(self.messages, "modegate: {text}")?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, question: Question, reply: ReplySender, control: &ControlSocket) -> io::Result<()> {
+        control.send_all(&Report::Asked(question.clone()));
+        let title = question.title.clone();
+        self.questions.insert(question.number, (question, reply));
+        if !control.is_followed() && terminal::shows_lines() {
+            writeln!(self.messages, "modegate: the program waits for your answer: {title}?")?;
+        }
+        Ok(())
+    }
+
+    fn greet(&self, terminal: u64, control: &ControlSocket) {
+        control.send(terminal, self.state.clone());
+        for (question, _) in self.questions.values() {
+            control.send(terminal, Report::Asked(question.clone()));
+        }
+    }
+
+    fn answer(&mut self, terminal: u64, number: u64, option: &str, control: &ControlSocket) {
+        let Some((question, _)) = self.questions.get(&number) else {
+            return control.send(terminal, Report::Refused("this question was answered already".into()));
+        };
+        if !question.options.iter().any(|choice| choice.id == option) {
+            return control.send(terminal, Report::Refused(format!("there is no answer {option:?}")));
+        }
+        let Some((_, reply)) = self.questions.remove(&number) else { return };
+        let selected = SelectedPermissionOutcome::new(option.to_owned());
+        let response = RequestPermissionResponse::new(RequestPermissionOutcome::Selected(selected));
+        let answer = serde_json::to_value(response);
+        // The question may be withdrawn by now.
+        let _ = reply.send(answer.map_err(|error| ClientError::Malformed(error.to_string())));
+        control.send_all(&Report::Closed(number));
+    }
+
+    fn mode_changed(&mut self, new: String, control: &ControlSocket) {
+        if let Report::State { mode, .. } = &mut self.state {
+            mode.clone_from(&new);
+        }
+        control.send_all(&Report::Mode(new));
+    }
+}
+
+fn question(number: u64, request: &RequestPermissionRequest) -> Question {
+    let fields = &request.tool_call.fields;
+    let texts = fields.content.iter().flatten().filter_map(|content| match content {
+        ToolCallContent::Content(content) => match &content.content {
+            ContentBlock::Text(text) => Some(printable(text.text.trim())),
+            _ => None,
+        },
+        _ => None,
+    });
+    Question {
+        number,
+        title: printable(fields.title.as_deref().unwrap_or_default()),
+        text: texts.collect::<Vec<_>>().join("\n"),
+        options: request
+            .options
+            .iter()
+            .map(|option| Choice { id: option.option_id.to_string(), name: printable(&option.name) })
+            .collect(),
+    }
+}
+
+fn ended(meta: &Value) -> Option<Ended> {
+    let number = |key: &str| meta.get(key)?.as_i64().and_then(|number| i32::try_from(number).ok());
+    let exit = number("status").map(Exit::Status).or_else(|| number("signal").map(Exit::Signal));
+    exit.map(Ok).or_else(|| meta.get("error")?.as_str().map(|error| Err(error.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_is_read() {
+        assert_eq!(ended(&serde_json::json!({ "status": 3 })), Some(Ok(Exit::Status(3))));
+        assert_eq!(ended(&serde_json::json!({ "signal": 9 })), Some(Ok(Exit::Signal(9))));
+        assert_eq!(ended(&serde_json::json!({ "error": "no" })), Some(Err("no".into())));
+        assert_eq!(ended(&serde_json::json!({})), None);
+    }
+
+    #[test]
+    fn short_id_is_the_end() {
+        assert_eq!(short("019a-abcdef"), "abcdef");
+        assert_eq!(short("abc"), "abc");
+    }
+}

@@ -1,0 +1,276 @@
+//! The socket over which other terminals control a running program. Messages are JSON, one per line. The socket is
+//! in a folder of Modegate's own: sandboxed programs have no UNIX sockets, so none changes its own mode.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+const EXTENSION: &str = "sock";
+
+/// Longest line of either side, in bytes.
+const MAX_LINE: usize = 64 * 1024;
+
+/// To the running program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    SetMode(String),
+    Answer { number: u64, option: String },
+}
+
+/// From the running program. The first one is [`Report::State`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    State {
+        session: String,
+        program: String,
+        mode: String,
+        /// Ids of the modes that can be set.
+        modes: Vec<String>,
+    },
+    /// The mode of the session has changed.
+    Mode(String),
+    /// Why an order was not followed. Sent to its sender alone.
+    Refused(String),
+    Asked(Question),
+    /// The question with this number needs no answer any more.
+    Closed(u64),
+    Notice(String),
+    Ended,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub number: u64,
+    pub title: String,
+    /// Details, which may be empty.
+    pub text: String,
+    pub options: Vec<Choice>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    pub id: String,
+    pub name: String,
+}
+
+/// A message from another terminal.
+pub enum Received {
+    Connected(u64, mpsc::UnboundedSender<Report>),
+    Order(u64, Order),
+    Disconnected(u64),
+}
+
+/// The running program's end. Dropping it removes the socket.
+pub struct ControlSocket {
+    path: PathBuf,
+    received: mpsc::UnboundedReceiver<Received>,
+    terminals: HashMap<u64, mpsc::UnboundedSender<Report>>,
+}
+
+impl ControlSocket {
+    /// # Errors
+    /// Fails if the folder cannot be made, or if its path is too long for a socket.
+    pub fn open(folder: &Path, session: &str) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let path = folder.join(format!("{session}.{EXTENSION}"));
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let (to, received) = mpsc::unbounded_channel();
+        tokio::spawn(accept(listener, to));
+        Ok(Self { path, received, terminals: HashMap::new() })
+    }
+
+    /// Returns the next order with its sender, or a terminal that has connected.
+    pub async fn next(&mut self) -> Option<(u64, Option<Order>)> {
+        loop {
+            match self.received.recv().await? {
+                Received::Connected(terminal, to) => {
+                    self.terminals.insert(terminal, to);
+                    return Some((terminal, None));
+                }
+                Received::Order(terminal, order) => return Some((terminal, Some(order))),
+                Received::Disconnected(terminal) => drop(self.terminals.remove(&terminal)),
+            }
+        }
+    }
+
+    /// Returns true if a terminal is connected.
+    pub fn is_followed(&self) -> bool {
+        !self.terminals.is_empty()
+    }
+
+    pub fn send(&self, terminal: u64, report: Report) {
+        if let Some(to) = self.terminals.get(&terminal) {
+            // The terminal may be gone, here and below.
+            let _ = to.send(report);
+        }
+    }
+
+    pub fn send_all(&self, report: &Report) {
+        for to in self.terminals.values() {
+            let _ = to.send(report.clone());
+        }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
+    let mut terminal = 0;
+    while let Ok((connection, _)) = listener.accept().await {
+        terminal += 1;
+        let (reports, queue) = mpsc::unbounded_channel();
+        if to.send(Received::Connected(terminal, reports)).is_err() {
+            return;
+        }
+        let to = to.clone();
+        tokio::spawn(async move {
+            // An error ends the connection.
+            let _ = serve(connection, terminal, queue, &to).await;
+            let _ = to.send(Received::Disconnected(terminal));
+        });
+    }
+}
+
+async fn serve(
+    connection: UnixStream,
+    terminal: u64,
+    mut queue: mpsc::UnboundedReceiver<Report>,
+    to: &mpsc::UnboundedSender<Received>,
+) -> io::Result<()> {
+    let (input, mut output) = connection.into_split();
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    loop {
+        tokio::select! {
+            report = queue.recv() => {
+                let Some(report) = report else { return Ok(()) };
+                output.write_all(&to_line(&report)?).await?;
+            }
+            // Bytes of an unfinished line stay in `line`.
+            count = input.read_until(b'\n', &mut line) => {
+                if count? == 0 || line.len() > MAX_LINE {
+                    return Ok(());
+                }
+                let order = serde_json::from_slice(&line)?;
+                line.clear();
+                let _ = to.send(Received::Order(terminal, order));
+            }
+        }
+    }
+}
+
+fn to_line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Another terminal's end.
+pub struct Controller {
+    input: BufReader<tokio::net::unix::OwnedReadHalf>,
+    output: tokio::net::unix::OwnedWriteHalf,
+    line: Vec<u8>,
+}
+
+impl Controller {
+    /// # Errors
+    /// Fails if no program runs in this session any more.
+    pub async fn connect(folder: &Path, session: &str) -> io::Result<Self> {
+        let path = folder.join(format!("{session}.{EXTENSION}"));
+        let connected = UnixStream::connect(&path).await;
+        if connected.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            // Left behind by a killed process.
+            let _ = fs::remove_file(&path);
+        }
+        let (input, output) = connected?.into_split();
+        Ok(Self { input: BufReader::new(input), output, line: Vec::new() })
+    }
+
+    pub async fn send(&mut self, order: &Order) -> io::Result<()> {
+        self.output.write_all(&to_line(order)?).await
+    }
+
+    /// Returns `None` when the program has ended. Cancel-safe.
+    pub async fn next(&mut self) -> io::Result<Option<Report>> {
+        let count = self.input.read_until(b'\n', &mut self.line).await?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let report = serde_json::from_slice(&self.line)?;
+        self.line.clear();
+        Ok(Some(report))
+    }
+}
+
+/// Ids of the sessions in which programs run, or ran until they were killed.
+pub fn running(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sockets = entries.filter(|path| path.extension().is_some_and(|found| found == EXTENSION));
+    let mut sessions: Vec<String> =
+        sockets.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    sessions.sort();
+    sessions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn orders_and_reports_pass() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut socket = ControlSocket::open(dir.path(), "abc").unwrap();
+        assert_eq!(running(dir.path()), ["abc"]);
+        let mut one = Controller::connect(dir.path(), "abc").await.unwrap();
+        let mut two = Controller::connect(dir.path(), "abc").await.unwrap();
+        assert_eq!(socket.next().await, Some((1, None)));
+        assert_eq!(socket.next().await, Some((2, None)));
+        one.send(&Order::SetMode("code".into())).await.unwrap();
+        assert_eq!(socket.next().await, Some((1, Some(Order::SetMode("code".into())))));
+        socket.send(1, Report::Refused("no".into()));
+        socket.send_all(&Report::Mode("ask".into()));
+        assert_eq!(one.next().await.unwrap(), Some(Report::Refused("no".into())));
+        assert_eq!(one.next().await.unwrap(), Some(Report::Mode("ask".into())));
+        assert_eq!(two.next().await.unwrap(), Some(Report::Mode("ask".into())), "the control");
+        drop(socket);
+        assert_eq!(one.next().await.unwrap(), None);
+        assert_eq!(running(dir.path()), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn invalid_orders_end_their_connection_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut socket = ControlSocket::open(dir.path(), "abc").unwrap();
+        let mut bad = UnixStream::connect(dir.path().join("abc.sock")).await.unwrap();
+        bad.write_all(b"{\"set_mode\": 1}\n").await.unwrap();
+        assert_eq!(socket.next().await, Some((1, None)));
+        let mut good = Controller::connect(dir.path(), "abc").await.unwrap();
+        assert_eq!(socket.next().await, Some((2, None)));
+        good.send(&Order::SetMode("plan".into())).await.unwrap();
+        assert_eq!(socket.next().await, Some((2, Some(Order::SetMode("plan".into())))));
+    }
+
+    #[tokio::test]
+    async fn socket_of_a_killed_process_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(std::os::unix::net::UnixListener::bind(dir.path().join("abc.sock")).unwrap());
+        assert_eq!(running(dir.path()), ["abc"]);
+        assert!(Controller::connect(dir.path(), "abc").await.is_err());
+        assert_eq!(running(dir.path()), Vec::<String>::new());
+    }
+}

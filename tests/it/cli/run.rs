@@ -1,0 +1,219 @@
+//! `modegate run` and `modegate mode`: a terminal program under a mode that other terminals change.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::support::requirements::{python, require_sandbox};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        require_sandbox();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("work")).unwrap();
+        Self { dir }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.dir.path().join("work").canonicalize().unwrap()
+    }
+
+    fn modegate(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.current_dir(self.work()).args(arguments).env("HOME", self.dir.path()).stdin(Stdio::null());
+        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Returns the exit code, the output and the messages.
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let out = self.modegate(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    }
+}
+
+#[test]
+fn program_runs_under_the_mode_and_keeps_its_streams() {
+    let place = Place::new();
+    let out = place.run(&["run", "--mode", "plan", "--", "sh", "-c", "echo out; echo x > f; exit 3"]);
+    assert_eq!((out.0, out.1.as_str()), (Some(3), "out\n"), "{}", out.2);
+    assert!(out.2.contains("ermission denied") && !place.work().join("f").exists(), "{}", out.2);
+    let mut child = place.modegate(&["run", "--mode", "code", "--", "sh", "-c", "cat > f; cat f"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"typed\n").unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(0), b"typed\n".as_slice()));
+    let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, Some(137), "{messages}");
+    let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "/missing/program"]);
+    assert_eq!(code, Some(125));
+    assert!(messages.contains("modegate: /missing/program cannot be run: No such file"), "{messages}");
+    let (code, _, messages) = place.run(&["run", "--mode", "nowhere", "--", "true"]);
+    assert!(code == Some(2) && messages.contains("ask, plan, code"), "{messages}");
+}
+
+/// A program of `modegate run`, and the lines that it prints.
+struct Running {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    session: String,
+}
+
+impl Running {
+    fn start(place: &Place, mode: &str, script: &str) -> Self {
+        let mut command = place.modegate(&["run", "--mode", mode, "--", "sh", "-c", script]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        errors.read_line(&mut first).unwrap();
+        let session = first.trim().rsplit(' ').next().unwrap().to_owned();
+        assert!(first.contains(&format!("{mode} mode; to change it")), "{first}");
+        let (to, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).all(|line| to.send(line).is_ok()));
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        Self { child, lines, session }
+    }
+
+    /// Drops the lines before `expected`.
+    fn wait_for(&self, expected: &str) {
+        while self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {expected}")) != expected {}
+    }
+
+    /// Returns the lines that the program prints after a moment.
+    fn later(&self) -> Vec<String> {
+        while self.lines.try_recv().is_ok() {}
+        std::thread::sleep(Duration::from_millis(300));
+        self.lines.try_iter().collect()
+    }
+
+    fn end(mut self, work: &Path) {
+        std::fs::write(work.join("stop"), "").unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may be over.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a file again and again until told to stop.
+const WRITER: &str = "i=0; while [ ! -e stop ]; do i=$((i+1)); \
+    if echo x 2>/dev/null > f; then echo written; rm f; else echo denied; fi; sleep 0.01; done 2>/dev/null";
+
+#[test]
+fn mode_changes_from_another_terminal_while_the_program_runs() {
+    let place = Place::new();
+    let running = Running::start(&place, "plan", WRITER);
+    running.wait_for("denied");
+    let part = running.session.clone();
+    for (mode, line) in [("code", "written"), ("plan", "denied"), ("code", "written"), ("plan", "denied")] {
+        let (code, out, messages) = place.run(&["mode", &part, mode]);
+        assert_eq!((code, out.trim()), (Some(0), mode), "{messages}");
+        running.wait_for(line);
+        let later = running.later();
+        assert!(!later.is_empty() && later.iter().all(|it| it == line), "{mode}: {later:?}");
+    }
+    let (code, _, messages) = place.run(&["mode", &part, "nowhere"]);
+    assert!(code == Some(1) && messages.contains("nowhere"), "{messages}");
+    let (code, _, messages) = place.run(&["mode", "ffffff", "code"]);
+    assert!(code == Some(1) && messages.contains(&format!("running are {part}")), "{messages}");
+    running.end(&place.work());
+    let (code, _, messages) = place.run(&["mode"]);
+    assert!(code == Some(1) && messages.contains("no program"), "{messages}");
+    let (_, events, _) = place.run(&["modes", "log"]);
+    let (code, audit, _) = place.run(&["audit", &part]);
+    assert_eq!(code, Some(0), "{audit} {events}");
+}
+
+#[test]
+fn questions_are_answered_in_another_terminal() {
+    let place = Place::new();
+    let script = "echo one > a && echo wrote a; echo two > b || echo no b; echo end";
+    let running = Running::start(&place, "ask", script);
+    let mut attached = place.modegate(&["mode"]);
+    let mut attached = attached.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answers = attached.stdin.take().unwrap();
+    let mut shown = BufReader::new(attached.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut until =
+        |end: &str| shown.by_ref().find(|line| line.contains(end)).unwrap_or_else(|| panic!("{end}"));
+    until("sh runs in ask mode");
+    until("Create a (sh)?");
+    until("  5 Reject");
+    assert!(!place.work().join("a").exists(), "before the answer");
+    answers.write_all(b"9\n1\n").unwrap();
+    until("Type a number from 1 to 6");
+    running.wait_for("wrote a");
+    until("Create b (sh)?");
+    answers.write_all(b"5\n").unwrap();
+    running.wait_for("no b");
+    running.wait_for("end");
+    until("The program has ended.");
+    assert!(attached.wait().unwrap().success());
+    assert!(place.work().join("a").exists() && !place.work().join("b").exists());
+    let (code, out, messages) = place.run(&["sessions", "undo", &running.session]);
+    assert_eq!(code, Some(0), "{out}{messages}");
+    assert!(!place.work().join("a").exists(), "undone");
+}
+
+/// Runs Modegate in a new terminal, types what the last argument says, and prints what appears and the exit code.
+const TERMINAL: &str = "
+import os, pty, sys
+child, terminal = pty.fork()
+if child == 0:
+    os.execvp(sys.argv[1], sys.argv[1:-1])
+text, typed = b'', False
+while True:
+    try:
+        part = os.read(terminal, 4096)
+    except OSError:
+        break
+    text += part
+    if b'ready' in text and not typed:
+        typed = True
+        os.write(terminal, sys.argv[-1].encode().decode('unicode_escape').encode())
+print(text.decode())
+print('exit', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+
+#[test]
+fn program_keeps_its_terminal() {
+    let place = Place::new();
+    for (script, typed, expected) in [
+        (
+            "echo ready; read line; echo got $line on $(tty); echo own > /dev/tty",
+            "typed\n",
+            "got typed on /dev/pts/",
+        ),
+        ("stty rows 33; echo ready; read line; stty size; echo own > $(tty)", "x\n", "33 "),
+        (
+            "trap 'echo own interrupted; exit 7' INT; echo ready; while :; do sleep 0.05; done",
+            "\\x03",
+            "exit 7",
+        ),
+    ] {
+        let mut command = Command::new(python());
+        command.arg("-c").arg(TERMINAL).arg(env!("CARGO_BIN_EXE_modegate"));
+        command.args(["run", "--mode", "plan", "--", "sh", "-c", script, typed]);
+        command.current_dir(place.work()).env("HOME", place.dir.path()).env_remove("XDG_DATA_HOME");
+        let out = command.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains(expected) && text.contains("own"), "{script}: {text}");
+        assert!(!text.contains("ermission denied"), "{script}: {text}");
+    }
+}
