@@ -284,6 +284,13 @@ fn other(shell: &Shell) -> State {
     if shell.workspace(&[]).is_off() {
         return State::Note("not sandboxed: they can write any file that you can write".into());
     }
+    if shell.brokers_commands() {
+        return State::Fine(
+            "brokered: their changes in the session's folders are recorded exactly; they also write in temporary folders, \
+             existing caches, and the folders in `shell.write`"
+                .into(),
+        );
+    }
     let text = "they write in the session's folders, temporary folders, existing caches, and the folders in `shell.write`";
     State::Fine(text.into())
 }

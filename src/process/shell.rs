@@ -21,6 +21,9 @@ pub enum Sandbox {
     /// that.
     #[default]
     Workspace,
+    /// Like `workspace`. Modegate carries out changes in the session's folders, so that undo knows them exactly.
+    /// Commands reach no UNIX sockets and cannot debug. Where the kernel does not support it: `workspace`.
+    Broker,
     Off,
 }
 
@@ -82,6 +85,7 @@ impl Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Off,
+    Brokered,
     ReadOnly,
     Other,
 }
@@ -129,9 +133,33 @@ impl Shell {
 
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         match self.0.sandbox {
-            Sandbox::Workspace if self.0.support.workspace() => self.writable_in(paths),
-            Sandbox::Workspace | Sandbox::Off => CommandSandbox::none(),
+            Sandbox::Broker if self.0.support.agent() => self.brokered_in(paths),
+            Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
+            Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
+    }
+
+    /// Returns true if the supervisor carries out the changes of commands, and can record them.
+    pub fn brokers_commands(&self) -> bool {
+        self.0.sandbox == Sandbox::Broker && self.0.support.agent()
+    }
+
+    fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+        let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
+        CommandSandbox::new(Kind::Brokered, move || {
+            let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
+            let others =
+                own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
+            let broker = Brokered {
+                roots: roots.clone(),
+                protected: shell.0.user.own.clone(),
+                policy: BrokerPolicy::Roots,
+                record: None,
+                hosts: None,
+                egress: Egress::Open,
+            };
+            Confinement::Brokered { write: outermost(others), broker }
+        })
     }
 
     fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
@@ -254,6 +282,7 @@ impl CommandSandbox {
         let kind = match confinement {
             Confinement::Off => Kind::Off,
             Confinement::ReadOnly { .. } => Kind::ReadOnly,
+            Confinement::Brokered { .. } => Kind::Brokered,
             _ => Kind::Other,
         };
         let sandbox = Self::new(kind, move || confinement.clone());
@@ -272,6 +301,18 @@ impl CommandSandbox {
             (Some(folder), Confinement::ReadOnly { read }) => {
                 let read = read.iter().cloned().chain([folder.to_owned()]).collect();
                 Self::of(Confinement::ReadOnly { read })
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// A brokered sandbox that records changes in a folder.
+    #[must_use]
+    pub fn with_record(&self, folder: Option<&Path>) -> Self {
+        match (folder, self.confinement()) {
+            (Some(folder), Confinement::Brokered { write, broker }) => {
+                let broker = Brokered { record: Some(folder.to_owned()), ..broker.clone() };
+                Self::of(Confinement::Brokered { write: write.clone(), broker })
             }
             _ => self.clone(),
         }

@@ -267,7 +267,8 @@ fn start_broker(
     kernel::drop_capabilities()?;
     let own = request.own_folder.as_slice();
     if let Confinement::Brokered { write, broker } = &request.confinement {
-        let own = [write, own].concat();
+        // Rights, times and attributes of a single file outside of the roots do not change.
+        let own: Vec<_> = write.iter().chain(own).filter(|path| path.is_dir()).cloned().collect();
         let record = broker.record.iter();
         let protected: Vec<_> = broker.protected.iter().chain(record.clone()).cloned().collect();
         let roots = Roots::open(&broker.roots, &own, &protected)?;

@@ -156,6 +156,7 @@ impl Actor {
             capabilities: context.capabilities,
             readers: Readers { command: tool::commands_of, address: fetch::address_of },
         };
+        let checkpoints = Checkpoints::new(context.tools.records_commands());
         Self {
             policy: Policy::new(context, mode, unrecorded_modes, agent, ancestry),
             workspace,
@@ -168,7 +169,7 @@ impl Actor {
             approvals: Approvals::default(),
             switches: Switches::default(),
             turns: Turns::default(),
-            checkpoints: Checkpoints::default(),
+            checkpoints,
             jobs: Jobs::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),

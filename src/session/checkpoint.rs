@@ -38,9 +38,15 @@ pub(super) struct Checkpoints {
     /// Unbounded: a call sends one or two.
     changes: LazyChannel<Change>,
     snapshot: Option<SnapshotHandle>,
+    /// True if commands are brokered, so that their changes are recorded instead of found by comparison.
+    records_commands: bool,
 }
 
 impl Checkpoints {
+    pub(super) fn new(records_commands: bool) -> Self {
+        Self { records_commands, ..Self::default() }
+    }
+
     pub(super) async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }
@@ -86,6 +92,8 @@ impl Checkpoints {
         }
         let text = if log.store.is_in_memory() {
             "Changes by commands are unknown: this session is stored in memory only."
+        } else if self.records_commands {
+            "Commands ran: undo does not cover the state of version control."
         } else {
             "Commands ran: undo does not cover files ignored by .gitignore or the state of version control."
         };
@@ -106,7 +114,11 @@ impl Checkpoints {
             && let Some(folder) = log.store.private_folder().await
         {
             let folder = folder.join(&*log.id.0);
-            self.snapshot = Some(SnapshotHandle::new(WorkspaceSnapshot::new(folder, workspace)));
+            self.snapshot = Some(if self.records_commands {
+                SnapshotHandle::of_records(folder, workspace)
+            } else {
+                SnapshotHandle::new(WorkspaceSnapshot::new(folder, workspace))
+            });
         }
         self.made_snapshot(ancestry)
     }

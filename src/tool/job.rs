@@ -4,6 +4,7 @@
 //! The task returns the permit when the supervisor confirms that no process of the command is left, and
 //! otherwise as unconfirmed.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::gate::Permit;
-use crate::process::{Event, Exit, Process};
+use crate::process::{BrokerEvent, Event, Exit, Process};
 use crate::workspace::Outputs;
 use output::Output;
 
@@ -60,6 +61,7 @@ enum Message {
     Snapshot(oneshot::Sender<JobSnapshot>),
     Unseen(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
+    SaveRecord(oneshot::Sender<()>),
     Stop,
 }
 
@@ -140,6 +142,7 @@ impl Job {
             changed: count,
             output: Output::default(),
             seen: 0,
+            record_replies: VecDeque::new(),
             outputs,
             scratch,
             end: None,
@@ -191,12 +194,32 @@ impl Job {
         }
     }
 
+    /// Saves the record of a brokered command's changes, without keeping the command alive.
+    pub fn record_saver(&self) -> RecordSaver {
+        RecordSaver(self.mailbox.downgrade())
+    }
+
     pub fn is_over(&self) -> bool {
         self.changes.borrow().is_over || self.changes.has_changed().is_err()
     }
 
     pub async fn stop(&self) {
         let _ = self.mailbox.send(Message::Stop).await;
+    }
+}
+
+/// See [`Job::record_saver`].
+#[derive(Debug, Clone)]
+pub struct RecordSaver(mpsc::WeakSender<Message>);
+
+impl RecordSaver {
+    /// Returns when the record is saved. The end of the command saves it, too.
+    pub async fn save(&self) {
+        let Some(mailbox) = self.0.upgrade() else { return };
+        let (reply, saved) = oneshot::channel();
+        if mailbox.send(Message::SaveRecord(reply)).await.is_ok() {
+            let _ = saved.await;
+        }
     }
 }
 
@@ -207,6 +230,8 @@ struct Task {
     output: Output,
     /// Bytes of the output that [`Job::unseen`] has returned.
     seen: usize,
+    /// In the order of the requests.
+    record_replies: VecDeque<oneshot::Sender<()>>,
     outputs: Outputs,
     scratch: PathBuf,
     end: Option<End>,
@@ -244,6 +269,11 @@ impl Task {
                     }
                     Some(Event::Exited(exit)) => end.exit = Some(exit),
                     Some(Event::Failed(reason)) => end.failure = Some(reason),
+                    Some(Event::Broker(BrokerEvent::RecordSaved(_))) => {
+                        let reply = self.record_replies.pop_front();
+                        reply.map(|reply| reply.send(()));
+                        continue;
+                    }
                     Some(Event::Broker(_)) => {}
                     Some(Event::Gone { left_behind, confirmed }) => {
                         (end.left_behind, end.confirmed) = (left_behind, confirmed);
@@ -252,22 +282,14 @@ impl Task {
                     None => break,
                 },
                 message = self.messages.recv() => match message {
-                    Some(Message::Snapshot(reply)) => {
-                        self.answer(reply);
-                        continue;
-                    }
-                    Some(Message::Unseen(reply)) => {
-                        self.answer_unseen(reply);
-                        continue;
-                    }
-                    Some(Message::Since(from, reply)) => {
-                        self.answer_since(from, reply);
-                        continue;
-                    }
                     Some(Message::Stop) => {
                         end.why.get_or_insert(StopCause::Stopped);
                         deadline = Some(Instant::now() + TIMEOUT);
                         self.process.request_exit().await;
+                        continue;
+                    }
+                    Some(message) => {
+                        self.reply(message).await;
                         continue;
                     }
                     // All handles were dropped.
@@ -280,6 +302,8 @@ impl Task {
             }
             self.changed.send_modify(|happened| happened.count += 1);
         }
+        // The supervisor saved the record at the end.
+        self.record_replies.clear();
         self.output.finish();
         self.save().await;
         if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
@@ -295,12 +319,21 @@ impl Task {
             *happened = Happened { count: happened.count + 1, is_over: true };
         });
         while let Some(message) = self.messages.recv().await {
-            match message {
-                Message::Snapshot(reply) => self.answer(reply),
-                Message::Unseen(reply) => self.answer_unseen(reply),
-                Message::Since(from, reply) => self.answer_since(from, reply),
-                Message::Stop => {}
+            self.reply(message).await;
+        }
+    }
+
+    async fn reply(&mut self, message: Message) {
+        match message {
+            Message::Snapshot(reply) => self.answer(reply),
+            Message::Unseen(reply) => self.answer_unseen(reply),
+            Message::Since(from, reply) => self.answer_since(from, reply),
+            Message::SaveRecord(reply) if self.end.is_none() => {
+                self.record_replies.push_back(reply);
+                self.process.save_record().await;
             }
+            Message::SaveRecord(reply) => drop(reply.send(())),
+            Message::Stop => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use super::background_list::next_number;
 use super::job::Notes;
 use super::shell::{Command, Runner};
-use super::snapshot::begin;
+use super::snapshot::{Running, begin};
 use super::{Job, JobSnapshot, RunContext, ToolError, ToolOutput};
 
 const MAX_RUNNING: usize = 16;
@@ -25,8 +25,11 @@ pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolO
         None => None,
     };
     let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
+    let record = covered.as_ref().and_then(Running::record);
+    let sandbox = sandbox.with_record(record);
     let job = start.begin(id, notes, &shell, &sandbox, context.permit, limit).await?;
     if let Some(covered) = covered {
+        covered.started(&job);
         covered.keep_as_job(&job);
     }
     let text = format!("Started {}. view_background shows its output.", job.id);

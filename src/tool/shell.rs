@@ -266,7 +266,12 @@ impl Command {
             Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
             None => None,
         };
+        let record = snapshot.as_ref().and_then(|(running, _)| running.record());
+        let sandbox = sandbox.with_record(record);
         let mut job = start.begin(String::new(), notes, &shell, &sandbox, permit, limit).await?;
+        if let Some((running, _)) = &snapshot {
+            running.started(&job);
+        }
         let reporting =
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // In a deterministic run `progress` is `None`: streamed output would depend on timing.

@@ -1,20 +1,23 @@
-//! Finds the files that commands change: a task owns a [`WorkspaceSnapshot`] and compares it with the disk.
+//! Finds the files that commands change: a task owns a [`WorkspaceSnapshot`] and compares it with the disk, or reads
+//! the records of brokered commands.
 //!
 //! The task handles one message at a time, so a new command waits until earlier changes are reported. Before
 //! a command starts, other changes are discarded, unless a command or job is running: then they are reported,
 //! too.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::job::RecordSaver;
 use super::{BusyGuard, Job, ToolError};
 use crate::bounded_file;
 use crate::gate::Permit;
-use crate::workspace::{Changes, WorkspaceSnapshot};
+use crate::workspace::{Changes, Workspace, WorkspaceSnapshot, create_record_folder, recorded_changes};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -38,6 +41,70 @@ pub struct Running {
 #[derive(Debug, Default)]
 struct Mark {
     is_job: AtomicBool,
+    /// Folder of the record of a brokered command. Deleted with the mark.
+    record: Option<PathBuf>,
+    saver: OnceLock<RecordSaver>,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.record {
+            // It is deleted with the session otherwise.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Knows what commands have changed.
+#[derive(Debug)]
+enum Tracker {
+    Snapshot(WorkspaceSnapshot),
+    /// Records are created below this folder.
+    Records {
+        workspace: Workspace,
+        folder: PathBuf,
+        count: u64,
+    },
+}
+
+impl Tracker {
+    /// Returns a mark for a command that begins.
+    fn mark(&mut self) -> Mark {
+        let Self::Records { folder, count, .. } = self else { return Mark::default() };
+        *count += 1;
+        let folder = folder.join(count.to_string());
+        let created = create_record_folder(&folder);
+        let created =
+            created.inspect_err(|error| tracing::warn!(%error, "a command's changes cannot be recorded"));
+        let record = created.is_ok().then_some(folder);
+        Mark { is_job: AtomicBool::new(false), record, saver: OnceLock::new() }
+    }
+
+    /// Reads records, or compares files. `records` are the folders of all commands.
+    fn changes(
+        &mut self,
+        comparison: Comparison,
+        records: &[PathBuf],
+        cancel: &CancellationToken,
+    ) -> Changes {
+        let found = match self {
+            Self::Snapshot(snapshot) if comparison == Comparison::Tell => return snapshot.sync(cancel),
+            Self::Snapshot(snapshot) => {
+                snapshot.refresh(cancel);
+                return Changes::default();
+            }
+            Self::Records { workspace, .. } => {
+                records.iter().map(|folder| recorded_changes(workspace, folder)).collect::<Vec<_>>()
+            }
+        };
+        let mut all = Changes::default();
+        if comparison == Comparison::Tell {
+            for changes in found {
+                all.append(changes);
+            }
+        }
+        all
+    }
 }
 
 #[derive(Debug)]
@@ -66,9 +133,18 @@ enum Comparison {
 
 impl SnapshotHandle {
     pub fn new(snapshot: WorkspaceSnapshot) -> Self {
+        Self::start(Tracker::Snapshot(snapshot))
+    }
+
+    /// Of brokered commands, whose records are kept below `folder`.
+    pub fn of_records(folder: PathBuf, workspace: &Workspace) -> Self {
+        Self::start(Tracker::Records { workspace: workspace.clone(), folder, count: 0 })
+    }
+
+    fn start(tracker: Tracker) -> Self {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let has_jobs = Arc::new(AtomicBool::new(false));
-        tokio::spawn(serve(snapshot, messages, Arc::clone(&has_jobs)));
+        tokio::spawn(serve(tracker, messages, Arc::clone(&has_jobs)));
         Self { mailbox, has_jobs }
     }
 
@@ -114,6 +190,17 @@ impl SnapshotHandle {
 }
 
 impl Running {
+    /// Folder for the record of the command's changes. `None` if its changes are found by comparison.
+    pub(super) fn record(&self) -> Option<&Path> {
+        self.mark.record.as_deref()
+    }
+
+    /// The command has started.
+    pub(super) fn started(&self, job: &Job) {
+        // Called once.
+        let _ = self.mark.saver.set(job.record_saver());
+    }
+
     /// Keeps the mark until the job ends. Its last changes are reported after its end, in the same turn.
     pub(super) fn keep_as_job(self, job: &Job) {
         self.mark.is_job.store(true, Ordering::Release);
@@ -156,52 +243,56 @@ impl Marks {
         }
     }
 
+    /// Saves the records of running commands. Returns the folders of all records.
+    async fn saved_records(&self) -> Vec<PathBuf> {
+        for mark in &self.0 {
+            if let Some(saver) = mark.saver.get().filter(|_| mark.record.is_some()) {
+                saver.save().await;
+            }
+        }
+        self.0.iter().filter_map(|mark| mark.record.clone()).collect()
+    }
+
     /// A comparison that starts now may miss changes of these commands.
     fn running(&self) -> Self {
         Self(self.0.iter().filter(|mark| Self::is_running(mark)).cloned().collect())
     }
 }
 
-async fn serve(
-    mut snapshot: WorkspaceSnapshot,
-    mut messages: mpsc::Receiver<Message>,
-    has_jobs: Arc<AtomicBool>,
-) {
+async fn serve(mut tracker: Tracker, mut messages: mpsc::Receiver<Message>, has_jobs: Arc<AtomicBool>) {
     let mut marks = Marks::default();
     while let Some(Message { occasion, cancel, reply }) = messages.recv().await {
         let comparison = marks.comparison(occasion);
         let mut changes = Changes::default();
         if comparison != Comparison::None {
             let (is_over, running) = (cancel.clone(), marks.running());
+            let records = marks.saved_records().await;
             let compared = bounded_file::off_thread(DEADLINE, move || {
-                let changes = match comparison {
-                    Comparison::Tell => snapshot.sync(&cancel),
-                    Comparison::Refresh | Comparison::None => {
-                        snapshot.refresh(&cancel);
-                        Changes::default()
-                    }
-                };
-                (snapshot, changes)
+                let changes = tracker.changes(comparison, &records, &cancel);
+                (tracker, changes)
             });
             // If the file system hangs, this drops the reply sender and the caller continues.
             let Some((same, found)) = compared.await else {
                 tracing::error!("the comparison of files failed or did not end");
                 return;
             };
-            (snapshot, changes) = (same, found);
+            (tracker, changes) = (same, found);
             if !is_over.is_cancelled() {
                 marks = running;
                 has_jobs.store(marks.has_jobs(), Ordering::Release);
             }
         }
-        let mark = Arc::new(Mark::default());
-        if occasion == Occasion::Begin {
+        let mark = if occasion == Occasion::Begin {
             marks.0.retain(Marks::counts);
+            let mark = Arc::new(tracker.mark());
             marks.0.push(Arc::clone(&mark));
-        }
+            mark
+        } else {
+            Arc::default()
+        };
         let _ = reply.send((mark, changes));
     }
-    let _ = tokio::task::spawn_blocking(move || drop(snapshot)).await;
+    let _ = tokio::task::spawn_blocking(move || drop((tracker, marks))).await;
 }
 
 pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {

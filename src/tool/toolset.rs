@@ -193,6 +193,11 @@ impl Toolset {
         self.shell.as_ref()
     }
 
+    /// Returns true if the changes of commands are recorded exactly.
+    pub fn records_commands(&self) -> bool {
+        self.shell.as_ref().is_some_and(Shell::brokers_commands)
+    }
+
     pub fn can_sandbox(&self) -> bool {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }

@@ -69,6 +69,15 @@ impl Changes {
             && self.uncovered.is_empty()
             && self.concludes.is_none()
     }
+
+    /// Adds changes of another command, made later.
+    pub fn append(&mut self, later: Self) {
+        let changed = std::mem::take(&mut self.changed);
+        self.changed = compose(changed.into_iter().chain(later.changed));
+        self.contents.extend(later.contents);
+        self.uncovered.extend(later.uncovered);
+        self.concludes = later.concludes.or(self.concludes.take());
+    }
 }
 
 /// Merges changes in order: the first `before` and the last `after` of each path, sorted, without unchanged

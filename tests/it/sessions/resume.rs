@@ -15,11 +15,11 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn, updates};
-use crate::sessions::undo::report;
+use crate::sessions::undo::{SANDBOXES, report};
 use crate::support::{Setup, TestClient, shell};
 
-fn with_shell(home: &std::path::Path) -> Setup {
-    let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
+fn with_shell(home: &std::path::Path, sandbox: Sandbox) -> Setup {
+    let tools = Toolset::built_in().with_shell(shell(home, sandbox));
     Setup { tools, ..code() }
 }
 
@@ -284,48 +284,56 @@ async fn fork_during_a_turn_includes_visible_events() {
 
 #[tokio::test]
 async fn close_during_a_command_keeps_changes_undoable() {
-    let home = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new();
-    let mut client = fixture.agent(with_shell(home.path()));
-    let file = client.cwd().join("a.txt");
-    std::fs::write(&file, "one\n").unwrap();
-    let session = client.session().await;
-    client.prompt(&session, "go").await;
-    let line = "echo two > a.txt; sleep 100";
-    client.model.say(&session, Ok(call("s", "shell", json!({ "command": line }))));
-    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    until_file(&file, "two\n").await;
-    let close = client.request("session/close", json!({ "sessionId": session })).await;
-    client.until_answer(close).await;
-    client.end().await;
-    let mut client = fixture.agent(with_shell(home.path()));
-    open(&mut client, "session/resume", &session).await;
-    let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
-    assert!(answer.contains("the changes of turn 1"), "{answer}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
-    client.end().await;
+    for sandbox in SANDBOXES {
+        let home = tempfile::tempdir().unwrap();
+        let fixture = StoreFixture::new();
+        let mut client = fixture.agent(with_shell(home.path(), sandbox));
+        let file = client.cwd().join("a.txt");
+        std::fs::write(&file, "one\n").unwrap();
+        let session = client.session().await;
+        client.prompt(&session, "go").await;
+        let line = "echo two > a.txt; sleep 100";
+        client.model.say(&session, Ok(call("s", "shell", json!({ "command": line }))));
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        until_file(&file, "two\n").await;
+        let close = client.request("session/close", json!({ "sessionId": session })).await;
+        client.until_answer(close).await;
+        client.end().await;
+        let mut client = fixture.agent(with_shell(home.path(), sandbox));
+        open(&mut client, "session/resume", &session).await;
+        let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
+        assert!(answer.contains("the changes of turn 1"), "{answer}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
+        client.end().await;
+    }
 }
 
 #[tokio::test]
 async fn background_job_changes_are_undone() {
-    let home = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new();
-    let mut client = fixture.agent(with_shell(home.path()));
-    let file = client.cwd().join("a.txt");
-    std::fs::write(&file, "one\n").unwrap();
-    let session = client.session().await;
-    let id = client.prompt(&session, "go").await;
-    client
-        .model
-        .say(&session, Ok(call("s", "shell", json!({ "command": "echo two > a.txt", "background": true }))));
-    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    until_file(&file, "two\n").await;
-    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-    client.until_answer(id).await;
-    let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
-    assert!(answer.contains("the changes of turn 1") && answer.contains("Note: Commands ran"), "{answer}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
-    client.end().await;
+    for sandbox in SANDBOXES {
+        let home = tempfile::tempdir().unwrap();
+        let fixture = StoreFixture::new();
+        let mut client = fixture.agent(with_shell(home.path(), sandbox));
+        let file = client.cwd().join("a.txt");
+        std::fs::write(&file, "one\n").unwrap();
+        let session = client.session().await;
+        let id = client.prompt(&session, "go").await;
+        client.model.say(
+            &session,
+            Ok(call("s", "shell", json!({ "command": "echo two > a.txt", "background": true }))),
+        );
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        until_file(&file, "two\n").await;
+        client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
+        client.until_answer(id).await;
+        let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
+        assert!(
+            answer.contains("the changes of turn 1") && answer.contains("Note: Commands ran"),
+            "{answer}"
+        );
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
+        client.end().await;
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn};
+use crate::support::requirements::require_sandbox;
 use crate::support::{Setup, TestClient, shell};
 
 /// What lies in a folder: for each path its mode bits and its content, or where a link leads.
@@ -46,8 +47,11 @@ fn create_files(cwd: &Path) {
     std::os::unix::fs::symlink("a.txt", cwd.join("link")).unwrap();
 }
 
-fn with_shell(home: &Path) -> Setup {
-    let tools = Toolset::built_in().with_shell(shell(home, Sandbox::Workspace));
+/// Changes of commands are found by comparison, or recorded.
+pub(crate) const SANDBOXES: [Sandbox; 2] = [Sandbox::Workspace, Sandbox::Broker];
+
+fn with_shell(home: &Path, sandbox: Sandbox) -> Setup {
+    let tools = Toolset::built_in().with_shell(shell(home, sandbox));
     Setup { mode: "code", tools, ..Setup::default() }
 }
 
@@ -65,41 +69,75 @@ pub(crate) async fn slash(client: &mut TestClient, session: &str, command: &str)
 
 #[tokio::test]
 async fn undo_restores_changes_of_tools_and_commands() {
+    for sandbox in SANDBOXES {
+        let fixture = StoreFixture::new();
+        let home = tempfile::tempdir().unwrap();
+        let mut client = fixture.agent(with_shell(home.path(), sandbox));
+        let cwd = client.cwd();
+        create_files(&cwd);
+        let first = tree(&cwd);
+        let session = client.session().await;
+        let tools: &[_] = &[
+            call("w", "write_file", json!({ "path": "new/deep/n.txt", "content": "new\n" })),
+            call("e", "write_file", json!({ "path": "b.txt", "content": "changed\n" })),
+            call("d", "delete_file", json!({ "path": "folder/c.txt" })),
+        ];
+        turn(&mut client, &session, "by tools", &[tools, &[]]).await;
+        let second = tree(&cwd);
+        let line = "echo two > a.txt; rm link; chmod 600 b.txt; mkdir empty; ln -s b.txt other; echo x > x.txt; false";
+        turn(
+            &mut client,
+            &session,
+            "by a command",
+            &[&[call("s", "shell", json!({ "command": line }))], &[]],
+        )
+        .await;
+        assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
+
+        let answer = slash(&mut client, &session, "/undo").await;
+        assert!(answer.contains("the changes of turn 2") && answer.contains("- a.txt"), "{answer}");
+        assert_eq!(tree(&cwd), second);
+        let answer = slash(&mut client, &session, "/undo").await;
+        assert!(answer.contains("the changes of turn 1"), "{answer}");
+        assert_eq!(tree(&cwd), first);
+        let answer = slash(&mut client, &session, "/undo").await;
+        assert!(answer.contains("there is nothing to undo"), "{answer}");
+        // The model learns of it with its next request.
+        turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
+        let mut last = None;
+        for _ in 0..5 {
+            last = Some(client.model.next_request(&session).await);
+        }
+        assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone your changes"));
+        client.end().await;
+    }
+}
+
+/// Recorded changes include those that a comparison leaves out: of ignored files, and of files over 4 MiB.
+#[tokio::test]
+async fn brokered_commands_are_undone_exactly() {
+    require_sandbox();
     let fixture = StoreFixture::new();
     let home = tempfile::tempdir().unwrap();
-    let mut client = fixture.agent(with_shell(home.path()));
+    let mut client = fixture.agent(with_shell(home.path(), Sandbox::Broker));
     let cwd = client.cwd();
     create_files(&cwd);
+    std::fs::create_dir(cwd.join("target")).unwrap();
+    std::fs::write(cwd.join(".gitignore"), "target\n").unwrap();
+    std::fs::write(cwd.join("target/out"), "built\n").unwrap();
+    std::fs::write(cwd.join("large"), vec![b'x'; 6 << 20]).unwrap();
+    std::fs::hard_link(cwd.join("b.txt"), cwd.join("hard")).unwrap();
     let first = tree(&cwd);
     let session = client.session().await;
-    let tools: &[_] = &[
-        call("w", "write_file", json!({ "path": "new/deep/n.txt", "content": "new\n" })),
-        call("e", "write_file", json!({ "path": "b.txt", "content": "changed\n" })),
-        call("d", "delete_file", json!({ "path": "folder/c.txt" })),
-    ];
-    turn(&mut client, &session, "by tools", &[tools, &[]]).await;
-    let second = tree(&cwd);
-    let line =
-        "echo two > a.txt; rm link; chmod 600 b.txt; mkdir empty; ln -s b.txt other; echo x > x.txt; false";
-    turn(&mut client, &session, "by a command", &[&[call("s", "shell", json!({ "command": line }))], &[]])
-        .await;
-    assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "two\n", "the command ran");
-
+    let line = "echo new > target/out; echo x >> large; mv folder moved; rm hard; mkdir -p new/deep; \
+                echo x > $TMPDIR/t; cp $TMPDIR/t new/deep/t; touch -d 2001-01-01 a.txt; echo done";
+    let command = call("s", "shell", json!({ "command": line }));
+    let messages = turn(&mut client, &session, "go", &[&[command], &[]]).await;
+    assert!(format!("{messages:?}").contains("done"), "{messages:?}");
+    assert!(cwd.join("new/deep/t").exists() && !cwd.join("folder").exists());
     let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("the changes of turn 2") && answer.contains("- a.txt"), "{answer}");
-    assert_eq!(tree(&cwd), second);
-    let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("the changes of turn 1"), "{answer}");
+    assert!(answer.contains("the changes of turn 1") && answer.contains("- target/out"), "{answer}");
     assert_eq!(tree(&cwd), first);
-    let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("there is nothing to undo"), "{answer}");
-    // The model learns of it with its next request.
-    turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
-    let mut last = None;
-    for _ in 0..5 {
-        last = Some(client.model.next_request(&session).await);
-    }
-    assert!(format!("{:?}", last.unwrap().messages).contains("The user has undone your changes"));
     client.end().await;
 }
 
@@ -204,46 +242,54 @@ fn run_job(id: &str, line: &str) -> ModelEvent {
 
 #[tokio::test]
 async fn undo_restores_job_changes_before_a_command() {
-    for job in ["echo job > a.txt; exec sleep 1000", "echo job > a.txt"] {
-        for line in ["true", "echo line > b.txt"] {
-            let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
-            let mut client = fixture.agent(with_shell(home.path()));
-            create_files(&client.cwd());
-            let first = tree(&client.cwd());
-            let session = client.session().await;
-            let steps =
-                [(Before::Nothing, run_job("1", job)), (Before::Wait("a.txt", "job\n"), run("2", line))];
-            turn_in_steps(&mut client, &session, steps).await;
-            let answer = slash(&mut client, &session, "/undo").await;
-            assert_eq!(tree(&client.cwd()), first, "{job}; {line}: {answer}");
-            client.end().await;
+    for sandbox in SANDBOXES {
+        for job in ["echo job > a.txt; exec sleep 1000", "echo job > a.txt"] {
+            for line in ["true", "echo line > b.txt"] {
+                let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+                let mut client = fixture.agent(with_shell(home.path(), sandbox));
+                create_files(&client.cwd());
+                let first = tree(&client.cwd());
+                let session = client.session().await;
+                let steps =
+                    [(Before::Nothing, run_job("1", job)), (Before::Wait("a.txt", "job\n"), run("2", line))];
+                turn_in_steps(&mut client, &session, steps).await;
+                let answer = slash(&mut client, &session, "/undo").await;
+                assert_eq!(tree(&client.cwd()), first, "{job}; {line}: {answer}");
+                client.end().await;
+            }
         }
     }
 }
 
 #[tokio::test]
 async fn undo_keeps_user_changes_made_while_idle() {
-    let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
-    let mut client = fixture.agent(with_shell(home.path()));
-    let cwd = client.cwd();
-    create_files(&cwd);
-    let session = client.session().await;
-    // Between two commands of one turn.
-    let steps = [(Before::Nothing, run("1", "true")), (Before::User("u1"), run("2", "echo x > a.txt"))];
-    turn_in_steps(&mut client, &session, steps).await;
-    slash(&mut client, &session, "/undo").await;
-    // Between two turns, while a job ends that the first one began.
-    let job = "until test -e go; do sleep 0.01; done; echo late > late";
-    turn_in_steps(&mut client, &session, [(Before::Nothing, run_job("3", job))]).await;
-    std::fs::write(cwd.join("go"), "user\n").unwrap();
-    until_file_contains(&cwd.join("late"), "late\n").await;
-    turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "echo x > a.txt"))]).await;
-    let answer = slash(&mut client, &session, "/undo").await;
-    let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
-    assert_eq!(["a.txt", "u1", "go", "late"].map(read), ["one\n", "user\n", "user\n", "late\n"], "{answer}");
-    let answer = slash(&mut client, &session, "/undo").await;
-    assert!(answer.contains("there is nothing to undo. ") && !answer.contains(".."), "{answer}");
-    client.end().await;
+    for sandbox in SANDBOXES {
+        let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+        let mut client = fixture.agent(with_shell(home.path(), sandbox));
+        let cwd = client.cwd();
+        create_files(&cwd);
+        let session = client.session().await;
+        // Between two commands of one turn.
+        let steps = [(Before::Nothing, run("1", "true")), (Before::User("u1"), run("2", "echo x > a.txt"))];
+        turn_in_steps(&mut client, &session, steps).await;
+        slash(&mut client, &session, "/undo").await;
+        // Between two turns, while a job ends that the first one began.
+        let job = "until test -e go; do sleep 0.01; done; echo late > late";
+        turn_in_steps(&mut client, &session, [(Before::Nothing, run_job("3", job))]).await;
+        std::fs::write(cwd.join("go"), "user\n").unwrap();
+        until_file_contains(&cwd.join("late"), "late\n").await;
+        turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "echo x > a.txt"))]).await;
+        let answer = slash(&mut client, &session, "/undo").await;
+        let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
+        assert_eq!(
+            ["a.txt", "u1", "go", "late"].map(read),
+            ["one\n", "user\n", "user\n", "late\n"],
+            "{answer}"
+        );
+        let answer = slash(&mut client, &session, "/undo").await;
+        assert!(answer.contains("there is nothing to undo. ") && !answer.contains(".."), "{answer}");
+        client.end().await;
+    }
 }
 
 /// Something that is done to the files between two changes of one turn.
@@ -330,7 +376,7 @@ pub(crate) async fn report(store: &Path, session: &str, kept: Option<&str>) -> R
 async fn audit_repeats_decisions_and_detects_tampering() {
     let fixture = StoreFixture::new();
     let home = tempfile::tempdir().unwrap();
-    let mut client = fixture.agent(with_shell(home.path()));
+    let mut client = fixture.agent(with_shell(home.path(), Sandbox::Workspace));
     let session = client.session().await;
     let write = |id: &str| call(id, "write_file", json!({ "path": "a.txt", "content": id }));
     let command = call("s", "shell", json!({ "command": "echo x > x.txt" }));

@@ -12,7 +12,7 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, turn};
-use crate::sessions::undo::{slash, tree};
+use crate::sessions::undo::{SANDBOXES, slash, tree};
 use crate::support::{Setup, TestClient, shell};
 
 const FILES: [&str; 5] = ["a.txt", "b.txt", "sub/c.txt", "new.txt", "fresh/d.txt"];
@@ -138,81 +138,86 @@ fn expect(
 
 #[tokio::test]
 async fn random_undo_restores_or_names_conflicts() {
-    let variable = |name: &str, default: usize| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (rounds, seed) = (variable("UNDO_ROUNDS", 12), variable("SEED", 1));
-    let (mut undone, mut refused) = (0, 0);
-    for round in 0..rounds {
-        let mut random = Random((seed * 1_000_003 + round) as u64);
-        let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
-        let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-        let mut client = fixture.agent(Setup { mode: "code", tools, ..Setup::default() });
-        let cwd = client.cwd();
-        std::fs::create_dir(cwd.join("sub")).unwrap();
-        for file in &FILES[..3] {
-            std::fs::write(cwd.join(file), "at first\n").unwrap();
-        }
-        let (session, other) = (client.session().await, client.session().await);
-        let prompt = client.prompt(&session, "go").await;
-        client.model.next_request(&session).await;
-        let mut agent_changes: BTreeMap<&'static str, Vec<AgentChange>> = BTreeMap::new();
-        // Others are there in two rounds of three.
-        let is_alone = round % 3 == 0;
-        for number in 0..6 {
-            let (to_read, call_to_make, by_command) = random_agent_call(&cwd, &mut random, number);
-            let reads = to_read
-                .iter()
-                .enumerate()
-                .map(|(at, file)| call(&format!("r{number}_{at}"), "read_file", json!({ "path": file })));
-            if !to_read.is_empty() {
-                say(&client, &session, reads);
-                client.model.next_request(&session).await;
+    for sandbox in SANDBOXES {
+        let variable = |name: &str, default: usize| {
+            std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+        };
+        let (rounds, seed) = (variable("UNDO_ROUNDS", 12), variable("SEED", 1));
+        let (mut undone, mut refused) = (0, 0);
+        for round in 0..rounds {
+            let mut random = Random((seed * 1_000_003 + round) as u64);
+            let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
+            let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
+            let mut client = fixture.agent(Setup { mode: "code", tools, ..Setup::default() });
+            let cwd = client.cwd();
+            std::fs::create_dir(cwd.join("sub")).unwrap();
+            for file in &FILES[..3] {
+                std::fs::write(cwd.join(file), "at first\n").unwrap();
             }
-            let before = states(&cwd);
-            say(&client, &session, [call_to_make]);
+            let (session, other) = (client.session().await, client.session().await);
+            let prompt = client.prompt(&session, "go").await;
             client.model.next_request(&session).await;
-            for (file, after) in states(&cwd) {
-                if before[file] != after {
-                    let edge = AgentChange { before: before[file].clone(), after, by_command };
-                    agent_changes.entry(file).or_default().push(edge);
+            let mut agent_changes: BTreeMap<&'static str, Vec<AgentChange>> = BTreeMap::new();
+            // Others are there in two rounds of three.
+            let is_alone = round % 3 == 0;
+            for number in 0..6 {
+                let (to_read, call_to_make, by_command) = random_agent_call(&cwd, &mut random, number);
+                let reads = to_read
+                    .iter()
+                    .enumerate()
+                    .map(|(at, file)| call(&format!("r{number}_{at}"), "read_file", json!({ "path": file })));
+                if !to_read.is_empty() {
+                    say(&client, &session, reads);
+                    client.model.next_request(&session).await;
+                }
+                let before = states(&cwd);
+                say(&client, &session, [call_to_make]);
+                client.model.next_request(&session).await;
+                for (file, after) in states(&cwd) {
+                    if before[file] != after {
+                        // A record begins exactly with what was there.
+                        let by_command = by_command && sandbox == Sandbox::Workspace;
+                        let edge = AgentChange { before: before[file].clone(), after, by_command };
+                        agent_changes.entry(file).or_default().push(edge);
+                    }
+                }
+                match random.below(4) {
+                    _ if is_alone => {}
+                    0 | 1 => random_user_change(&cwd, &mut random, number),
+                    2 => {
+                        let path = random.file();
+                        let write = json!({ "path": path, "content": format!("other session {number}\n") });
+                        let read = call("r", "read_file", json!({ "path": path }));
+                        turn(&mut client, &other, "go", &[&[read], &[call("w", "write_file", write)], &[]])
+                            .await;
+                    }
+                    _ => {}
                 }
             }
-            match random.below(4) {
-                _ if is_alone => {}
-                0 | 1 => random_user_change(&cwd, &mut random, number),
-                2 => {
-                    let path = random.file();
-                    let write = json!({ "path": path, "content": format!("other session {number}\n") });
-                    let read = call("r", "read_file", json!({ "path": path }));
-                    turn(&mut client, &other, "go", &[&[read], &[call("w", "write_file", write)], &[]]).await;
+            say(&client, &session, []);
+            client.until_answer(prompt).await;
+            let (now, whole) = (states(&cwd), tree(&cwd));
+            let (expected, conflicts) = expect(&agent_changes, &now);
+            let answer = slash(&mut client, &session, "/undo").await;
+            let output = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
+            if conflicts.is_empty() {
+                assert_eq!(states(&cwd), expected, "{output}");
+                undone += usize::from(answer.contains("the changes of turn 1"));
+            } else {
+                assert!(answer.contains("nothing was restored"), "{output}");
+                assert_eq!(tree(&cwd), whole, "{output}");
+                for file in FILES {
+                    let is_named = answer.contains(&*cwd.join(file).to_string_lossy());
+                    assert_eq!(is_named, conflicts.contains(&file), "{file}, {output}");
                 }
-                _ => {}
+                refused += 1;
             }
+            client.end().await;
         }
-        say(&client, &session, []);
-        client.until_answer(prompt).await;
-        let (now, whole) = (states(&cwd), tree(&cwd));
-        let (expected, conflicts) = expect(&agent_changes, &now);
-        let answer = slash(&mut client, &session, "/undo").await;
-        let output = format!("round {round}, seed {seed}: {conflicts:?}: {answer}");
-        if conflicts.is_empty() {
-            assert_eq!(states(&cwd), expected, "{output}");
-            undone += usize::from(answer.contains("the changes of turn 1"));
-        } else {
-            assert!(answer.contains("nothing was restored"), "{output}");
-            assert_eq!(tree(&cwd), whole, "{output}");
-            for file in FILES {
-                let is_named = answer.contains(&*cwd.join(file).to_string_lossy());
-                assert_eq!(is_named, conflicts.contains(&file), "{file}, {output}");
-            }
-            refused += 1;
-        }
-        client.end().await;
+        println!("{rounds} turns: {undone} undone, {refused} refused with the files named, seed {seed}");
+        assert!(
+            undone * 5 >= rounds && (rounds < 6 || refused > 0),
+            "{undone} undone, {refused} refused of {rounds}"
+        );
     }
-    println!("{rounds} turns: {undone} undone, {refused} refused with the files named, seed {seed}");
-    assert!(
-        undone * 5 >= rounds && (rounds < 6 || refused > 0),
-        "{undone} undone, {refused} refused of {rounds}"
-    );
 }
