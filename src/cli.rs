@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::config::environment::{Environment, variable};
+use crate::config::environment::Environment;
 use crate::config::{Config, Flags, Runtime};
 use crate::mode::Modes;
 use crate::transcript::{lockstep, recorder};
@@ -278,7 +278,7 @@ where
     O: Write + Send + 'static,
     E: Write,
 {
-    let Streams { input, input_kind, output, mut errors } = streams;
+    let Streams { input, input_kind, mut output, mut errors } = streams;
     if let Some(home) = &environment.relative_home {
         writeln!(
             errors,
@@ -309,10 +309,10 @@ where
         Some(Command::Run(arguments)) => return run::run(arguments, flags, environment, errors, stop).await,
         Some(Command::Mode(arguments)) => return mode::run(arguments, &environment, input, output).await,
         Some(Command::Wrap(arguments)) => {
-            if let Err(error) = arguments.put(&mut flags, &environment, variable) {
-                return usage_error(&mut errors, &error);
+            let ended = wrap::prepare(arguments, &mut flags, &environment, &mut output, &mut errors).await?;
+            if let Some(code) = ended {
+                return Ok(code);
             }
-            wrap::check_broker(&mut flags, &environment, &mut errors).await?;
         }
         Some(Command::Replay(_) | Command::Setup(_)) | None => {}
     }

@@ -65,6 +65,8 @@ pub enum Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brokered {
     pub roots: Vec<PathBuf>,
+    /// Caches of build tools. Changed like the roots, but not recorded.
+    pub caches: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,
     pub policy: BrokerPolicy,

@@ -2,43 +2,19 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::config::Flags;
-use crate::config::doctor_checks;
-use crate::config::environment::Environment;
+use super::usage_error;
+use crate::config::environment::{Environment, variable};
+use crate::config::{Flags, doctor_checks, real_working_folder};
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
-use crate::external_agent::known;
+use crate::external_agent::known::KnownAgent;
 use crate::model::catalog::OFFLINE;
 use crate::process::HostPattern;
 
-/// Variable, default, and the agent's part of a state folder.
-type Folder = (&'static str, &'static str, Option<&'static str>);
-
-/// Mode id for use in the sandbox, and the arguments to start in it.
-type ReadOnlyMode = (&'static str, &'static [&'static str]);
-
-/// Known agents, by a part of their command. The mode is set if the one that fits the sandbox cannot be found
-/// by its id.
-const KNOWN: [(&str, &[Folder], Option<ReadOnlyMode>); 3] = [
-    ("gemini", &[("GEMINI_CLI_HOME", "~", Some(".gemini"))], None),
-    (
-        "opencode",
-        &[
-            ("XDG_DATA_HOME", "~/.local/share", Some("opencode")),
-            ("XDG_STATE_HOME", "~/.local/state", Some("opencode")),
-            ("XDG_CACHE_HOME", "~/.cache", Some("opencode")),
-        ],
-        None,
-    ),
-    // Codex cannot create its own sandbox within Modegate's; in this mode it creates none. Arguments select
-    // the mode, because setting it over ACP would make codex trust the folder from then on.
-    ("codex", &[("CODEX_HOME", "~/.codex", None)], Some(("full-access", &FULL_ACCESS))),
-];
-
-const FULL_ACCESS: [&str; 4] =
-    ["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""];
+mod check;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -48,7 +24,7 @@ pub(super) struct Arguments {
     /// Limit all sessions to what this mode permits; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     max_mode: Option<String>,
-    /// Further directory of the agent's state, writable even in read-only modes; repeatable [default: known for gemini, opencode and codex]
+    /// Further directory of the agent's state, writable even in read-only modes; repeatable [default: known for some agents]
     #[arg(long, value_name = "DIR", value_parser = folder)]
     state_dir: Vec<PathBuf>,
     /// The agent's own mode to set while it is sandboxed [default: a mode with a common id: plan, read-only, …]
@@ -63,6 +39,9 @@ pub(super) struct Arguments {
     /// With --broker, a further host that the agent may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable [default: the hosts of its models]
     #[arg(long, value_name = "HOST", value_parser = host, requires = "broker")]
     allow_host: Vec<String>,
+    /// Start the agent as in plan mode, without a prompt, print how it fits into the sandbox, and exit
+    #[arg(long)]
+    check: bool,
     /// Command of the agent, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -84,6 +63,7 @@ impl Arguments {
             full_mode: None,
             broker: true,
             allow_host,
+            check: false,
             command,
         }
     }
@@ -119,26 +99,40 @@ impl Arguments {
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, ExternalAgentDefinition) {
-        let Self { mode: _, max_mode: _, state_dir, read_only_mode, full_mode, broker, allow_host, command } =
-            self;
+        let Self {
+            mode: _,
+            max_mode: _,
+            state_dir,
+            read_only_mode,
+            full_mode,
+            broker,
+            allow_host,
+            check: _,
+            command,
+        } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
-        let word = known::agent_of(&program, command.get(1..).unwrap_or_default());
-        let known = word.and_then(|word| KNOWN.iter().find(|(name, ..)| known::names(word, name)));
-        let known_dirs = known.iter().flat_map(|(_, folders, _)| folders.iter());
-        let state_dirs = known_dirs.map(|folder| place(folder, &variable)).chain(state_dir).collect();
-        let known_mode = known.and_then(|(.., known_mode)| *known_mode).filter(|_| read_only_mode.is_none());
-        let args = known_mode
-            .map_or_else(Vec::new, |(_, arguments)| arguments.iter().map(|&word| word.to_owned()).collect());
-        let read_only = read_only_mode.or_else(|| known_mode.map(|(mode, _)| mode.to_owned()));
-        let id = known.map_or_else(|| id_of(&program), |(name, ..)| (*name).to_owned());
+        let known = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
+        let folders = known.map(|known| known.state_folders(&variable)).unwrap_or_default();
+        let settings_dirs = known.map(|known| known.settings_folders(&variable)).unwrap_or_default();
+        let state_dirs = folders.into_iter().chain(state_dir).collect();
+        let id = known.map_or_else(|| id_of(&program), |known| known.name.to_owned());
+        let own = known.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
+        let args = own.arguments.iter().map(|&word| word.to_owned()).collect();
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
             // The user started this agent, so it gets the removed keys.
             env: environment.keys().collect(),
-            sandbox: Some(ExternalAgentSandbox { state_dirs, args, broker, hosts: allow_host }),
-            modes: ExternalAgentModes { read_only, full: full_mode },
+            sandbox: Some(ExternalAgentSandbox {
+                state_dirs,
+                args,
+                broker,
+                hosts: allow_host,
+                settings_dirs,
+                variables: own.variables,
+            }),
+            modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: own.modes },
             inherits: true,
             is_terminal_program: false,
             missing: None,
@@ -147,8 +141,28 @@ impl Arguments {
     }
 }
 
+/// Adds the agent to the flags, or checks it. Returns the exit code if nothing else is to be done.
+pub(super) async fn prepare(
+    mut arguments: Arguments,
+    flags: &mut Flags,
+    environment: &Environment,
+    output: &mut impl Write,
+    errors: &mut impl Write,
+) -> anyhow::Result<Option<ExitCode>> {
+    if arguments.check {
+        arguments.broker = true;
+        let cwd = real_working_folder(flags)?;
+        return check::run(arguments.agent(environment, variable), cwd, environment, output).await.map(Some);
+    }
+    if let Err(error) = arguments.put(flags, environment, variable) {
+        return usage_error(errors, &error).map(Some);
+    }
+    check_broker(flags, environment, errors).await?;
+    Ok(None)
+}
+
 /// Drops the broker with a message where it does not work.
-pub(super) async fn check_broker(
+async fn check_broker(
     flags: &mut Flags,
     environment: &Environment,
     mut errors: impl Write,
@@ -180,12 +194,6 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     text.parse().map(|host: HostPattern| host.to_string())
 }
 
-fn place((name, usual, below): &Folder, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
-    let set = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set.unwrap_or_else(|| PathBuf::from(usual));
-    below.map_or(base.clone(), |below| base.join(below))
-}
-
 fn id_of(program: &str) -> String {
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let id: String = stem
@@ -209,6 +217,7 @@ mod tests {
             read_only_mode: None,
             full_mode: None,
             broker: false,
+            check: false,
             allow_host: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         };
@@ -243,13 +252,11 @@ mod tests {
             assert_eq!(dirs(command, state), (id.to_owned(), expected.to_owned()), "{command:?}");
         }
         let (_, codex) = agent(&["codex-acp"], &[]);
-        assert_eq!(codex.modes.read_only.as_deref(), Some("full-access"));
-        assert_eq!(
-            codex.sandbox.unwrap().args,
-            FULL_ACCESS,
-            "the mode is not set: codex would trust the folder from then on"
-        );
-        let (_, gemini) = agent(&["gemini"], &[]);
-        assert_eq!((gemini.modes.read_only, gemini.sandbox.unwrap().args), (None, Vec::new()));
+        let sandbox = codex.sandbox.unwrap();
+        assert_eq!(codex.modes.known, ["full-access", "agent-full-access"]);
+        let is_set = !sandbox.args.is_empty() && !sandbox.variables.is_empty();
+        assert!(is_set, "not over ACP: codex would trust the folder from then on");
+        let gemini = agent(&["gemini"], &[]).1;
+        assert!(gemini.modes.known.is_empty() && gemini.sandbox.unwrap().args.is_empty());
     }
 }

@@ -72,6 +72,8 @@ pub struct ExternalAgent(Arc<Inner>);
 struct Inner {
     peer: Peer,
     session_id: SessionId,
+    /// Name and version in the agent's words.
+    about: Option<String>,
     can_load: bool,
     prompt_capabilities: PromptCapabilities,
 }
@@ -97,6 +99,11 @@ impl ExternalAgent {
         unwanted: impl Future<Output = ()>,
     ) -> Result<Self, StartError> {
         start::start(order, shell, (session, client), unwanted).await
+    }
+
+    /// The agent's own name and version.
+    pub fn about(&self) -> Option<&str> {
+        self.0.about.as_deref()
     }
 
     pub fn can_load(&self) -> bool {

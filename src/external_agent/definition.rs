@@ -67,6 +67,14 @@ pub struct ExternalAgentSandbox {
     /// `example.com`, `*.example.com`, an IP address or `*`, each with `:PORT` or without.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Folders that have to exist, of a known agent. They are not writable in the sandbox.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub settings_dirs: Vec<PathBuf>,
+    /// Further variables in the sandbox, of a known agent.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub variables: &'static [(&'static str, &'static str)],
 }
 
 /// Ids of an external agent's own modes.
@@ -78,6 +86,10 @@ pub struct ExternalAgentModes {
     pub read_only: Option<String>,
     /// Mode that permits everything the user allows. Default: the agent's initial mode.
     pub full: Option<String>,
+    /// Ids of the mode in the sandbox, of a known agent. They count if `read_only` is not set.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub known: &'static [&'static str],
 }
 
 impl ExternalAgentDefinition {
@@ -108,9 +120,10 @@ impl ExternalAgentDefinition {
 impl ExternalAgentModes {
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
         let has = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
+        let common = if self.known.is_empty() { READ_ONLY } else { self.known };
         let found = match &self.read_only {
             Some(id) => has(id),
-            None => READ_ONLY.iter().find_map(|id| has(id)),
+            None => common.iter().find_map(|id| has(id)),
         };
         found.map(|mode| mode.id.clone())
     }
@@ -151,7 +164,8 @@ mod tests {
             )
         };
         let check = |own: Option<&str>, ids: &[&str], expected: Option<&str>| {
-            let modes = ExternalAgentModes { read_only: own.map(str::to_owned), full: None };
+            let modes =
+                ExternalAgentModes { read_only: own.map(str::to_owned), ..ExternalAgentModes::default() };
             let found = modes.read_only_of(&offered(ids));
             assert_eq!(found.as_ref().map(|id| &*id.0), expected, "{own:?} {ids:?}");
         };
@@ -159,5 +173,7 @@ mod tests {
         check(None, &["auto", "full"], None);
         check(Some("auto"), &["auto", "plan"], Some("auto"));
         check(Some("gone"), &["auto", "plan"], None);
+        let known = ExternalAgentModes { known: &["full-access"], ..ExternalAgentModes::default() };
+        assert_eq!(known.read_only_of(&offered(&["plan", "full-access"])).unwrap().0.as_ref(), "full-access");
     }
 }

@@ -1,9 +1,11 @@
-//! Known agents, by their command, and the hosts of their models. Pure.
+//! Known agents, by their command: where they keep their state, the hosts of their models, and their own modes.
+//! Pure.
 //!
-//! The hosts of claude, codex, gemini and qwen were read from their packages, those of the others from their
-//! documentation.
+//! State folders and modes of claude, codex, copilot, gemini, opencode and qwen were found by running them, those of
+//! goose, kimi and vibe were read in their documentation. The hosts of claude, codex, gemini and qwen were read from
+//! their packages, those of the others from their documentation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::acp::McpServer;
 use crate::external_agent::definition::ExternalAgentDefinition;
@@ -16,32 +18,6 @@ const RUN_SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
 /// Hosts of the models that Modegate knows itself. Any agent may use them.
 const MODELS: [&str; 3] =
     ["api.anthropic.com:443", "api.openai.com:443", "generativelanguage.googleapis.com:443"];
-
-/// Hosts for models and logins, by the agent's name.
-const AGENTS: [(&str, &[&str]); 9] = [
-    (
-        "claude",
-        &["*.anthropic.com:443", "claude.ai:443", "*.claude.ai:443", "claude.com:443", "*.claude.com:443"],
-    ),
-    ("codex", &["chatgpt.com:443", "*.chatgpt.com:443", "auth.openai.com:443"]),
-    ("copilot", &["api.github.com:443", "*.githubcopilot.com:443"]),
-    ("gemini", &["cloudcode-pa.googleapis.com:443", "oauth2.googleapis.com:443", "accounts.google.com:443"]),
-    ("goose", PROVIDERS),
-    ("kimi", &["api.kimi.com:443", "auth.kimi.com:443", "api.moonshot.ai:443", "api.moonshot.cn:443"]),
-    ("opencode", PROVIDERS),
-    (
-        "qwen",
-        &[
-            "chat.qwen.ai:443",
-            "portal.qwen.ai:443",
-            "dashscope.aliyuncs.com:443",
-            "dashscope-intl.aliyuncs.com:443",
-            "*.dashscope.aliyuncs.com:443",
-            "openrouter.ai:443",
-        ],
-    ),
-    ("vibe", &["api.mistral.ai:443"]),
-];
 
 /// Hosts for agents with models of many providers.
 const PROVIDERS: &[&str] = &[
@@ -60,6 +36,165 @@ const PROVIDERS: &[&str] = &[
     "api.x.ai:443",
     "api.z.ai:443",
 ];
+
+/// A known agent. Its name is a part of its command.
+#[derive(Debug, PartialEq, Eq)]
+pub struct KnownAgent {
+    pub name: &'static str,
+    folders: &'static [Folder],
+    /// Folders without which the agent does not start. It must not write there in the sandbox.
+    settings: &'static [Folder],
+    /// For models and logins.
+    hosts: &'static [&'static str],
+    pub sandboxed: Sandboxed,
+}
+
+/// A state folder.
+#[derive(Debug, PartialEq, Eq)]
+struct Folder {
+    /// Moves the folder, if it is set to an absolute path.
+    variable: &'static str,
+    usual: &'static str,
+    /// Part of the folder below the variable's path. Empty if the variable names the folder itself.
+    below: &'static str,
+}
+
+/// Own mode and settings in the sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sandboxed {
+    /// Ids of the mode, by version of the agent. Empty if one of the common ids fits.
+    pub modes: &'static [&'static str],
+    pub arguments: &'static [&'static str],
+    pub variables: &'static [(&'static str, &'static str)],
+}
+
+const COMMON: Sandboxed = Sandboxed { modes: &[], arguments: &[], variables: &[] };
+
+const fn folder(variable: &'static str, usual: &'static str, below: &'static str) -> Folder {
+    Folder { variable, usual, below }
+}
+
+const AGENTS: &[KnownAgent] = &[
+    KnownAgent {
+        name: "claude",
+        folders: &[folder("CLAUDE_CONFIG_DIR", "~/.claude", "")],
+        settings: &[],
+        hosts: &[
+            "*.anthropic.com:443",
+            "claude.ai:443",
+            "*.claude.ai:443",
+            "claude.com:443",
+            "*.claude.com:443",
+        ],
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "codex",
+        folders: &[folder("CODEX_HOME", "~/.codex", "")],
+        settings: &[],
+        hosts: &["chatgpt.com:443", "*.chatgpt.com:443", "auth.openai.com:443"],
+        // Codex cannot create its own sandbox within Modegate's; in this mode it creates none. Arguments (0.16) and a variable (2.x) select the mode, because setting it over ACP would make codex trust the
+        // folder from then on.
+        sandboxed: Sandboxed {
+            modes: &["full-access", "agent-full-access"],
+            arguments: &["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""],
+            variables: &[("INITIAL_AGENT_MODE", "agent-full-access")],
+        },
+    },
+    KnownAgent {
+        name: "copilot",
+        folders: &[
+            folder("XDG_CONFIG_HOME", "~", ".copilot"),
+            folder("XDG_CACHE_HOME", "~/.cache", "copilot"),
+        ],
+        settings: &[],
+        hosts: &["api.github.com:443", "*.githubcopilot.com:443"],
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "gemini",
+        folders: &[folder("GEMINI_CLI_HOME", "~", ".gemini")],
+        settings: &[],
+        hosts: &["cloudcode-pa.googleapis.com:443", "oauth2.googleapis.com:443", "accounts.google.com:443"],
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "goose",
+        folders: &[
+            folder("XDG_CONFIG_HOME", "~/.config", "goose"),
+            folder("XDG_DATA_HOME", "~/.local/share", "goose"),
+            folder("XDG_STATE_HOME", "~/.local/state", "goose"),
+        ],
+        settings: &[],
+        hosts: PROVIDERS,
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "kimi",
+        folders: &[folder("KIMI_SHARE_DIR", "~/.kimi", "")],
+        settings: &[],
+        hosts: &["api.kimi.com:443", "auth.kimi.com:443", "api.moonshot.ai:443", "api.moonshot.cn:443"],
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "opencode",
+        folders: &[
+            folder("XDG_DATA_HOME", "~/.local/share", "opencode"),
+            folder("XDG_STATE_HOME", "~/.local/state", "opencode"),
+            folder("XDG_CACHE_HOME", "~/.cache", "opencode"),
+        ],
+        settings: &[folder("XDG_CONFIG_HOME", "~/.config", "opencode")],
+        hosts: PROVIDERS,
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "qwen",
+        folders: &[folder("QWEN_HOME", "~/.qwen", "")],
+        settings: &[],
+        hosts: &[
+            "chat.qwen.ai:443",
+            "portal.qwen.ai:443",
+            "dashscope.aliyuncs.com:443",
+            "dashscope-intl.aliyuncs.com:443",
+            "*.dashscope.aliyuncs.com:443",
+            "openrouter.ai:443",
+        ],
+        sandboxed: COMMON,
+    },
+    KnownAgent {
+        name: "vibe",
+        folders: &[folder("VIBE_HOME", "~/.vibe", "")],
+        settings: &[],
+        hosts: &["api.mistral.ai:443"],
+        sandboxed: COMMON,
+    },
+];
+
+impl Folder {
+    fn place(&self, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
+        let set = variable(self.variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = set.unwrap_or_else(|| PathBuf::from(self.usual));
+        if self.below.is_empty() { base } else { base.join(self.below) }
+    }
+}
+
+impl KnownAgent {
+    /// Finds the agent that a command runs.
+    pub fn of_command(program: &str, arguments: &[String]) -> Option<&'static Self> {
+        let word = agent_of(program, arguments)?;
+        AGENTS.iter().find(|agent| names(word, agent.name))
+    }
+
+    /// The agent's state folders. `variable` reads a variable of the environment, here and below.
+    pub fn state_folders(&self, variable: &impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+        self.folders.iter().map(|folder| folder.place(variable)).collect()
+    }
+
+    /// Folders that have to exist, besides the state folders.
+    pub fn settings_folders(&self, variable: &impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+        self.settings.iter().map(|folder| folder.place(variable)).collect()
+    }
+}
 
 /// Variables with the address of a model's provider.
 const URL_VARIABLES: [&str; 24] = [
@@ -90,7 +225,7 @@ const URL_VARIABLES: [&str; 24] = [
 ];
 
 /// The word that identifies an agent: the program, or the argument of a runner. Other arguments may name a model.
-pub fn agent_of<'a>(program: &'a str, arguments: &'a [String]) -> Option<&'a str> {
+fn agent_of<'a>(program: &'a str, arguments: &'a [String]) -> Option<&'a str> {
     let program = Path::new(program).file_name()?.to_str()?;
     let is_said = |word: &&String| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(&word.as_str());
     if RUNNERS.contains(&program) {
@@ -101,7 +236,7 @@ pub fn agent_of<'a>(program: &'a str, arguments: &'a [String]) -> Option<&'a str
 }
 
 /// Returns true if the word names the agent, such as `@scope/NAME-cli` or `/opt/NAME/main.js`.
-pub fn names(word: &str, name: &str) -> bool {
+fn names(word: &str, name: &str) -> bool {
     Path::new(word).components().any(|part| part.as_os_str().to_string_lossy().starts_with(name))
 }
 
@@ -111,9 +246,9 @@ pub fn allowed_hosts(
     servers: &[McpServer],
     variables: impl Iterator<Item = (String, String)>,
 ) -> AllowedHosts {
-    let word = agent_of(&definition.command, &definition.args);
-    let known = AGENTS.iter().filter(|(name, _)| word.is_some_and(|word| names(word, name)));
-    let known = MODELS.iter().chain(known.flat_map(|(_, hosts)| *hosts)).map(|host| (*host).to_owned());
+    let agent = KnownAgent::of_command(&definition.command, &definition.args);
+    let known = agent.iter().flat_map(|agent| agent.hosts);
+    let known = MODELS.iter().chain(known).map(|host| (*host).to_owned());
     let own = definition.sandbox.iter().flat_map(|sandbox| sandbox.hosts.iter().cloned());
     let models = variables.filter(|(name, _)| URL_VARIABLES.contains(&name.as_str()));
     let models = models.filter_map(|(_, value)| host_of(&value));
@@ -172,7 +307,7 @@ mod tests {
             assert_eq!(allowed.allow_name(name, Some(443)), expected, "{definition} {name}");
             assert!(!allowed.allow_name("api.openai.com", Some(80)));
         }
-        let texts = MODELS.iter().chain(AGENTS.iter().flat_map(|(_, hosts)| *hosts));
+        let texts = MODELS.iter().chain(AGENTS.iter().flat_map(|agent| agent.hosts));
         for text in texts {
             assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), *text);
         }

@@ -167,6 +167,13 @@ impl<'a> SandboxPaths<'a> {
         real.existing(places)
     }
 
+    /// Existing folders of caches. A session's folder is none.
+    pub fn caches(&mut self) -> Vec<PathBuf> {
+        let Self { user, real, .. } = self;
+        let places = real.existing(user.at_home(CACHES).collect());
+        places.into_iter().filter(|place| place.is_dir()).collect()
+    }
+
     /// Devices, temporary folders and caches.
     pub fn writable_system(&mut self) -> Vec<PathBuf> {
         let Self { user, real, .. } = self;

@@ -152,6 +152,8 @@ impl Shell {
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
             let broker = Brokered {
                 roots: roots.clone(),
+                // Writable anyway.
+                caches: Vec::new(),
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
@@ -186,6 +188,19 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
+    /// Existing caches of build tools that a brokered agent may change. They contain none of the session's folders, whose
+    /// changes are recorded.
+    pub fn caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
+        let mut caches = SandboxPaths::of_system(&self.0.user, &[]).caches();
+        caches.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
+        caches
+    }
+
+    /// Creates missing folders, which are absolute or begin with `~/`. The error is a sentence.
+    pub fn create_folders(&self, named: &[PathBuf]) -> Result<(), String> {
+        named.iter().try_for_each(|path| state_folders::create(&self.0.user, path))
+    }
+
     /// Sandbox of an external agent whose changes the supervisor carries out. The error is a sentence.
     pub fn brokered_agent(
         &self,
@@ -200,8 +215,10 @@ impl Shell {
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
         let protected = self.0.user.own.clone();
+        let caches = self.caches(roots);
         let broker = Brokered {
             roots: roots.to_vec(),
+            caches,
             protected,
             policy,
             record,

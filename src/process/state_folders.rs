@@ -26,6 +26,11 @@ pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<
     Ok(folders)
 }
 
+/// Creates a folder that an agent needs and does not write.
+pub fn create(user: &User, named: &Path) -> Result<(), String> {
+    made(&at_home(user, named)?).map(drop)
+}
+
 /// Returns the error of [`folders`] without creating any.
 pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
     let wrong = |path: &PathBuf| {

@@ -271,8 +271,9 @@ fn start_broker(
         let own: Vec<_> = write.iter().chain(own).filter(|path| path.is_dir()).cloned().collect();
         let record = broker.record.iter();
         let protected: Vec<_> = broker.protected.iter().chain(record.clone()).cloned().collect();
-        let roots = Roots::open(&broker.roots, &own, &protected)?;
-        let recorder = record.cloned().map(Recorder::new).next();
+        let workspace = [&*broker.roots, &broker.caches].concat();
+        let roots = Roots::open(&workspace, &own, &protected)?;
+        let recorder = record.cloned().map(|folder| Recorder::new(folder, broker.caches.clone())).next();
         raise_descriptor_limit();
         let connection = Some(connection.try_clone()?);
         let policy = broker.policy;

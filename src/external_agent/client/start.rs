@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use secrecy::SecretString;
+
 use super::command::OnSuccess;
 use super::connection::Connection;
 use super::{ExternalAgent, ExternalAgentError, Inner, Peer, StartError, StartRequest, terminal_program};
@@ -52,10 +54,13 @@ pub(super) async fn start(
         }
     };
     match started {
-        Ok((session_id, capabilities)) => {
+        Ok((session_id, response)) => {
+            let about = response.agent_info.map(|about| format!("{} {}", about.name, about.version));
+            let capabilities = response.agent_capabilities;
             let (can_load, prompt_capabilities) =
                 (capabilities.load_session, capabilities.prompt_capabilities);
-            Ok(ExternalAgent(std::sync::Arc::new(Inner { peer, session_id, can_load, prompt_capabilities })))
+            let inner = Inner { peer, session_id, about, can_load, prompt_capabilities };
+            Ok(ExternalAgent(std::sync::Arc::new(inner)))
         }
         Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
     }
@@ -75,6 +80,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         let sandbox = definition.sandbox.as_ref();
         let sandbox = sandbox.ok_or("this mode needs a sandbox, and its definition has no `sandbox` key")?;
         arguments.extend(sandbox.args.iter().cloned());
+        shell.create_folders(&sandbox.settings_dirs)?;
         let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
         if is_brokered {
             let hosts = known::allowed_hosts(
@@ -93,6 +99,9 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         CommandSandbox::none()
     };
     let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let sandbox = definition.sandbox.iter().filter(|_| request.sandboxed || is_brokered);
+    let further = sandbox.flat_map(|sandbox| sandbox.variables);
+    let further = further.map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
     let command = Command {
         program: definition.command.clone(),
         arguments,
@@ -103,7 +112,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         confinement: command_sandbox.confinement().clone(),
         streams: if definition.is_terminal_program { Streams::Own } else { Streams::Piped },
         waits: definition.is_terminal_program,
-        own: own.collect(),
+        own: own.chain(further).collect(),
         keeps_terminal: definition.is_terminal_program,
     };
     shell.processes().start(command).await.map_err(|error| error.to_string())
@@ -112,7 +121,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
 async fn begin(
     peer: &Peer,
     start_request: &StartRequest,
-) -> Result<(SessionId, AgentCapabilities), ExternalAgentError> {
+) -> Result<(SessionId, InitializeResponse), ExternalAgentError> {
     let about = Implementation::new("modegate", env!("CARGO_PKG_VERSION")).title("Modegate".to_owned());
     let request = InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(capabilities(start_request.capabilities))
@@ -121,8 +130,8 @@ async fn begin(
     if response.protocol_version != ProtocolVersion::V1 {
         return Err(ExternalAgentError::Malformed("it does not support version 1 of the protocol".into()));
     }
-    let agent_capabilities = response.agent_capabilities;
-    let servers = supported_servers(&start_request.servers, &agent_capabilities, &start_request.name);
+    let agent_capabilities = &response.agent_capabilities;
+    let servers = supported_servers(&start_request.servers, agent_capabilities, &start_request.name);
     let takes_directories = agent_capabilities.session_capabilities.additional_directories.is_some();
     let directories = if takes_directories { start_request.directories.clone() } else { Vec::new() };
     let Some(id) = &start_request.load else {
@@ -131,7 +140,7 @@ async fn begin(
             .additional_directories(directories);
         let started: NewSessionResponse =
             peer.call("session/new", &request, OnSuccess::SessionStarted(None)).await?;
-        return Ok((started.session_id, agent_capabilities));
+        return Ok((started.session_id, response));
     };
     if !agent_capabilities.load_session {
         return Err(ExternalAgentError::CannotLoad);
@@ -143,7 +152,7 @@ async fn begin(
     // Older agents answer with null.
     let _: Option<LoadSessionResponse> =
         peer.call("session/load", &request, OnSuccess::SessionStarted(Some(id.clone()))).await?;
-    Ok((id, agent_capabilities))
+    Ok((id, response))
 }
 
 /// Announces only the given capabilities (F1, E1).

@@ -47,6 +47,8 @@ pub(super) type ChangeAnswer = Result<RequestPermissionResponse, ClientError>;
 #[derive(Default)]
 pub(super) struct AskedChanges {
     pub consents: Consents,
+    /// Folders in which the agent may change files besides the session's.
+    pub caches: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
     open: Option<Open>,
@@ -121,7 +123,7 @@ impl AskedChanges {
     }
 
     fn decide_one(&mut self, question: &ChangeQuestion, asker: &Asker<'_>, limits: &Limits) -> Decision {
-        let facts = asker.facts(question);
+        let facts = asker.facts(question, &self.caches);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
                 let title = asker.title(question);
@@ -290,7 +292,7 @@ impl AskedChanges {
 }
 
 impl Asker<'_> {
-    fn facts(&self, question: &ChangeQuestion) -> CallFacts {
+    fn facts(&self, question: &ChangeQuestion, caches: &[PathBuf]) -> CallFacts {
         let tool = match question.change {
             ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
             ChangeKind::Move => "move_file",
@@ -299,10 +301,11 @@ impl Asker<'_> {
             }
         };
         let paths = [Some(&question.path), question.to.as_ref()];
-        let targets = paths
-            .into_iter()
-            .flatten()
-            .map(|path| Target { path: path.clone(), inside: self.inside(path).map(Path::to_owned) });
+        let targets = paths.into_iter().flatten().map(|path| {
+            let in_cache = caches.iter().any(|cache| path.starts_with(cache)).then_some(path.as_path());
+            let inside = self.inside(path).or(in_cache).map(Path::to_owned);
+            Target { path: path.clone(), inside }
+        });
         CallFacts {
             source: CallSource::Broker,
             targets: targets.collect(),

@@ -25,6 +25,8 @@ const MAX_LEVELS: usize = 200;
 #[derive(Debug)]
 pub(in crate::process) struct Recorder {
     folder: PathBuf,
+    /// Folders that are not recorded.
+    excluded: Vec<PathBuf>,
     entries: BTreeMap<PathBuf, Before>,
     uncovered: BTreeSet<String>,
     /// Files of which all names below the roots are recorded.
@@ -36,9 +38,10 @@ pub(in crate::process) struct Recorder {
 
 impl Recorder {
     /// `folder` must be empty and out of the command's reach.
-    pub(in crate::process) fn new(folder: PathBuf) -> Self {
+    pub(in crate::process) fn new(folder: PathBuf, excluded: Vec<PathBuf>) -> Self {
         Self {
             folder,
+            excluded,
             entries: BTreeMap::new(),
             uncovered: BTreeSet::new(),
             linked: HashSet::new(),
@@ -152,6 +155,9 @@ impl Recorder {
 
     /// Returns true for paths that are not recorded.
     fn is_excluded(&mut self, path: &Path) -> bool {
+        if self.excluded.iter().any(|folder| path.starts_with(folder)) {
+            return true;
+        }
         let is_version_control =
             |part: &OsStr| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one));
         if path.iter().any(is_version_control) {

@@ -314,6 +314,7 @@ const LIBRARIES: [(&str, &[&str]); 32] = [
             "config",
             "cli/setup",
             "process",
+            "external_agent/client/start",
             "external_agent/definition",
             "server",
             "tool/mcp",

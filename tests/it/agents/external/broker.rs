@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::agents::external::sessions::{ExternalAgentClient, agent_text, agents};
+use crate::agents::external::sessions::{self, ExternalAgentClient, agent_text, agents, home};
 
 const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
 
@@ -107,5 +107,34 @@ async fn tightening_kills_an_agent_with_an_open_file() {
         client.until(running, None).await;
     }
     assert_ne!(process(&mut client).await, before);
+    client.end().await;
+}
+
+/// Caches that exist are written where the mode allows all changes, and undo leaves them.
+#[tokio::test]
+async fn caches_are_written_where_all_changes_are_allowed() {
+    let home = home();
+    let cache = home.path().join(".npm");
+    std::fs::create_dir(&cache).unwrap();
+    let agents = agents("plain", BROKERED);
+    let mut client =
+        ExternalAgentClient::open(sessions::client("plan", agents, home.path()), home, json!({}))
+            .await
+            .unwrap();
+    for (name, mode, is_written) in [("a", "plan", false), ("b", "code", true), ("c", "plan", false)] {
+        client.mode(mode).await;
+        let path = cache.join(name);
+        let text = agent_text(&client.prompt(&format!("write {}", path.display()), None).await);
+        assert_eq!(path.exists(), is_written, "{mode}: {text}");
+    }
+    client.mode("code").await;
+    let text = agent_text(&client.prompt("/undo", None).await);
+    assert!(text.contains("there is nothing to undo") && cache.join("b").exists(), "{text}");
+    client.mode("ask").await;
+    let path = cache.join("d");
+    let asked = client.prompt(&format!("write {}", path.display()), Some("allow_once")).await;
+    let titles = asked.iter().filter(|message| message["method"] == "session/request_permission");
+    assert_eq!(titles.count(), 1, "{asked:?}");
+    assert!(path.exists(), "{asked:?}");
     client.end().await;
 }

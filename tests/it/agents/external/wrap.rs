@@ -216,6 +216,45 @@ fn wrap_rejects_conflicting_options() {
     }
 }
 
+/// `--check` starts an agent without a prompt, and fails with the reason if it does not run in plan mode.
+#[test]
+fn check_reports_how_an_agent_fits() {
+    let (home, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let check = |agent: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command
+            .current_dir(work.path())
+            .args(["wrap", "--check", "--state-dir", "~/.peer", "--"])
+            .args(agent);
+        command.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
+        let out = command.output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    };
+    let (code, text) = check(&[python(), PEER, "loads"]);
+    assert_eq!(code, Some(0), "{text}");
+    for line in [
+        "state directories   ~/.peer",
+        "api.openai.com:443",
+        "sandbox             supported",
+        "broker              works",
+        "loads sessions      yes",
+        "its modes           auto, plan",
+        "own mode            plan in the sandbox, auto without it",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let (code, text) = check(&["/missing/agent"]);
+    assert!(code == Some(1) && text.contains("WRONG /missing/agent cannot be run: No such file"), "{text}");
+    let (code, text) = check(&["cat"]);
+    assert!(code == Some(1) && text.contains("start in plan mode  WRONG"), "{text}");
+    let (_, text) = check(&["/missing/opencode"]);
+    assert!(
+        text.contains("opencode, known to Modegate") && text.contains("~/.local/share/opencode"),
+        "{text}"
+    );
+    assert!(home.path().join(".config/opencode").is_dir(), "a folder without which it does not start");
+}
+
 /// A mode may follow `wrap`. A notice says if another limit than the mode applies, and if the agent has no
 /// such mode of its own.
 #[test]

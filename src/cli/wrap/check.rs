@@ -1,0 +1,149 @@
+//! Implements `modegate wrap --check`: starts an agent as in plan mode, and prints how it fits into the sandbox.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::acp::SessionId;
+use crate::client::{self, ClientCapabilities};
+use crate::config::environment::Environment;
+use crate::config::{commands, doctor_checks, user_file};
+use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::external_agent::known::{self, KnownAgent};
+use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
+use crate::process::BrokerEvent;
+use crate::process::shell::Shell;
+
+/// Time in which an agent that has started may still try to connect.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// Starts the agent in `cwd`. No prompt is sent, so no model answers.
+pub(super) async fn run(
+    (id, definition): (String, ExternalAgentDefinition),
+    cwd: PathBuf,
+    environment: &Environment,
+    output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let settings = user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
+    let shell = commands::shell(environment, &settings)?;
+    let mut check = Check { definition, output, has_failed: false };
+    check.describe(&id, &shell)?;
+    if check.try_sandbox(&shell, environment).await? {
+        check.start(id, cwd, &shell).await?;
+    }
+    Ok(if check.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+struct Check<W> {
+    definition: ExternalAgentDefinition,
+    output: W,
+    /// True if the agent cannot run in plan mode.
+    has_failed: bool,
+}
+
+impl<W: Write> Check<W> {
+    fn line(&mut self, what: &str, text: impl AsRef<str>) -> std::io::Result<()> {
+        writeln!(self.output, "{what:20}{}", text.as_ref())
+    }
+
+    fn wrong(&mut self, what: &str, text: impl AsRef<str>) -> std::io::Result<()> {
+        self.has_failed = true;
+        self.line(what, format!("WRONG {}", text.as_ref()))
+    }
+
+    fn describe(&mut self, id: &str, shell: &Shell) -> std::io::Result<()> {
+        let known = KnownAgent::of_command(&self.definition.command, &self.definition.args);
+        let kind = if known.is_some() { "known to Modegate" } else { "not known to Modegate" };
+        self.line("agent", format!("{id}, {kind}"))?;
+        let folders: Vec<_> =
+            self.definition.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs).collect();
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        self.line("state directories", or_none(&folders))?;
+        let variables = shell.agent_variables(self.definition.inherits, &self.definition.env);
+        let hosts = known::allowed_hosts(&self.definition, &[], variables);
+        let hosts: Vec<String> = hosts.patterns.iter().map(ToString::to_string).collect();
+        self.line("hosts in plan mode", or_none(&hosts))
+    }
+
+    /// Returns true if the agent can be started in a sandbox. Without a broker that works, selects the sandbox.
+    async fn try_sandbox(&mut self, shell: &Shell, environment: &Environment) -> std::io::Result<bool> {
+        if let Some(missing) = shell.support().missing() {
+            self.wrong("sandbox", missing)?;
+            return Ok(false);
+        }
+        self.line("sandbox", "supported")?;
+        let text = match doctor_checks::check_broker(environment).await {
+            Ok(Ok(())) => "works, and limits the network in plan mode".to_owned(),
+            Ok(Err(reason)) => format!("works; the network stays open in every mode: {reason}"),
+            Err(reason) => {
+                if let Some(sandbox) = &mut self.definition.sandbox {
+                    sandbox.broker = false;
+                }
+                format!("not available: {reason}")
+            }
+        };
+        self.line("broker", text)?;
+        Ok(true)
+    }
+
+    async fn start(&mut self, id: String, cwd: PathBuf, shell: &Shell) -> std::io::Result<()> {
+        let request = StartRequest {
+            name: id.clone(),
+            definition: self.definition.clone(),
+            sandboxed: true,
+            limits_network: true,
+            cwd,
+            directories: Vec::new(),
+            servers: Vec::new(),
+            capabilities: ClientCapabilities::default(),
+            load: None,
+            record: None,
+        };
+        // The messages of the agent are dropped.
+        let (client, _end) = client::channel();
+        let began = Instant::now();
+        let started =
+            ExternalAgent::start(request, shell, SessionId::new(id), client, std::future::pending());
+        let agent = match started.await {
+            Ok(agent) => agent,
+            Err(error) => {
+                let error = ExternalAgentError::from(error);
+                if matches!(error, ExternalAgentError::AuthRequired(_)) {
+                    return self.line("start in plan mode", format!("runs, but {error}"));
+                }
+                return self.wrong("start in plan mode", error.to_string());
+            }
+        };
+        self.line("start in plan mode", format!("{:.1} s", began.elapsed().as_secs_f64()))?;
+        self.line("version", agent.about().unwrap_or("not reported"))?;
+        self.line("loads sessions", if agent.can_load() { "yes" } else { "no" })?;
+        if let Some(offered) = agent.modes() {
+            let modes: Vec<String> = offered.available_modes.iter().map(|mode| mode.id.to_string()).collect();
+            self.line("its modes", or_none(&modes))?;
+            let modes = &self.definition.modes;
+            let sandboxed = modes.read_only_of(&offered).map(|id| id.to_string());
+            let full = modes.full.clone().unwrap_or_else(|| offered.current_mode_id.to_string());
+            let sandboxed = sandboxed.unwrap_or_else(|| "not changed".into());
+            self.line("own mode", format!("{sandboxed} in the sandbox, {full} without it"))?;
+        }
+        tokio::time::sleep(SETTLING).await;
+        let mut refused = Vec::new();
+        if let Some(mut events) = agent.take_questions() {
+            while let Ok(event) = events.try_recv() {
+                if let BrokerEvent::HostRefused(host) = event {
+                    refused.push(host);
+                }
+            }
+        }
+        if !refused.is_empty() {
+            self.line("refused hosts", format!("{}; --allow-host allows one", refused.join(", ")))?;
+        }
+        agent.shut_down().await;
+        Ok(())
+    }
+}
+
+fn or_none(list: &[String]) -> String {
+    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+}
