@@ -18,7 +18,7 @@ use crate::config::{self, Flags};
 use crate::external_agent::requested_call;
 use crate::headless::printable;
 use crate::ids::time_text;
-use crate::mode::Modes;
+use crate::mode::{Modes, ShellUse};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
 use crate::permission::rules;
@@ -145,6 +145,15 @@ pub(super) async fn run(
                     writeln!(output, "An external agent {how}.")?;
                 }
                 writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
+                let unlimited: Vec<_> = loaded.layers.rules.denying_reads().collect();
+                if !unlimited.is_empty() && (external_agent || facts.shell != ShellUse::Off) {
+                    let who = if external_agent { "The agent" } else { "A command" };
+                    let rules = visible(&unlimited.join(", "));
+                    writeln!(
+                        output,
+                        "{who} can still read the files of {rules}: such rules limit Modegate's own tools."
+                    )?;
+                }
             }
             Ok(code)
         }

@@ -58,6 +58,9 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
+        if let Some(state) = rules_about_files(cwd, environment) {
+            add("rules about files", state);
+        }
     }
     add("store", store(flags, environment));
     let support = sandbox::support();
@@ -160,6 +163,17 @@ fn modes(cwd: &Path, environment: &Environment) -> State {
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
     State::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
+}
+
+/// Rules promise less than they may seem to.
+fn rules_about_files(cwd: &Path, environment: &Environment) -> Option<State> {
+    let loaded = Policies::new(environment, None, false).load(cwd);
+    let rules: Vec<_> = loaded.layers.rules.denying_reads().collect();
+    let text = format!(
+        "{} keep Modegate's own tools from reading files; commands and external agents can still read them",
+        rules.join(", ")
+    );
+    (!rules.is_empty()).then_some(State::Note(text))
 }
 
 fn store(flags: &Flags, environment: &Environment) -> State {

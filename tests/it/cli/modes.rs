@@ -45,3 +45,24 @@ fn explain_applies_the_users_entries_to_a_server_that_is_not_started() {
     assert!(lines[1].contains("add_note: denied by access"), "{text}");
     assert!(lines[2].contains("add_note with readOnlyHint: asked for in plan"), "{text}");
 }
+
+/// `explain` and `doctor` say that rules which deny reading do not limit commands.
+#[test]
+fn rules_that_deny_reading_are_not_overstated() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    let note = "can still read the files of *(**/.env), read_file(secrets/**)";
+    for (rules, is_said) in [
+        ("['*(**/.env)', 'read_file(secrets/**)', 'shell(rm *)', '*(https://example.com)']", true),
+        ("['shell(rm *)', 'edit_file(**/.env)']", false),
+    ] {
+        std::fs::write(folder.join("modes.yaml"), format!("permissions: {{deny: {rules}}}")).unwrap();
+        for tool in [&["shell", "cat .env"][..], &["read_file", "a", "--external-agent"]] {
+            let (_, text, _) = modes(home.path(), &[&["explain", "code"], tool].concat());
+            assert_eq!(text.contains(note), is_said, "{tool:?}: {text}");
+        }
+        let (_, text, _) = modes(home.path(), &["explain", "code", "read_file", "a"]);
+        assert!(!text.contains("can still read"), "the control: {text}");
+    }
+}
