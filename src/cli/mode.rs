@@ -2,16 +2,14 @@
 //! answers its questions.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
-mod linux;
+pub(super) mod linux;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -19,13 +17,6 @@ pub(super) struct Arguments {
     session: Option<String>,
     /// The new mode [default: stay, show the mode, and answer questions]
     mode: Option<String>,
-}
-
-/// The folder of the sockets of running programs.
-pub(super) fn sockets(environment: &Environment) -> anyhow::Result<PathBuf> {
-    let data = environment.data_folder.as_ref();
-    let data = data.context("there is no home directory, where other terminals could find the program")?;
-    Ok(data.join("run"))
 }
 
 #[cfg(not(target_os = "linux"))]

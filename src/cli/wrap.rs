@@ -49,6 +49,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Of `modegate run`.
+    #[cfg(target_os = "linux")]
     pub(super) fn of_program(
         mode: Option<String>,
         state_dir: Vec<PathBuf>,

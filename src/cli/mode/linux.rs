@@ -1,16 +1,23 @@
 //! A terminal that controls a running program, on Linux.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
-use super::{Arguments, sockets};
+use super::Arguments;
 use crate::config::environment::Environment;
 use crate::terminal_run::control::{self, Controller, Order, Question, Report};
 use crate::terminal_run::short;
+
+/// The folder of the sockets of running programs.
+pub(in crate::cli) fn sockets(environment: &Environment) -> anyhow::Result<PathBuf> {
+    let data = environment.data_folder.as_ref();
+    let data = data.context("there is no home directory, where other terminals could find the program")?;
+    Ok(data.join("run"))
+}
 
 pub(super) async fn run(
     arguments: Arguments,

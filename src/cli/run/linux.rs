@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{mode, usage_error, wrap};
+use super::super::mode::linux::sockets;
+use super::super::{usage_error, wrap};
 use super::{Arguments, FAILED};
 use crate::agent::Agent;
 use crate::client;
@@ -41,7 +42,7 @@ pub(super) async fn run(
             return Ok(ExitCode::from(FAILED));
         }
     }
-    let sockets = mode::sockets(&environment)?;
+    let sockets = sockets(&environment)?;
     let config = match Config::new(&flags, environment) {
         Ok(config) => config,
         Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
