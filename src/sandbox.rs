@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use denied_reads::DeniedReads;
 use host::AllowedHosts;
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -17,6 +18,7 @@ mod agent_syscalls;
 mod bpf;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod broker_syscalls;
+pub mod denied_reads;
 pub mod host;
 #[cfg(target_os = "linux")]
 pub mod kernel;
@@ -40,6 +42,8 @@ pub enum Confinement {
     /// are suspended for the supervisor.
     ReadOnly {
         read: Vec<PathBuf>,
+        /// The supervisor opens all other files for the command. `None` if there are none.
+        denied: Option<DeniedReads>,
     },
     /// Reads everything and writes the listed paths. Signals only its own descendants, if the kernel supports
     /// that.
@@ -76,6 +80,8 @@ pub struct Brokered {
     pub hosts: Option<AllowedHosts>,
     /// Until the first change of the policy.
     pub egress: Egress,
+    /// Never read. The supervisor opens all other files. `None` if there are none.
+    pub denied: Option<DeniedReads>,
 }
 
 /// Files that a brokered command may change besides those in its own folders.
@@ -187,19 +193,19 @@ pub fn confine(
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             return match confinement {
                 Confinement::Brokered { broker, .. } => {
-                    broker_syscalls::filter(broker.hosts.is_some()).map(Some)
+                    broker_syscalls::filter(broker.hosts.is_some(), broker.denied.is_some()).map(Some)
                 }
                 _ => agent_syscalls::filter().map(|()| None),
             };
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }
-        Confinement::ReadOnly { read } => {
+        Confinement::ReadOnly { read, denied } => {
             kernel::drop_capabilities()
                 .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
             let signals_held = landlock::restrict_to_reading(read, own_folder)?;
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return syscalls::filter(signals_held, own_folder.is_some());
+            return syscalls::filter(signals_held, own_folder.is_some(), denied.is_some());
             #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             return Err("system calls cannot be filtered on this architecture".into());
         }

@@ -267,7 +267,11 @@ impl Agent {
         let found = {
             let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
             let workspace = workspace.clone();
-            move || (policy(workspace.cwd()), tools.for_session(&workspace))
+            move || {
+                let policy = policy(workspace.cwd());
+                let tools = tools.for_session(&workspace, &policy.rules);
+                (policy, tools)
+            }
         };
         let (policy, (tools, missing)) = reading("the session's folder", found).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);

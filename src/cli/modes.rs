@@ -145,14 +145,8 @@ pub(super) async fn run(
                     writeln!(output, "An external agent {how}.")?;
                 }
                 writeln!(output, "{tool}: {}", permission::explain(&ceilings, &facts))?;
-                let unlimited: Vec<_> = loaded.layers.rules.denying_reads().collect();
-                if !unlimited.is_empty() && (external_agent || facts.shell != ShellUse::Off) {
-                    let who = if external_agent { "The agent" } else { "A command" };
-                    let rules = visible(&unlimited.join(", "));
-                    writeln!(
-                        output,
-                        "{who} can still read the files of {rules}: such rules limit Modegate's own tools."
-                    )?;
+                if external_agent || facts.shell != ShellUse::Off {
+                    explain_reading(&loaded.layers.rules, external_agent, environment, &mut output)?;
                 }
             }
             Ok(code)
@@ -308,6 +302,31 @@ fn verdict(warnings: usize) -> String {
     }
 }
 
+/// Says whether rules that deny reading hold for a command or an external agent.
+fn explain_reading(
+    rules: &rules::Rules,
+    external_agent: bool,
+    environment: &Environment,
+    output: &mut impl Write,
+) -> anyhow::Result<()> {
+    let (rules, patterns): (Vec<_>, Vec<_>) =
+        rules.denying_reads().map(|(rule, pattern)| (rule, pattern.to_owned())).unzip();
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let rules = visible(&rules.join(", "));
+    let settings = config::user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
+    let shell = config::commands::shell(environment, &settings)?.denying_reads(patterns);
+    let text = if external_agent {
+        format!("The agent can still read the files of {rules}, unless it runs with `wrap --broker`.")
+    } else if shell.brokers_commands() {
+        format!("A command cannot read the files of {rules}.")
+    } else {
+        format!("A command can still read the files of {rules}, because commands run without the broker.")
+    };
+    Ok(writeln!(output, "{text}")?)
+}
+
 /// The built-in tools of a session here, with default shell settings. They prepare calls, but run none.
 pub(super) fn tools(
     environment: &Environment,
@@ -316,7 +335,7 @@ pub(super) fn tools(
 ) -> anyhow::Result<Toolset> {
     let shell = config::commands::shell(environment, &config::user_file::ShellSettings::default())?;
     let skills = Policies::new(environment, None, false).skills(workspace.cwd()).0;
-    let (tools, _) = Toolset::built_in().with_shell(shell).for_session(workspace);
+    let (tools, _) = Toolset::built_in().with_shell(shell).for_session(workspace, &rules::Rules::default());
     Ok(tools.with_skills(&Arc::new(skills)).with_agents(agents))
 }
 

@@ -58,9 +58,6 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     }
     if let Some(cwd) = &cwd {
         add("modes", modes(cwd, environment));
-        if let Some(state) = rules_about_files(cwd, environment) {
-            add("rules about files", state);
-        }
     }
     add("store", store(flags, environment));
     let support = sandbox::support();
@@ -78,6 +75,11 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     }
     match commands::shell(environment, &settings) {
         Ok(shell) => {
+            if let Some(cwd) = &cwd
+                && let Some(state) = rules_about_files(&shell, cwd, environment).await
+            {
+                add("rules about files", state);
+            }
             add("shell", State::Fine(shell.program().to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
@@ -165,15 +167,37 @@ fn modes(cwd: &Path, environment: &Environment) -> State {
     State::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
 }
 
-/// Rules promise less than they may seem to.
-fn rules_about_files(cwd: &Path, environment: &Environment) -> Option<State> {
+/// Whether rules that deny reading hold for commands. `None` if there are no such rules.
+async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment) -> Option<State> {
     let loaded = Policies::new(environment, None, false).load(cwd);
-    let rules: Vec<_> = loaded.layers.rules.denying_reads().collect();
-    let text = format!(
-        "{} keep Modegate's own tools from reading files; commands and external agents can still read them",
-        rules.join(", ")
-    );
-    (!rules.is_empty()).then_some(State::Note(text))
+    let (rules, patterns): (Vec<_>, Vec<_>) =
+        loaded.layers.rules.denying_reads().map(|(rule, pattern)| (rule, pattern.to_owned())).unzip();
+    if rules.is_empty() {
+        return None;
+    }
+    let rules = rules.join(", ");
+    let tried = match scratch_folder(environment) {
+        Ok(scratch) => {
+            let tried = trial::try_reads(shell, &scratch).await;
+            let removed = std::fs::remove_dir_all(&scratch);
+            tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display())))
+        }
+        Err(error) => Err(format!("{error:#}")),
+    };
+    if let Err(reason) = tried {
+        return Some(State::wrong(
+            format!("commands can still read the files of {rules}: {reason}"),
+            "keep such files where neither commands nor agents can read them",
+        ));
+    }
+    let agents = "agents that run without the broker can still read them";
+    Some(if shell.denying_reads(patterns).brokers_commands() {
+        State::Note(format!("tested: commands cannot read the files of {rules}; {agents}"))
+    } else {
+        State::Note(format!(
+            "tested: shell_read_only cannot read the files of {rules}; other commands, which are not sandboxed, and {agents}"
+        ))
+    })
 }
 
 fn store(flags: &Flags, environment: &Environment) -> State {

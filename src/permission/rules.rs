@@ -220,14 +220,15 @@ impl Rules {
         self.deny.iter().find(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
     }
 
-    /// The rules that deny reading some files. They limit Modegate's own tools only: nothing keeps commands and external
-    /// agents from reading these files.
-    pub fn denying_reads(&self) -> impl Iterator<Item = &str> {
+    /// The rules that deny reading some files, and their patterns of paths.
+    pub fn denying_reads(&self) -> impl Iterator<Item = (&str, &str)> {
         let is_about_files = |rule: &&Rule| {
-            let is_pattern = rule.pattern.as_ref().is_some_and(|_| !rule.text.contains("://"));
-            is_pattern && (rule.is_for("read_file", false) || rule.is_for(READER, false))
+            !rule.text.contains("://") && (rule.is_for("read_file", false) || rule.is_for(READER, false))
         };
-        self.deny.iter().filter(is_about_files).map(|rule| rule.text.as_str())
+        self.deny.iter().filter(is_about_files).filter_map(|rule| {
+            let pattern = rule.pattern.as_ref()?;
+            Some((rule.text.as_str(), pattern.path.glob().glob()))
+        })
     }
 
     pub fn has_pattern_rule(&self, tool: &str) -> bool {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{BrokerEvent, Report, supervisor};
@@ -25,6 +26,7 @@ mod egress;
 mod handler;
 mod perform;
 mod questions;
+mod reads;
 mod recorder;
 mod resolve;
 mod revoke;
@@ -35,6 +37,7 @@ use egress::Egress;
 pub(in crate::process) use egress::is_supported as limits_network;
 use handler::{CallHandler, Outcome};
 use questions::{Asked, Questions};
+pub(in crate::process) use reads::Reads;
 pub(in crate::process) use recorder::Recorder;
 pub(in crate::process) use resolve::Roots;
 pub(in crate::process) use revoke::Revoked;
@@ -68,6 +71,8 @@ pub(super) struct Broker {
     connection: Option<UnixStream>,
     /// `None` if the network is not limited.
     egress: Option<Arc<Egress>>,
+    /// `None` if every file may be read.
+    reads: Option<Reads>,
 }
 
 impl Broker {
@@ -90,6 +95,7 @@ impl Broker {
             questions: Questions::default(),
             connection,
             egress: None,
+            reads: None,
         }
     }
 
@@ -98,6 +104,11 @@ impl Broker {
         let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
         self.egress = Some(Egress::start(hosts, first, connection)?);
         Ok(())
+    }
+
+    /// The command's files are opened for it.
+    pub(super) fn limit_reads(&mut self, reads: Reads) {
+        self.reads = Some(reads);
     }
 
     /// The command may open the controlling terminal of this process, which is also its own.
@@ -229,6 +240,7 @@ impl Broker {
                 Err(call) => self.refuse(&call),
             },
             Answered::WaitForReader => self.wait_for_reader(call, asked),
+            Answered::OpenPipe(pipe, flags) => self.open_pipe(call, pipe, flags),
         }
     }
 
@@ -246,26 +258,49 @@ impl Broker {
             handed_over,
             terminals: &self.terminals,
             recorder,
+            reads: self.reads.as_ref(),
         };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,
-            Outcome::HandOver { file, closes_on_exec } => {
-                let installed = notification::install(&self.listener, call.id, file.as_fd(), closes_on_exec);
-                // Closed before the command runs: a program that is open for writing cannot be executed.
-                drop(file);
-                match installed {
-                    Ok(number) => Answer::Value(number.into()),
-                    Err(error) => {
-                        Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error())
-                    }
-                }
-            }
+            Outcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
             Outcome::Ask(asked) => return Answered::Ask(asked),
             Outcome::WaitForReader => return Answered::WaitForReader,
+            Outcome::OpenPipe { pipe, flags } => return Answered::OpenPipe(pipe, flags),
         };
         // The caller may be gone.
         let _ = notification::respond(&self.listener, call.id, answer);
         Answered::Done
+    }
+
+    fn hand_over(&self, call: &Call, file: OwnedFd, closes_on_exec: bool) -> Answer {
+        let installed = notification::install(&self.listener, call.id, file.as_fd(), closes_on_exec);
+        // Closed before the command runs: a program that is open for writing cannot be executed.
+        drop(file);
+        match installed {
+            Ok(number) => Answer::Value(number.into()),
+            Err(error) => Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error()),
+        }
+    }
+
+    /// Opens a named pipe for reading, which waits for a writer. If none comes, the thread ends with this process.
+    fn open_pipe(self: &Arc<Self>, call: Call, pipe: OwnedFd, flags: OFlags) {
+        let broker = Arc::clone(self);
+        let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
+        let wait = move || {
+            let _abort = AbortOnPanic;
+            let answer = match reads::open_pipe(&pipe, flags) {
+                Ok(file) => broker.hand_over(&call, file, flags.contains(OFlags::CLOEXEC)),
+                Err(error) => Answer::Error(error.raw_os_error()),
+            };
+            // The caller may be gone.
+            let _ = notification::respond(&broker.listener, call.id, answer);
+            broker.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
+        };
+        if !is_free || thread::Builder::new().spawn(wait).is_err() {
+            self.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
+            let _ =
+                notification::respond(&self.listener, call.id, Answer::Error(Errno::AGAIN.raw_os_error()));
+        }
     }
 
     /// Tries an open call again until the named pipe has a reader, the caller is gone, or the policy refuses it.
@@ -279,8 +314,8 @@ impl Broker {
                 match broker.answer(&call, asked.as_ref()) {
                     Answered::WaitForReader => thread::sleep(PIPE_INTERVAL),
                     Answered::Done => break,
-                    // The policy has changed.
-                    Answered::Ask(_) => {
+                    // The policy has changed, or another file has the name.
+                    Answered::Ask(_) | Answered::OpenPipe(..) => {
                         broker.answer_or_wait(call, None);
                         break;
                     }
@@ -300,6 +335,7 @@ enum Answered {
     Done,
     Ask(Asked),
     WaitForReader,
+    OpenPipe(OwnedFd, OFlags),
 }
 
 /// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.

@@ -11,6 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Process, Processes, Streams};
+use crate::sandbox::denied_reads::DeniedReads;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
@@ -52,6 +53,8 @@ struct Inner {
     environment: Vec<(OsString, OsString)>,
     sandbox: Sandbox,
     support: Support,
+    /// Patterns of files that no command may read.
+    denied_reads: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -100,7 +103,20 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support }))
+        let denied_reads = Vec::new();
+        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support, denied_reads }))
+    }
+
+    /// Keeps commands from reading the files that match these patterns; see [`DeniedReads`]. Commands that may change files
+    /// then run with [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
+    #[must_use]
+    pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
+        Self(Arc::new(Inner { denied_reads: patterns, ..Inner::clone(&self.0) }))
+    }
+
+    fn denied_reads(&self, roots: &[PathBuf]) -> Option<DeniedReads> {
+        let patterns = self.0.denied_reads.clone();
+        (!patterns.is_empty()).then(|| DeniedReads { patterns, folders: roots.to_vec() })
     }
 
     /// Returns `None` if the kernel does not support the sandbox or a root is too wide.
@@ -127,13 +143,14 @@ impl Shell {
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
         Some(CommandSandbox::new(Kind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
-            Confinement::ReadOnly { read: outermost(own.iter().cloned().chain(system)) }
+            let read = outermost(own.iter().cloned().chain(system));
+            Confinement::ReadOnly { read, denied: shell.denied_reads(&roots) }
         }))
     }
 
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         match self.0.sandbox {
-            Sandbox::Broker if self.0.support.agent() => self.brokered_in(paths),
+            _ if self.brokers_commands() => self.brokered_in(paths),
             Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
@@ -141,7 +158,12 @@ impl Shell {
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
     pub fn brokers_commands(&self) -> bool {
-        self.0.sandbox == Sandbox::Broker && self.0.support.agent()
+        let is_brokered = match self.0.sandbox {
+            Sandbox::Broker => true,
+            Sandbox::Workspace => !self.0.denied_reads.is_empty(),
+            Sandbox::Off => false,
+        };
+        is_brokered && self.0.support.agent()
     }
 
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
@@ -150,17 +172,20 @@ impl Shell {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
+            let (others, denied) = (outermost(others), shell.denied_reads(&roots));
+            // A folder that the command writes itself can contain a root, and then it could read there, too.
+            let (write, caches) = if denied.is_some() { (Vec::new(), others) } else { (others, Vec::new()) };
             let broker = Brokered {
                 roots: roots.clone(),
-                // Writable anyway.
-                caches: Vec::new(),
+                caches,
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
                 hosts: None,
                 egress: Egress::Open,
+                denied,
             };
-            Confinement::Brokered { write: outermost(others), broker }
+            Confinement::Brokered { write, broker }
         })
     }
 
@@ -224,6 +249,7 @@ impl Shell {
             record,
             hosts: network.hosts,
             egress: network.first,
+            denied: self.denied_reads(roots),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
     }
@@ -315,9 +341,9 @@ impl CommandSandbox {
     #[must_use]
     pub fn with_readable(&self, folder: Option<&Path>) -> Self {
         match (folder, self.confinement()) {
-            (Some(folder), Confinement::ReadOnly { read }) => {
+            (Some(folder), Confinement::ReadOnly { read, denied }) => {
                 let read = read.iter().cloned().chain([folder.to_owned()]).collect();
-                Self::of(Confinement::ReadOnly { read })
+                Self::of(Confinement::ReadOnly { read, denied: denied.clone() })
             }
             _ => self.clone(),
         }

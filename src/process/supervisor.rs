@@ -7,14 +7,13 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,13 +25,15 @@ use rustix::net::{
 };
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
-use super::broker::{self, Broker, Recorder, Revoked, Roots};
+use super::broker::{self, Broker, Reads, Recorder, Revoked, Roots};
 use super::children::{self, Children};
 use super::{
     ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
 };
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
+
+mod own_folder;
 
 /// Variable with options of the C library's resolver.
 const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
@@ -99,7 +100,7 @@ fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()>
     }
     let done = run_request(connection, &request, input);
     if let Some(folder) = &request.own_folder {
-        remove(folder);
+        own_folder::remove(folder);
     }
     // Modegate may be gone.
     done.map(|left_behind| drop(report(connection, &Report::Gone { left_behind })))
@@ -186,39 +187,43 @@ fn resolver_options(request: &SpawnRequest, command: &Command) -> Option<OsStrin
 
 /// Executes the command in the sandbox. On failure writes the reason to the socket.
 fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &UnixStream) -> ! {
-    let prepared = prepare(request).and_then(|listener| match listener {
-        Some(listener) => send_listener(startup, &listener)
-            .map_err(|error| format!("the command's process cannot be prepared: {error}")),
-        None => Ok(()),
+    // Opened first: in the sandbox, the supervisor may have to open it, which waits for this process.
+    let opened = input.map_or_else(|| File::open("/dev/null").map(Stdio::from), |input| Ok(input.into()));
+    let prepared = prepare(request).and_then(|listener| {
+        let unprepared = |error| format!("the command's process cannot be prepared: {error}");
+        if let Some(listener) = listener {
+            send_listener(startup, &listener).map_err(unprepared)?;
+        }
+        opened.map_err(unprepared)
     });
-    let problem = prepared.err().unwrap_or_else(|| {
-        // The end of the supervisor ends this process.
-        if request.waits && startup.read_exact(&mut [0]).is_err() {
-            std::process::exit(127);
+    let input = prepared.unwrap_or_else(|problem| give_up(startup, &problem));
+    // The end of the supervisor ends this process.
+    if request.waits && startup.read_exact(&mut [0]).is_err() {
+        std::process::exit(127);
+    }
+    let mut command = Command::new(&request.program);
+    command.args(&request.arguments).stdin(input);
+    if let Some(environment) = &request.environment {
+        command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    }
+    command.envs(request.settings.iter().map(|(name, value)| (name, value)));
+    command.envs(request.own.iter().map(|(name, value)| (name, value)));
+    if let Some(options) = resolver_options(request, &command) {
+        command.env(RESOLVER_OPTIONS, options);
+    }
+    if let Some(folder) = &request.own_folder {
+        command.envs(TEMPORARY.map(|name| (name, folder)));
+        if matches!(request.confinement, Confinement::ReadOnly { .. }) {
+            command.env("CARGO_TARGET_DIR", folder.join("target"));
         }
-        let mut command = Command::new(&request.program);
-        command.args(&request.arguments).stdin(input.map_or_else(Stdio::null, Stdio::from));
-        if let Some(environment) = &request.environment {
-            command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-        }
-        command.envs(request.settings.iter().map(|(name, value)| (name, value)));
-        command.envs(request.own.iter().map(|(name, value)| (name, value)));
-        if let Some(options) = resolver_options(request, &command) {
-            command.env(RESOLVER_OPTIONS, options);
-        }
-        if let Some(folder) = &request.own_folder {
-            command.envs(TEMPORARY.map(|name| (name, folder)));
-            if matches!(request.confinement, Confinement::ReadOnly { .. }) {
-                command.env("CARGO_TARGET_DIR", folder.join("target"));
-            }
-        }
-        let error = command.exec();
-        let is_line =
-            error.kind() == io::ErrorKind::NotFound && request.program.contains(char::is_whitespace);
-        let hint =
-            if is_line { "; a command is the program alone, and `args` lists its arguments" } else { "" };
-        format!("{} cannot be run: {error}{hint}", request.program)
-    });
+    }
+    let error = command.exec();
+    let is_line = error.kind() == io::ErrorKind::NotFound && request.program.contains(char::is_whitespace);
+    let hint = if is_line { "; a command is the program alone, and `args` lists its arguments" } else { "" };
+    give_up(startup, &format!("{} cannot be run: {error}{hint}", request.program))
+}
+
+fn give_up(mut startup: &UnixStream, problem: &str) -> ! {
     // The supervisor may be gone.
     let _ = startup.write_all(problem.as_bytes());
     std::process::exit(127)
@@ -266,6 +271,7 @@ fn start_broker(
     // The broker has the rights of the command.
     kernel::drop_capabilities()?;
     let own = request.own_folder.as_slice();
+    let no_pattern = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
     if let Confinement::Brokered { write, broker } = &request.confinement {
         // Rights, times and attributes of a single file outside of the roots do not change.
         let own: Vec<_> = write.iter().chain(own).filter(|path| path.is_dir()).cloned().collect();
@@ -273,7 +279,10 @@ fn start_broker(
         let protected: Vec<_> = broker.protected.iter().chain(record.clone()).cloned().collect();
         let workspace = [&*broker.roots, &broker.caches].concat();
         let roots = Roots::open(&workspace, &own, &protected)?;
-        let recorder = record.cloned().map(|folder| Recorder::new(folder, broker.caches.clone())).next();
+        let recorder = record
+            .cloned()
+            .map(|folder| Recorder::new(folder, broker.caches.clone(), broker.roots.clone()))
+            .next();
         raise_descriptor_limit();
         let connection = Some(connection.try_clone()?);
         let policy = broker.policy;
@@ -281,13 +290,21 @@ fn start_broker(
         if request.keeps_terminal {
             started.allow_own_terminal();
         }
+        if let Some(denied) = &broker.denied {
+            started.limit_reads(Reads::new(denied, None).map_err(no_pattern)?);
+        }
         if let Some(hosts) = &broker.hosts {
             started.limit_network(hosts.clone(), broker.egress)?;
         }
         return started.start().map(Some);
     }
+    let mut broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None, None);
+    if let Confinement::ReadOnly { read, denied: Some(denied) } = &request.confinement {
+        let readable = read.iter().chain(own).cloned().collect();
+        broker.limit_reads(Reads::new(denied, Some(readable)).map_err(no_pattern)?);
+        return broker.start().map(Some);
+    }
     // Few calls: the main thread answers them.
-    let broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None, None);
     epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
     Ok(Some(Arc::new(broker)))
 }
@@ -464,30 +481,4 @@ fn raise_descriptor_limit() {
     let limits = process::getrlimit(process::Resource::Nofile);
     let most = process::Rlimit { current: limits.maximum, ..limits };
     let _ = process::setrlimit(process::Resource::Nofile, most);
-}
-
-fn remove(folder: &Path) {
-    raise_descriptor_limit();
-    if std::fs::remove_dir_all(folder).is_ok() {
-        return;
-    }
-    restore_owner_access(folder);
-    if let Err(error) = std::fs::remove_dir_all(folder) {
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "modegate: {} could not be removed: {error}", folder.display());
-    }
-}
-
-/// Restores the owner's access to every folder, without following links.
-fn restore_owner_access(folder: &Path) {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        folders.extend(
-            entries
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path()),
-        );
-    }
 }

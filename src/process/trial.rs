@@ -77,6 +77,31 @@ pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
     result.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
 }
 
+const READ: &str = "cat allowed denied 2>/dev/null\nexit 0\n";
+
+/// Tries a read-only and a brokered command in an empty folder that may not read one of two files.
+///
+/// # Errors
+/// Returns a sentence if rules cannot keep commands from reading files here.
+pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
+    for name in ["allowed", "denied"] {
+        let file = folder.join(name);
+        std::fs::write(&file, format!("{name}\n")).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let (shell, roots) = (shell.denying_reads(vec!["denied".into()]), [folder.to_owned()]);
+    let read_only = shell.read_only(&roots).ok_or("this kernel cannot sandbox commands")?;
+    let brokered = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, Network::OPEN)?;
+    for sandbox in [read_only, brokered] {
+        let tried = tokio::time::timeout(LIMIT, run(&shell, READ, folder, &sandbox)).await;
+        let lines =
+            tried.unwrap_or_else(|_| Err(format!("a command did not end within {} s", LIMIT.as_secs())))?;
+        if lines != ["allowed"] {
+            return Err(format!("a command that may read one of two files read {lines:?}"));
+        }
+    }
+    Ok(())
+}
+
 const CONNECT: &str = "(exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected\nexit 0\n";
 
 /// Tries a brokered command with a limited network: it connects to an allowed host, and to no other.

@@ -10,7 +10,7 @@ use super::bpf::{ALLOW, answer, fail, jump, jump_bits, load, low};
 use super::kernel::notification;
 use super::operation::TMPFILE;
 use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, number};
-use super::{agent_syscalls, network_syscalls};
+use super::{agent_syscalls, network_syscalls, syscalls};
 
 const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
@@ -33,12 +33,12 @@ const ENTRIES_OLD: &[c_long] = &[];
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
 /// The returned descriptor receives the suspended calls.
-pub(super) fn filter(limits_network: bool) -> Result<OwnedFd, String> {
-    notification::listen(&program(limits_network))
+pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
+    notification::listen(&program(limits_network, limits_reads))
         .map_err(|error| format!("system calls cannot be suspended: {error}"))
 }
 
-fn program(limits_network: bool) -> BpfProgram {
+fn program(limits_network: bool, limits_reads: bool) -> BpfProgram {
     let mut parts = agent_syscalls::parts();
     for calls in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         parts.extend(calls.iter().map(|call| (number(*call), vec![answer(SUSPEND)])));
@@ -49,6 +49,9 @@ fn program(limits_network: bool) -> BpfProgram {
     parts.insert(number(libc::SYS_openat), opens(2));
     #[cfg(target_arch = "x86_64")]
     parts.insert(number(libc::SYS_open), opens(1));
+    if limits_reads {
+        syscalls::suspend_reads(&mut parts);
+    }
     let requests = agent_syscalls::requests(&agent_syscalls::PSEUDO_TERMINALS);
     parts.insert(number(libc::SYS_ioctl), requests);
     // The supervisor reads the memory of dumpable processes only. Reported as done.

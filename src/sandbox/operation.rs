@@ -262,6 +262,32 @@ pub fn opens(number: c_long) -> bool {
     }
 }
 
+/// The flags of calls whose descriptor would be readable and not writable.
+pub fn flags_for_reading(call: &Call) -> Option<i32> {
+    let flags = match call.number {
+        libc::SYS_openat => low(call.arguments[2]),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => low(call.arguments[1]),
+        _ => return None,
+    };
+    (flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC) == libc::O_RDONLY).then_some(flags)
+}
+
+/// Returns false for flags with which no file is opened for reading: an unnamed file is written, and no folder is
+/// created.
+pub fn is_valid(flags: i32) -> bool {
+    let creation = libc::O_CREAT | libc::O_DIRECTORY;
+    flags & TMPFILE == 0 && flags & creation != creation
+}
+
+/// The error of a call that opens a file and is no [`Operation`].
+pub fn path_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+    let path = if call.number == libc::SYS_openat { call.arguments[1] } else { call.arguments[0] };
+    let is_long =
+        memory(path, PATH_LENGTH).is_some_and(|bytes| bytes.len() == PATH_LENGTH && !bytes.contains(&0));
+    if is_long { libc::ENAMETOOLONG } else { libc::EFAULT }
+}
+
 /// The error of a call that changes attributes and is no [`Operation`].
 pub fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let reader = Reader { memory };

@@ -12,6 +12,7 @@ use super::bpf::{
     ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_bits, keep, load, low,
 };
 use super::kernel::notification;
+use super::operation::TMPFILE;
 use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
 
 #[rustfmt::skip]
@@ -198,23 +199,33 @@ pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// The returned descriptor receives the calls of [`ATTRIBUTES`] if `suspends`. Where the kernel cannot suspend
 /// calls, they are refused.
-pub(super) fn filter(signals_held: bool, suspends: bool) -> Result<Option<OwnedFd>, String> {
-    if suspends && let Ok(listener) = notification::listen(&program(signals_held, true)) {
-        return Ok(Some(listener));
+pub(super) fn filter(
+    signals_held: bool,
+    suspends: bool,
+    limits_reads: bool,
+) -> Result<Option<OwnedFd>, String> {
+    if suspends || limits_reads {
+        match notification::listen(&program(signals_held, true, limits_reads)) {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if limits_reads => {
+                return Err(format!("system calls cannot be suspended, so files cannot be denied: {error}"));
+            }
+            Err(_) => {}
+        }
     }
-    seccompiler::apply_filter(&program(signals_held, false))
+    seccompiler::apply_filter(&program(signals_held, false, false))
         .map(|()| None)
         .map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-fn program(signals_held: bool, suspends: bool) -> BpfProgram {
+fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> BpfProgram {
     let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL), load(NUMBER)];
-    program.extend(halving(&parts(signals_held, suspends), &[answer(fail(libc::ENOSYS))]));
+    program.extend(halving(&parts(signals_held, suspends, limits_reads), &[answer(fail(libc::ENOSYS))]));
     program
 }
 
 /// What to do for a call. A later entry replaces an earlier one.
-fn parts(signals_held: bool, suspends: bool) -> BTreeMap<u32, BpfProgram> {
+fn parts(signals_held: bool, suspends: bool, limits_reads: bool) -> BTreeMap<u32, BpfProgram> {
     let mut parts = BTreeMap::new();
     let mut listed = |calls: &[c_long], value: u32| {
         parts.extend(calls.iter().map(|call| (number(*call), vec![answer(value)])));
@@ -249,7 +260,25 @@ fn parts(signals_held: bool, suspends: bool) -> BTreeMap<u32, BpfProgram> {
     parts.insert(number(libc::SYS_setpriority), both(0, PRIO_PROCESS, one_of(1, &[0])));
     parts.insert(number(libc::SYS_ioprio_set), both(0, IOPRIO_WHO_PROCESS, one_of(1, &[0])));
     parts.insert(number(libc::SYS_ioctl), requests());
+    if limits_reads {
+        suspend_reads(&mut parts);
+    }
     parts
+}
+
+/// Suspends the calls that open files, except for folders and path descriptors. The arguments of `openat2` are in
+/// memory, where they could change after a look at them; programs fall back to `openat`.
+pub(super) fn suspend_reads(parts: &mut BTreeMap<u32, BpfProgram>) {
+    let opens = |argument| {
+        let writing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE).cast_unsigned();
+        let harmless = (libc::O_PATH | libc::O_DIRECTORY).cast_unsigned();
+        let suspend = answer(libc::SECCOMP_RET_USER_NOTIF);
+        vec![load(low(argument)), jump_bits(writing, 1, 0), jump_bits(harmless, 1, 0), suspend, answer(ALLOW)]
+    };
+    parts.insert(number(libc::SYS_openat), opens(2));
+    #[cfg(target_arch = "x86_64")]
+    parts.insert(number(libc::SYS_open), opens(1));
+    parts.insert(number(libc::SYS_openat2), vec![answer(fail(libc::ENOSYS))]);
 }
 
 const UNKNOWN: u32 = fail(libc::ENOSYS);

@@ -20,6 +20,7 @@ use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
 use crate::mode::{Modes, definition};
 use crate::permission::Effect;
+use crate::permission::rules::Rules;
 use crate::process::shell::Shell;
 use crate::server::Entry;
 use crate::skill::Skills;
@@ -148,11 +149,12 @@ impl Toolset {
         Self { shell: Some(shell), ..self }
     }
 
-    /// Adds the tools that run commands. Also returns a note if only these folders prevent read-only
-    /// commands.
+    /// Adds the tools that run commands, which may not read what the rules deny. Also returns a note if only these
+    /// folders prevent read-only commands.
     #[must_use]
-    pub fn for_session(&self, workspace: &Workspace) -> (Self, Option<&'static str>) {
+    pub fn for_session(&self, workspace: &Workspace, rules: &Rules) -> (Self, Option<&'static str>) {
         let Some(shell) = &self.shell else { return (self.clone(), None) };
+        let shell = shell.denying_reads(rules.denying_reads().map(|(_, pattern)| pattern.into()).collect());
         let (reading, any) = shell.sandboxes(workspace.roots());
         let is_missing = reading.is_none() && shell.support().read_only();
         let mut tools: Vec<Arc<dyn Tool>> = self.tools.to_vec();
@@ -160,7 +162,8 @@ impl Toolset {
             tools.push(shell::read_only(shell.clone(), sandbox));
         }
         tools.push(shell::full(shell.clone(), any));
-        (Self { tools: tools.into(), ..self.clone() }, is_missing.then_some(TOO_WIDE))
+        let shell = Some(shell);
+        (Self { tools: tools.into(), shell, ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }
 
     #[must_use]

@@ -8,6 +8,7 @@ mod broker_questions;
 mod broker_terminals;
 mod cleanup;
 mod commands;
+mod denied_reads;
 mod egress;
 mod fixture;
 mod fork_server;

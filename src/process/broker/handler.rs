@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::perform::{self, Opened};
 use super::questions::Asked;
+use super::reads::Reads;
 use super::recorder::Recorder;
 use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
@@ -19,6 +20,8 @@ use crate::process::ChangeKind;
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::Answer;
 use crate::sandbox::operation::{self, Change, Object, OpenHow, Operation, Place};
+
+mod reading;
 
 /// How the broker ends a suspended call.
 pub(super) enum Outcome {
@@ -32,6 +35,11 @@ pub(super) enum Outcome {
     Ask(Asked),
     /// The call is tried again until the named pipe has a reader.
     WaitForReader,
+    /// The command gets a named pipe, opened for reading, when it has a writer.
+    OpenPipe {
+        pipe: OwnedFd,
+        flags: OFlags,
+    },
 }
 
 const DONE: Outcome = Outcome::Answer(Answer::Value(0));
@@ -58,6 +66,8 @@ pub(super) struct CallHandler<'a> {
     pub(super) terminals: &'a Terminals,
     /// `None` if changes are not recorded.
     pub(super) recorder: Option<&'a Mutex<Recorder>>,
+    /// `None` if every file may be read.
+    pub(super) reads: Option<&'a Reads>,
 }
 
 impl CallHandler<'_> {
@@ -74,6 +84,17 @@ impl CallHandler<'_> {
             && let Some(outcome) = self.open_terminal(at, *how)
         {
             return outcome;
+        }
+        if let Some(reads) = self.reads
+            && let Some(flags) = operation::flags_for_reading(self.tracee.call)
+        {
+            if !operation::is_valid(flags) {
+                return refusal(Errno::INVAL);
+            }
+            return match &operation {
+                Some(Operation::Open { at, how }) => self.open_limited(reads, at, *how),
+                _ => Outcome::Answer(Answer::Error(operation::path_error(self.tracee.call, &memory))),
+            };
         }
         match operation {
             _ if changes_nothing => CONTINUE,
@@ -127,6 +148,7 @@ impl CallHandler<'_> {
                 self.check_replaceable(&to)?;
                 let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Move, &from.path) };
                 self.check_existing(&from, asked)?;
+                let _moving = self.check_moved(&from, &to, *flags)?;
                 self.if_suspended(|| {
                     self.record(|recorder| {
                         recorder.add(&to);
@@ -155,6 +177,26 @@ impl CallHandler<'_> {
         }
         .map(|()| DONE)
         .map_err(refusal)
+    }
+
+    /// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is
+    /// moved.
+    fn check_moved(
+        &self,
+        from: &ResolvedPath,
+        to: &ResolvedPath,
+        flags: u32,
+    ) -> Result<Option<MutexGuard<'_, ()>>, Outcome> {
+        let Some(reads) = self.reads else { return Ok(None) };
+        let guard = reads.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_denied =
+            reads.deny_moving(from, &to.path) || flags & EXCHANGE != 0 && reads.deny_moving(to, &from.path);
+        if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(Some(guard)) }
+    }
+
+    fn check_readable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+        let is_denied = self.reads.is_some_and(|reads| reads.deny(&entry.path));
+        if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
     }
 
     fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno> {
@@ -294,6 +336,9 @@ impl CallHandler<'_> {
             };
             let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
             entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
+            if flags & OFlags::ACCMODE != OFlags::WRONLY {
+                self.check_readable(&entry)?;
+            }
             self.check_opened(&entry, flags)?;
             if flags.contains(OFlags::CREATE) {
                 self.check_replaceable(&entry)?;
@@ -376,6 +421,7 @@ impl CallHandler<'_> {
         };
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;
+        self.check_readable(&from)?;
         self.check_new(&to, ChangeKind::Create)?;
         Ok(self.if_suspended(|| {
             self.record(|recorder| recorder.add_linked(&from, &to));

@@ -25,8 +25,9 @@ const MAX_LEVELS: usize = 200;
 #[derive(Debug)]
 pub(in crate::process) struct Recorder {
     folder: PathBuf,
-    /// Folders that are not recorded.
+    /// Folders that are not recorded, except for the roots in them.
     excluded: Vec<PathBuf>,
+    roots: Vec<PathBuf>,
     entries: BTreeMap<PathBuf, Before>,
     uncovered: BTreeSet<String>,
     /// Files of which all names below the roots are recorded.
@@ -38,10 +39,11 @@ pub(in crate::process) struct Recorder {
 
 impl Recorder {
     /// `folder` must be empty and out of the command's reach.
-    pub(in crate::process) fn new(folder: PathBuf, excluded: Vec<PathBuf>) -> Self {
+    pub(in crate::process) fn new(folder: PathBuf, excluded: Vec<PathBuf>, roots: Vec<PathBuf>) -> Self {
         Self {
             folder,
             excluded,
+            roots,
             entries: BTreeMap::new(),
             uncovered: BTreeSet::new(),
             linked: HashSet::new(),
@@ -155,7 +157,9 @@ impl Recorder {
 
     /// Returns true for paths that are not recorded.
     fn is_excluded(&mut self, path: &Path) -> bool {
-        if self.excluded.iter().any(|folder| path.starts_with(folder)) {
+        let is_in_root =
+            |folder: &Path| self.roots.iter().any(|root| root.starts_with(folder) && path.starts_with(root));
+        if self.excluded.iter().any(|folder| path.starts_with(folder) && !is_in_root(folder)) {
             return true;
         }
         let is_version_control =

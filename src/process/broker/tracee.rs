@@ -1,7 +1,7 @@
 //! The thread that made a suspended call. What is read here belongs to the caller only if the call is still
 //! suspended afterwards; see [`Tracee::is_suspended`].
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -54,11 +54,90 @@ impl Tracee<'_> {
         self.descriptor(number).map_err(|error| if error == Errno::BADF { Errno::NOENT } else { error })
     }
 
+    /// A path that leads through a link of `/proc` that only the caller's own process can follow: to one of its
+    /// descriptors, folders or its program. Returns the file, and the rest of the path if there is one.
+    pub(super) fn own_file(
+        &self,
+        path: &Path,
+    ) -> Result<Option<(OwnedFd, NamedFile, Option<PathBuf>)>, Errno> {
+        let parts: Option<Vec<&str>> = path.iter().map(OsStr::to_str).collect();
+        let Some(parts) = parts else { return Ok(None) };
+        let thread = self.call.thread;
+        let inside = match &parts[..] {
+            ["/", "dev", "stdin"] => return self.own_descriptor("0", &[]).map(Some),
+            ["/", "dev", "stdout"] => return self.own_descriptor("1", &[]).map(Some),
+            ["/", "dev", "stderr"] => return self.own_descriptor("2", &[]).map(Some),
+            ["/", "dev", "fd", number, rest @ ..] => return self.own_descriptor(number, rest).map(Some),
+            ["/", "proc", "self" | "thread-self", inside @ ..] => inside,
+            ["/", "proc", number, inside @ ..] if self.is_own(number) => inside,
+            _ => return Ok(None),
+        };
+        let (file, rest) = match inside {
+            ["fd", number, rest @ ..] => return self.own_descriptor(number, rest).map(Some),
+            [name @ ("cwd" | "root" | "exe"), rest @ ..] => {
+                (open_path(&format!("/proc/{thread}/{name}"))?, rest)
+            }
+            // The process's own folder is that of its first thread.
+            _ if parts[2] == "thread-self" => {
+                let process = self.process().ok_or(Errno::SRCH)?;
+                (open_path(&format!("/proc/{process}/task/{thread}"))?, inside)
+            }
+            _ => {
+                let process = self.process().ok_or(Errno::SRCH)?;
+                (open_path(&format!("/proc/{process}"))?, inside)
+            }
+        };
+        Ok(Some((file, NamedFile { is_readable: false }, joined(rest))))
+    }
+
+    fn own_descriptor(
+        &self,
+        number: &str,
+        rest: &[&str],
+    ) -> Result<(OwnedFd, NamedFile, Option<PathBuf>), Errno> {
+        let number = number.parse().map_err(|_| Errno::NOENT)?;
+        let file = self.named(number)?;
+        Ok((file, NamedFile { is_readable: self.is_readable(number) }, joined(rest)))
+    }
+
+    fn is_own(&self, number: &str) -> bool {
+        let number: Option<u32> = number.parse().ok();
+        number.is_some_and(|number| number == self.call.thread || Some(number) == self.process())
+    }
+
+    /// Returns true if the caller has opened a descriptor for reading.
+    fn is_readable(&self, number: i32) -> bool {
+        let info =
+            fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.call.thread)).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        flags.map(OFlags::from_bits_retain).is_some_and(|flags| {
+            !flags.contains(OFlags::PATH) && matches!(flags & OFlags::ACCMODE, OFlags::RDONLY | OFlags::RDWR)
+        })
+    }
+
+    /// The process of the thread.
+    pub(super) fn process(&self) -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.call.thread)).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    }
+
     pub(super) fn umask(&self) -> Option<Mode> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.call.thread)).ok()?;
         let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
         u32::from_str_radix(umask.trim(), 8).ok().map(Mode::from_raw_mode)
     }
+}
+
+/// A file that was found by a descriptor of the caller, or by another link of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedFile {
+    /// True for a descriptor that was opened for reading.
+    pub(super) is_readable: bool,
+}
+
+fn joined(parts: &[&str]) -> Option<PathBuf> {
+    (!parts.is_empty()).then(|| parts.iter().collect())
 }
 
 /// Flag of `pidfd_open` since Linux 6.9. Threads can have tables of their own.

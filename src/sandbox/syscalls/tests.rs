@@ -34,7 +34,7 @@ fn check(call: c_long, arguments: [u64; 2], expected: u32) {
     let [first, second] = arguments;
     for suspends in [true, false] {
         let found =
-            run(&program(true, suspends), number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);
+            run(&program(true, suspends, false), number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);
         assert_eq!(found, expected, "{call} {arguments:x?}");
     }
 }
@@ -54,13 +54,14 @@ fn each_listed_call_gets_its_answer() {
         check(call, [0; 2], UNKNOWN);
     }
     for call in ATTRIBUTES.iter().chain(ATTRIBUTES_OLD) {
-        let answer = |suspends| run(&program(true, suspends), number(*call), OWN_ARCHITECTURE, [0; 6]);
+        let answer = |suspends| run(&program(true, suspends, false), number(*call), OWN_ARCHITECTURE, [0; 6]);
         assert_eq!([true, false].map(answer), [libc::SECCOMP_RET_USER_NOTIF, fail(libc::EPERM)], "{call}");
     }
-    let held =
-        |signals_held| run(&program(signals_held, true), number(libc::SYS_kill), OWN_ARCHITECTURE, [0; 6]);
+    let held = |signals_held| {
+        run(&program(signals_held, true, false), number(libc::SYS_kill), OWN_ARCHITECTURE, [0; 6])
+    };
     assert_eq!([true, false].map(held), [ALLOW, fail(libc::EPERM)]);
-    let foreign = run(&program(true, true), number(libc::SYS_read), 0x4000_0003, [0; 6]);
+    let foreign = run(&program(true, true, false), number(libc::SYS_read), 0x4000_0003, [0; 6]);
     assert_eq!(foreign, KILL, "a 32-bit program");
 }
 

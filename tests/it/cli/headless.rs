@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::requirements::require_sandbox;
+
 fn modegate(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
     command
@@ -411,6 +413,24 @@ fn relative_home_is_ignored_with_a_notice() {
         let notice = "modegate: HOME is ignored, because \"home\" is not an absolute path";
         assert_eq!(errors.contains(notice), is_shown, "{errors}");
         assert!(!output.contains("  home/.local"), "{output}");
+    }
+}
+
+#[test]
+fn doctor_tests_whether_rules_keep_commands_from_files() {
+    require_sandbox();
+    let dir = repository();
+    let modes = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(modes.parent().unwrap()).unwrap();
+    for (rules, expected) in [
+        ("['*(**/.env)']", Some("tested: commands cannot read the files of *(**/.env)")),
+        ("['shell(rm *)']", None),
+    ] {
+        fs::write(&modes, format!("permissions: {{deny: {rules}}}\n")).unwrap();
+        let output = modegate(dir.path(), &["doctor"]).stdin(Stdio::null()).output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.contains("rules about files"), expected.is_some(), "{output}");
+        assert!(output.contains(expected.unwrap_or_default()), "{output}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `modegate modes check` and `modes explain` about MCP servers, with the real binary.
 
 use super::modes_import::{install, modes};
+use crate::support::requirements::require_sandbox;
 
 const SERVERS: &str = "\
 servers:
@@ -46,23 +47,26 @@ fn explain_applies_the_users_entries_to_a_server_that_is_not_started() {
     assert!(lines[2].contains("add_note with readOnlyHint: asked for in plan"), "{text}");
 }
 
-/// `explain` and `doctor` say that rules which deny reading do not limit commands.
+/// `explain` says for whom rules that deny reading hold.
 #[test]
-fn rules_that_deny_reading_are_not_overstated() {
+fn explain_says_whether_commands_can_read_what_rules_deny() {
+    require_sandbox();
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(".config/modegate");
     std::fs::create_dir_all(&folder).unwrap();
-    let note = "can still read the files of *(**/.env), read_file(secrets/**)";
-    for (rules, is_said) in [
-        ("['*(**/.env)', 'read_file(secrets/**)', 'shell(rm *)', '*(https://example.com)']", true),
-        ("['shell(rm *)', 'edit_file(**/.env)']", false),
-    ] {
-        std::fs::write(folder.join("modes.yaml"), format!("permissions: {{deny: {rules}}}")).unwrap();
-        for tool in [&["shell", "cat .env"][..], &["read_file", "a", "--external-agent"]] {
-            let (_, text, _) = modes(home.path(), &[&["explain", "code"], tool].concat());
-            assert_eq!(text.contains(note), is_said, "{tool:?}: {text}");
-        }
-        let (_, text, _) = modes(home.path(), &["explain", "code", "read_file", "a"]);
-        assert!(!text.contains("can still read"), "the control: {text}");
+    let explain = |arguments: &[&str]| modes(home.path(), &[&["explain", "code"], arguments].concat()).1;
+    let files = "read the files of *(**/.env), read_file(secrets/**)";
+    let rules = "['*(**/.env)', 'read_file(secrets/**)', 'shell(rm *)', '*(https://example.com)']";
+    std::fs::write(folder.join("modes.yaml"), format!("permissions: {{deny: {rules}}}")).unwrap();
+    for (sandbox, command) in [("workspace", "A command cannot"), ("'off'", "A command can still")] {
+        std::fs::write(folder.join("config.yaml"), format!("shell: {{sandbox: {sandbox}}}")).unwrap();
+        let text = explain(&["shell", "cat .env"]);
+        assert!(text.contains(&format!("{command} {files}")), "{text}");
+        let text = explain(&["read_file", "a", "--external-agent"]);
+        assert!(text.contains(&format!("The agent can still {files}, unless")), "{text}");
+        assert!(!explain(&["read_file", "a"]).contains(files), "the control");
     }
+    std::fs::write(folder.join("modes.yaml"), "permissions: {deny: ['shell(rm *)', 'edit_file(**/.env)']}")
+        .unwrap();
+    assert!(!explain(&["shell", "cat .env"]).contains("the files of"), "the control");
 }

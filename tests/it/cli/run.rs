@@ -116,6 +116,26 @@ impl Drop for Running {
 const WRITER: &str = "i=0; while [ ! -e stop ]; do i=$((i+1)); \
     if echo x 2>/dev/null > f; then echo written; rm f; else echo denied; fi; sleep 0.01; done 2>/dev/null";
 
+/// A rule's files are kept from the program in every mode.
+#[test]
+fn program_cannot_read_what_a_rule_denies() {
+    let place = Place::new();
+    let folder = place.dir.path().join(".config/modegate");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in [(".env", "secret\n"), ("a.txt", "open\n")] {
+        std::fs::write(place.work().join(name), text).unwrap();
+    }
+    for mode in ["plan", "code"] {
+        for (rules, expected) in [("[]", "secret\nopen\n"), ("['*(**/.env)']", "open\n")] {
+            let rules = format!("permissions: {{deny: {rules}}}\n");
+            std::fs::write(folder.join("modes.yaml"), rules).unwrap();
+            let (_, output, messages) =
+                place.run(&["run", "--mode", mode, "--", "sh", "-c", "cat .env; cat a.txt"]);
+            assert_eq!(output, expected, "{mode}: {messages}");
+        }
+    }
+}
+
 #[test]
 fn mode_changes_from_another_terminal_while_the_program_runs() {
     let place = Place::new();

@@ -211,7 +211,7 @@ async fn offered_tools_run_and_other_tools_have_no_effect() {
         let workspace = modegate::workspace::Workspace::new(home.path(), &[]).unwrap();
         let (all, _) = Toolset::built_in()
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
-            .for_session(&workspace);
+            .for_session(&workspace, &Rules::default());
         let mut agents = AgentRegistry::default();
         agents.add(&serde_saphyr::from_str::<Vec<_>>("[{id: own}]").unwrap(), Origin::User).unwrap();
         let all =

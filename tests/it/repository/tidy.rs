@@ -330,7 +330,7 @@ const LIBRARIES: [(&str, &[&str]); 32] = [
     ("clap", &["main", "cli"]),
     ("encoding_rs", &["tool/encoding", "tool/fetch/page"]),
     ("etcetera", &["config"]),
-    ("globset", &["mode", "permission/rules", "permission/address_pattern"]),
+    ("globset", &["mode", "permission/rules", "permission/address_pattern", "sandbox/denied_reads"]),
     ("grep_searcher", &["tool/search_files"]),
     ("html5gum", &["tool/fetch/markdown"]),
     (

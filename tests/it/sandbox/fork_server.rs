@@ -136,8 +136,11 @@ async fn two_hundred_commands_at_once_leave_nothing() {
     let commands = (0..200).map(|number| {
         let line = format!("setsid sh -c 'echo {number}; exec sleep 1000' & read -r _ < /dev/null; wait");
         let line = if number % 4 == 0 { format!("echo {number}") } else { line };
-        let confinement =
-            if number % 2 == 0 { Confinement::ReadOnly { read: read.clone() } } else { Confinement::Off };
+        let confinement = if number % 2 == 0 {
+            Confinement::ReadOnly { read: read.clone(), denied: None }
+        } else {
+            Confinement::Off
+        };
         let (processes, cwd) = (processes.clone(), dir.path().to_owned());
         tokio::spawn(async move {
             let command = Command { confinement, ..shell(&cwd, &line) };

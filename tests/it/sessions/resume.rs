@@ -27,7 +27,7 @@ fn code() -> Setup {
     Setup { mode: "code", ..Setup::default() }
 }
 
-fn layers(yaml: &str) -> Layers {
+pub(crate) fn layers(yaml: &str) -> Layers {
     let mut layers = Layers::default();
     layers.add("modes.yaml", yaml, Owner::User).unwrap();
     layers

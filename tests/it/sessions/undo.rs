@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn};
+use crate::sessions::resume::layers;
 use crate::support::requirements::require_sandbox;
 use crate::support::{Setup, TestClient, shell};
 
@@ -139,6 +140,34 @@ async fn brokered_commands_are_undone_exactly() {
     assert!(answer.contains("the changes of turn 1") && answer.contains("- target/out"), "{answer}");
     assert_eq!(tree(&cwd), first);
     client.end().await;
+}
+
+/// A rule that denies reading keeps commands from a file; the supervisor then makes their changes, which are undone.
+#[tokio::test]
+async fn commands_that_rules_keep_from_files_are_undone_exactly() {
+    require_sandbox();
+    for (rules, secret) in [("{}", "SECRET"), ("{deny: [\"read_file(**/.env)\"]}", "Permission denied")] {
+        let rules = layers(&format!("permissions: {rules}\n")).rules;
+        let fixture = StoreFixture::new();
+        let home = tempfile::tempdir().unwrap();
+        let mut client = fixture.agent(Setup { rules, ..with_shell(home.path(), Sandbox::Workspace) });
+        let cwd = client.cwd();
+        create_files(&cwd);
+        std::fs::write(cwd.join(".env"), "SECRET\n").unwrap();
+        let first = tree(&cwd);
+        let session = client.session().await;
+        let line = "tail .env; echo two >> a.txt; mv folder moved; tail a.txt moved/c.txt";
+        let command = call("s", "shell", json!({ "command": line }));
+        let messages = format!("{:?}", turn(&mut client, &session, "go", &[&[command], &[]]).await);
+        for expected in [secret, "one\\ntwo", "see"] {
+            assert!(messages.contains(expected), "{expected}: {messages}");
+        }
+        assert_eq!(messages.contains("SECRET"), secret == "SECRET", "{messages}");
+        let answer = slash(&mut client, &session, "/undo").await;
+        assert!(answer.contains("the changes of turn 1"), "{answer}");
+        assert_eq!(tree(&cwd), first);
+        client.end().await;
+    }
 }
 
 #[tokio::test]

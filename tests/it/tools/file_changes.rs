@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
+use modegate::permission::rules::Rules;
 use modegate::permission::{CallFacts, Effect};
 use modegate::process::shell::Sandbox;
 use modegate::tool::{ClientIo, RunContext, SnapshotHandle, ToolError, ToolOutput, Toolset};
@@ -34,7 +35,7 @@ impl ToolFixture {
         let workspace = Workspace::new(&dir.path().join("root"), &[]).unwrap();
         std::fs::write(workspace.cwd().join("a"), "one").unwrap();
         let shell = shell(&dir.path().join("home"), Sandbox::Workspace);
-        let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace);
+        let (tools, _) = Toolset::built_in().with_shell(shell).for_session(&workspace, &Rules::default());
         let snapshot = SnapshotHandle::new(WorkspaceSnapshot::new(dir.path().join("copies"), &workspace));
         Self { dir, workspace, tools, snapshot, cancel: CancellationToken::new() }
     }

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
+use modegate::permission::rules::Rules;
 use modegate::permission::{CallFacts, Effect};
 use modegate::tool::{ClientIo, RunContext, ToolError, Toolset};
 use modegate::workspace::{Journal, Workspace};
@@ -151,7 +152,7 @@ pub(super) async fn run_tool(
     tool: &'static str,
     arguments: Value,
 ) -> Result<String, ToolError> {
-    let (tools, _) = Toolset::built_in().for_session(workspace);
+    let (tools, _) = Toolset::built_in().for_session(workspace, &Rules::default());
     let call = tools.find(tool).unwrap().prepare(arguments, workspace).await?;
     let facts = CallFacts::of_tool(tool, Effect::Edit);
     let permit = Gate::default().admit(ToolCallId::new("c"), facts, 1, &CancellationToken::new());

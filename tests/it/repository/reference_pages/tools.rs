@@ -5,6 +5,7 @@ use std::time::Duration;
 use modegate::agents::{AgentRegistry, Origin};
 use modegate::mode::ShellUse;
 use modegate::permission::Effect;
+use modegate::permission::rules::Rules;
 use modegate::process::shell::Sandbox;
 use modegate::store::entry::effect;
 use modegate::tool::{ToolSpec, Toolset};
@@ -134,7 +135,7 @@ fn tools_page_has_every_tool() {
     let (home, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let workspace = modegate::workspace::Workspace::new(folder.path(), &[]).unwrap();
     let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-    let (tools, _) = tools.for_session(&workspace);
+    let (tools, _) = tools.for_session(&workspace, &Rules::default());
     let mut agents = AgentRegistry::default();
     let reviewer = "[{id: reviewer, description: One of your own}]";
     agents.add(&serde_saphyr::from_str::<Vec<_>>(reviewer).unwrap(), Origin::User).unwrap();
