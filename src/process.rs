@@ -1,6 +1,5 @@
-//! Child processes. Each command runs under a supervisor ([`supervisor`]), a process forked by the fork server
-//! ([`fork_server`]) that sandboxes the command and adopts its orphaned descendants. The supervisor kills all of
-//! them on request, when the command exits, or when this process is gone, and reports when none is left.
+//! Child processes. On Linux each command runs under a supervisor, which sandboxes it and ends it with all its
+//! descendants. Elsewhere commands run without one, in a process group (macOS) or a job object (Windows).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,25 +12,6 @@ use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
 
-#[cfg(target_os = "linux")]
-mod broker;
-#[cfg(target_os = "linux")]
-mod children;
-#[cfg(target_os = "linux")]
-mod fork_client;
-#[cfg(target_os = "linux")]
-pub mod fork_server;
-#[cfg(target_os = "linux")]
-pub mod orphans;
-#[cfg(target_os = "linux")]
-mod supervised;
-#[cfg(target_os = "linux")]
-mod supervisor;
-#[cfg(target_os = "linux")]
-pub mod terminal;
-#[cfg(target_os = "linux")]
-pub use supervised::Process;
-
 pub mod program;
 pub mod sandbox_paths;
 pub mod secrets;
@@ -39,17 +19,23 @@ pub mod shell;
 pub mod state_folders;
 pub mod trial;
 
+#[cfg(target_os = "linux")]
+mod linux;
 #[cfg(any(not(target_os = "linux"), test))]
 mod plain;
+#[cfg(target_os = "linux")]
+pub use linux::{fork_server, orphans, terminal};
+
+#[cfg(target_os = "linux")]
+use linux as system;
 #[cfg(not(target_os = "linux"))]
-pub use plain::Process;
+use plain as system;
+pub use system::Process;
 
 #[derive(Debug, Clone)]
 pub struct Processes {
-    binary: PathBuf,
     scratch: PathBuf,
-    #[cfg(target_os = "linux")]
-    fork_server: fork_client::ForkClient,
+    launcher: system::Launcher,
 }
 
 #[derive(Debug, Clone)]
@@ -160,76 +146,17 @@ pub enum Exit {
     Signal(i32),
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct SpawnRequest {
-    program: String,
-    arguments: Vec<String>,
-    environment: Option<Vec<(OsString, OsString)>>,
-    settings: Vec<(String, String)>,
-    confinement: Confinement,
-    /// Created for this command alone, and removed afterwards.
-    own_folder: Option<PathBuf>,
-    keeps_terminal: bool,
-    waits: bool,
-    own: Vec<(String, String)>,
-}
-
-/// Sent by the supervisor, one JSON line each.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Report {
-    Failed(String),
-    Exited(Exit),
-    Broker(BrokerEvent),
-    Gone { left_behind: usize },
-}
-
-/// Byte that asks for a graceful end. Closing the connection kills the command.
-#[cfg(target_os = "linux")]
-const REQUEST_EXIT: u8 = b't';
-
-/// Byte that has a waiting command executed.
-#[cfg(target_os = "linux")]
-const RELEASE: u8 = b'g';
-
-/// Byte that asks for the record of changes.
-#[cfg(target_os = "linux")]
-const SAVE_RECORD: u8 = b'c';
-
-/// Bytes before the number of a question (8 bytes, little endian), which allow or refuse the change.
-#[cfg(target_os = "linux")]
-const ANSWERS: [(u8, bool); 2] = [(b'y', true), (b'x', false)];
-
-/// Bytes that select a policy for the broker.
-#[cfg(target_os = "linux")]
-const POLICIES: [(u8, BrokerPolicy); 3] =
-    [(b'n', BrokerPolicy::Nothing), (b'a', BrokerPolicy::Ask), (b'r', BrokerPolicy::Roots)];
-
-/// First byte, sent before the request, with an optional descriptor for the command's stdin.
-#[cfg(target_os = "linux")]
-const HANDSHAKE: u8 = b'o';
-
 impl Processes {
+    /// `binary` is Modegate's own, which supervises commands on Linux. `scratch` is a folder for temporary files.
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
-        Self {
-            binary,
-            scratch,
-            #[cfg(target_os = "linux")]
-            fork_server: fork_client::ForkClient::default(),
-        }
+        Self { scratch, launcher: system::Launcher::new(binary) }
     }
 
-    /// Valid even if the binary's file is replaced or removed.
+    /// Valid on Linux, even if the binary's file is replaced or removed.
     pub fn own_binary() -> PathBuf {
         PathBuf::from("/proc/self/exe")
     }
 
-    fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
-        let name = || format!("modegate-{}", uuid::Uuid::now_v7());
-        confinement.has_own_folder().then(|| self.scratch.join(name()))
-    }
-
-    /// Folder for temporary files.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }

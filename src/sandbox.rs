@@ -1,10 +1,7 @@
-//! Kernel sandbox for commands: Landlock for files, seccomp for system calls, no capabilities. The
-//! supervisor's child calls [`confine`] right before it executes the command. Descendants inherit the
-//! sandbox, and no process can leave it. If the kernel cannot enforce a required part, the command does not
-//! start.
+//! Sandbox of commands: the policy as one typed value, [`Confinement`], and its enforcement by the kernel. A
+//! command does not start if the kernel cannot enforce a required part. Descendants inherit the sandbox, and no
+//! process can leave it.
 
-#[cfg(target_os = "linux")]
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -12,27 +9,14 @@ use serde::{Deserialize, Serialize};
 use denied_reads::DeniedReads;
 use host::AllowedHosts;
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod agent_syscalls;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod bpf;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod broker_syscalls;
 pub mod denied_reads;
 pub mod host;
-#[cfg(target_os = "linux")]
-pub mod kernel;
-#[cfg(target_os = "linux")]
-mod landlock;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub mod network_syscalls;
-#[cfg(target_os = "linux")]
-pub mod operation;
 pub mod record;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod syscalls;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod workspace_syscalls;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+pub use linux::{confine, kernel, network_syscalls, operation, support};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,57 +141,7 @@ impl Support {
     }
 }
 
-#[cfg(target_os = "linux")]
-pub fn support() -> Support {
-    let seccomp = cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && kernel::has_seccomp();
-    Support { landlock: landlock::abi(), seccomp }
-}
-
 #[cfg(not(target_os = "linux"))]
 pub fn support() -> Support {
     Support { landlock: 0, seccomp: false }
-}
-
-/// Sandboxes the calling process, which must have one thread. After an error the process may be partly
-/// sandboxed and must exit. The returned descriptor receives the calls that the sandbox suspends.
-#[cfg(target_os = "linux")]
-pub fn confine(
-    confinement: &Confinement,
-    own_folder: Option<&std::path::Path>,
-) -> Result<Option<OwnedFd>, String> {
-    match confinement {
-        Confinement::Off => Ok(None),
-        Confinement::Workspace { write } => {
-            landlock::restrict_writes(write)?;
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            if kernel::has_seccomp() {
-                workspace_syscalls::filter()?;
-            }
-            Ok(None)
-        }
-        Confinement::Agent { write } | Confinement::Brokered { write, .. } => {
-            // With capabilities, a new device node would give access to the disk.
-            kernel::drop_capabilities()
-                .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
-            landlock::restrict_agent(write, own_folder)?;
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return match confinement {
-                Confinement::Brokered { broker, .. } => {
-                    broker_syscalls::filter(broker.hosts.is_some(), broker.denied.is_some()).map(Some)
-                }
-                _ => agent_syscalls::filter().map(|()| None),
-            };
-            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-            return Err("system calls cannot be filtered on this architecture".into());
-        }
-        Confinement::ReadOnly { read, denied } => {
-            kernel::drop_capabilities()
-                .map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
-            let signals_held = landlock::restrict_to_reading(read, own_folder)?;
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-            return syscalls::filter(signals_held, own_folder.is_some(), denied.is_some());
-            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-            return Err("system calls cannot be filtered on this architecture".into());
-        }
-    }
 }

@@ -1,40 +1,44 @@
-//! A process on systems without a sandbox: the command itself, without a supervisor. Descendants are not
-//! tracked. Only a command that exits on its own counts as confirmed.
+//! Processes on systems without a supervisor. A command runs with its descendants in a [`Group`], and is killed
+//! with it. Nothing is sandboxed.
 #![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
+#![cfg_attr(
+    target_os = "linux",
+    allow(dead_code, unreachable_pub, reason = "compiled on Linux for its tests only")
+)]
 
 use std::io;
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::{ChildStdio, Command, Event, Exit, Processes, Streams, read};
+#[cfg(not(target_os = "linux"))]
+use super::Processes;
+use super::{ChildStdio, Command, Event, Exit, Streams, read};
 use crate::sandbox::BrokerPolicy;
+use group::Group;
+
+mod group;
 
 const CHUNK: usize = 16 * 1024;
 
 /// Time for the last output to arrive after the exit.
 const OUTPUT_GRACE: Duration = Duration::from_millis(50);
 
-#[derive(Debug)]
-pub struct Process {
-    child: Child,
-    output: Option<ChildStdout>,
-    errors: Option<ChildStderr>,
-    streams: Streams,
-    exited: bool,
-    ended: bool,
-    over: bool,
-}
+/// Starts commands without a process of its own.
+#[derive(Debug, Clone)]
+pub(super) struct Launcher;
 
-impl Processes {
+impl Launcher {
+    pub(super) fn new(_: PathBuf) -> Self {
+        Self
+    }
+
     /// Standard error has its own pipe, so the order of merged output may differ.
-    #[cfg_attr(
-        target_os = "linux",
-        allow(dead_code, reason = "compiled here so that it is known to compile")
-    )]
-    pub async fn start_plain(&self, command: Command) -> io::Result<Process> {
+    #[allow(clippy::unused_self, reason = "the launcher of Linux has state")]
+    fn start(&self, command: Command) -> io::Result<Process> {
         let mut start = tokio::process::Command::new(&command.program);
         start.args(&command.arguments).current_dir(&command.cwd).kill_on_drop(true);
         if let Some(environment) = command.environment {
@@ -46,17 +50,28 @@ impl Processes {
         if command.streams != Streams::Own {
             start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let mut child = start.spawn()?;
+        let (mut child, group) = Group::spawn(&mut start, command.keeps_terminal)?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let streams = command.streams;
-        Ok(Process { child, output, errors, streams, exited: false, ended: false, over: false })
+        Ok(Process { child, group, output, errors, streams: command.streams, exited: false, over: false })
     }
+}
+
+/// Dropping kills the command and its group.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    group: Group,
+    output: Option<ChildStdout>,
+    errors: Option<ChildStderr>,
+    streams: Streams,
+    exited: bool,
+    over: bool,
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Processes {
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        self.start_plain(command).await
+        self.launcher.start(command)
     }
 }
 
@@ -66,7 +81,7 @@ impl Process {
         Some(ChildStdio { from: Box::new(from), to: Box::new(to) })
     }
 
-    /// Returns `None` after [`Event::Gone`].
+    /// Returns `None` after [`Event::Gone`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         while !self.over && (!self.exited || self.output.is_some() || self.errors.is_some()) {
             let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
@@ -88,23 +103,25 @@ impl Process {
                 }
                 status = self.child.wait(), if !self.exited => {
                     self.exited = true;
-                    let code = status.ok().and_then(|status| status.code());
-                    return Some(Event::Exited(code.map_or(Exit::Signal(0), Exit::Status)));
+                    self.group.leader_exited();
+                    return Some(Event::Exited(status.map_or(Exit::Signal(0), exit)));
                 }
                 // A descendant can keep the pipes open forever.
                 () = tokio::time::sleep(OUTPUT_GRACE), if self.exited => break,
             }
         }
-        (!std::mem::replace(&mut self.over, true))
-            .then_some(Event::Gone { left_behind: 0, confirmed: !self.ended })
+        if std::mem::replace(&mut self.over, true) {
+            return None;
+        }
+        Some(Event::Gone { left_behind: 0, confirmed: self.group.is_gone().await })
     }
 
     pub async fn request_exit(&mut self) {
-        self.end().await;
+        self.group.request_exit();
     }
 
     pub async fn end(&mut self) {
-        self.ended = true;
+        self.group.kill();
         if let Err(error) = self.child.start_kill() {
             tracing::debug!(%error, "a command had already ended");
         }
@@ -129,15 +146,24 @@ impl Process {
     }
 }
 
+fn exit(status: ExitStatus) -> Exit {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return Exit::Signal(signal);
+    }
+    status.code().map_or(Exit::Signal(0), Exit::Status)
+}
+
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sandbox::Confinement;
 
-    async fn check(streams: Streams, expected: &[Event]) {
+    fn start(line: &str, streams: Streams) -> Process {
         let command = Command {
             program: "/bin/sh".into(),
-            arguments: vec!["-c".into(), "echo bad >&2; exec 2>&-; sleep 0.1; echo good".into()],
+            arguments: vec!["-c".into(), line.into()],
             cwd: "/".into(),
             environment: None,
             settings: &[],
@@ -147,21 +173,82 @@ mod tests {
             own: Vec::new(),
             keeps_terminal: false,
         };
-        let processes = Processes::new("unused".into(), "unused".into());
-        let mut process = processes.start_plain(command).await.unwrap();
-        let mut seen = Vec::new();
+        Launcher.start(command).unwrap()
+    }
+
+    async fn rest(process: &mut Process) -> Vec<Event> {
+        let mut events = Vec::new();
         while let Some(event) = process.next().await {
-            if matches!(event, Event::Output(_) | Event::Error(_)) {
-                seen.push(event);
-            }
+            events.push(event);
         }
-        assert_eq!(seen, expected);
+        events
+    }
+
+    fn gone(confirmed: bool) -> Event {
+        Event::Gone { left_behind: 0, confirmed }
     }
 
     #[tokio::test]
     async fn separate_stderr_is_not_reported_as_output() {
+        let line = "echo bad >&2; exec 2>&-; sleep 0.1; echo good";
         let (bad, good) = (b"bad\n".to_vec(), b"good\n".to_vec());
-        check(Streams::Apart, &[Event::Error(bad.clone()), Event::Output(good.clone())]).await;
-        check(Streams::Merged, &[Event::Output(bad), Event::Output(good)]).await;
+        let ended = [Event::Exited(Exit::Status(0)), gone(true)];
+        for (streams, first) in
+            [(Streams::Apart, Event::Error(bad.clone())), (Streams::Merged, Event::Output(bad))]
+        {
+            let mut process = start(line, streams);
+            let mut events = rest(&mut process).await;
+            // The exit may be noticed before the last output.
+            events.sort_by_key(|event| matches!(event, Event::Exited(_) | Event::Gone { .. }));
+            let expected: Vec<Event> =
+                [first, Event::Output(good.clone())].into_iter().chain(ended.clone()).collect();
+            assert_eq!(events, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn descendants_end_with_their_command() {
+        let mut process = start("(sleep 600 & echo $!); sleep 600", Streams::Merged);
+        let Some(Event::Output(number)) = process.next().await else { panic!("no number") };
+        let number = String::from_utf8(number).unwrap().trim().parse().unwrap();
+        let grandchild = rustix::process::Pid::from_raw(number).unwrap();
+        let runs = || is_running(grandchild);
+        assert!(runs());
+        process.end().await;
+        assert_eq!(rest(&mut process).await, [Event::Exited(Exit::Signal(9)), gone(false)]);
+        for _ in 0..200 {
+            if !runs() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the grandchild still runs");
+    }
+
+    /// A zombie of another parent does not run.
+    fn is_running(process: rustix::process::Pid) -> bool {
+        let state = std::process::Command::new("ps")
+            .args(["-o", "stat=", "-p", &process.as_raw_nonzero().to_string()])
+            .output()
+            .unwrap();
+        let state = String::from_utf8(state.stdout).unwrap();
+        !state.trim().is_empty() && !state.starts_with('Z')
+    }
+
+    #[tokio::test]
+    async fn exit_can_be_requested() {
+        let line = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut process = start(line, Streams::Merged);
+        assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())));
+        process.request_exit().await;
+        let events = rest(&mut process).await;
+        assert!(events.contains(&Event::Output(b"asked\n".to_vec())), "{events:?}");
+        assert!(events.contains(&Event::Exited(Exit::Status(3))), "{events:?}");
+    }
+
+    #[tokio::test]
+    async fn signal_is_reported() {
+        let mut process = start("kill -15 $$", Streams::Merged);
+        assert_eq!(rest(&mut process).await, [Event::Exited(Exit::Signal(15)), gone(true)]);
     }
 }

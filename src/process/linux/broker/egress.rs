@@ -21,7 +21,8 @@ use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use super::tracee::{self, Tracee};
 use super::{AbortOnPanic, Broker};
-use crate::process::{BrokerEvent, Report, supervisor};
+use crate::process::BrokerEvent;
+use crate::process::linux::{Report, supervisor};
 use crate::sandbox;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
@@ -87,7 +88,7 @@ enum Destination {
 }
 
 /// Returns true if descriptors of other threads can be copied here.
-pub(in crate::process) fn is_supported() -> bool {
+pub(in crate::process::linux) fn is_supported() -> bool {
     let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
     io::pipe().is_ok_and(|(end, _)| tracee::copy_descriptor(own, end.as_raw_fd()).is_ok())
 }

@@ -52,7 +52,7 @@ const FLAGS: OFlags = OFlags::CLOEXEC
     .union(OFlags::SYNC);
 
 #[derive(Debug)]
-pub(in crate::process) struct Reads {
+pub(in crate::process::linux) struct Reads {
     denied: DeniedFiles,
     /// Files and folders that the command may read; `None` for all.
     readable: Option<Vec<PathBuf>>,
@@ -69,7 +69,7 @@ pub(super) enum OpenedForReading {
 impl Reads {
     /// # Errors
     /// Returns a sentence if a pattern is no glob.
-    pub(in crate::process) fn new(
+    pub(in crate::process::linux) fn new(
         denied: &DeniedReads,
         readable: Option<Vec<PathBuf>>,
     ) -> Result<Self, String> {

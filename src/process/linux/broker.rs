@@ -16,7 +16,8 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{BrokerEvent, Report, supervisor};
+use super::{Report, supervisor};
+use crate::process::BrokerEvent;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
 use crate::sandbox::network_syscalls::network_call;
@@ -34,13 +35,13 @@ mod terminals;
 mod tracee;
 
 use egress::Egress;
-pub(in crate::process) use egress::is_supported as limits_network;
+pub(in crate::process::linux) use egress::is_supported as limits_network;
 use handler::{CallHandler, Outcome};
 use questions::{Asked, Questions};
-pub(in crate::process) use reads::Reads;
-pub(in crate::process) use recorder::Recorder;
-pub(in crate::process) use resolve::Roots;
-pub(in crate::process) use revoke::Revoked;
+pub(in crate::process::linux) use reads::Reads;
+pub(in crate::process::linux) use recorder::Recorder;
+pub(in crate::process::linux) use resolve::Roots;
+pub(in crate::process::linux) use revoke::Revoked;
 use revoke::{HandedOver, Identity};
 use terminals::Terminals;
 use tracee::Tracee;

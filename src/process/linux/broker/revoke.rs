@@ -55,11 +55,11 @@ impl Default for HandedOver {
 
 /// The end of a tightening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::process) struct Revoked {
+pub(in crate::process::linux) struct Revoked {
     /// Processes that were killed.
-    pub(in crate::process) ended: usize,
+    pub(in crate::process::linux) ended: usize,
     /// False if a process may still be able to write.
-    pub(in crate::process) is_complete: bool,
+    pub(in crate::process::linux) is_complete: bool,
 }
 
 enum Writers {

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -19,8 +19,11 @@ use super::fork_server::{ARGUMENT, HANDED, Handed};
 use super::orphans;
 
 /// The fork server ends when the last clone is dropped.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ForkClient(Arc<Mutex<Option<Running>>>);
+#[derive(Debug, Clone)]
+pub(in crate::process) struct ForkClient {
+    binary: PathBuf,
+    running: Arc<Mutex<Option<Running>>>,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -31,9 +34,14 @@ struct Running {
 }
 
 impl ForkClient {
+    /// `binary` is Modegate's.
+    pub(in crate::process) fn new(binary: PathBuf) -> Self {
+        Self { binary, running: Arc::default() }
+    }
+
     /// Asks for a supervisor, which gets copies of the descriptors.
-    pub(super) async fn fork(&self, binary: &Path, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
-        let mut running = self.0.lock().await;
+    pub(super) async fn fork(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut running = self.running.lock().await;
         if let Some(server) = &*running {
             match server.hand_over(handed).await {
                 Err(error) if is_gone(&error) => {
@@ -43,12 +51,12 @@ impl ForkClient {
                 done => return done,
             }
         }
-        running.insert(Running::start(binary)?).hand_over(handed).await
+        running.insert(Running::start(&self.binary)?).hand_over(handed).await
     }
 
     /// The next command starts another fork server. Running commands go on.
     pub(super) async fn replace(&self) {
-        *self.0.lock().await = None;
+        *self.running.lock().await = None;
     }
 }
 

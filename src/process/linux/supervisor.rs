@@ -27,9 +27,8 @@ use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::broker::{self, Broker, Reads, Recorder, Revoked, Roots};
 use super::children::{self, Children};
-use super::{
-    ANSWERS, BrokerEvent, Exit, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest,
-};
+use super::{ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest};
+use crate::process::{BrokerEvent, Exit};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 

@@ -57,7 +57,7 @@ struct Root {
 }
 
 #[derive(Debug)]
-pub(in crate::process) struct Roots {
+pub(in crate::process::linux) struct Roots {
     /// Longest first, so that a root inside another one decides.
     roots: Vec<Root>,
     protected: Vec<PathBuf>,
@@ -88,7 +88,7 @@ pub(super) struct ResolvedFile {
 }
 
 impl Roots {
-    pub(in crate::process) fn open(
+    pub(in crate::process::linux) fn open(
         workspace: &[PathBuf],
         own: &[PathBuf],
         protected: &[PathBuf],

@@ -6,9 +6,9 @@ use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::{CONTINUE, CallHandler, Outcome, refusal};
-use crate::process::broker::perform::{self, Opened};
-use crate::process::broker::reads::{self, OpenedForReading, Reads};
-use crate::process::broker::resolve::{self, Area};
+use crate::process::linux::broker::perform::{self, Opened};
+use crate::process::linux::broker::reads::{self, OpenedForReading, Reads};
+use crate::process::linux::broker::resolve::{self, Area};
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::Answer;
 use crate::sandbox::operation::{OpenHow, Place};

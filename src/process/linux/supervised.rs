@@ -15,9 +15,9 @@ use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
 use super::{
-    ANSWERS, ChildStdio, Command, Event, HANDSHAKE, POLICIES, Processes, RELEASE, REQUEST_EXIT, Report,
-    SAVE_RECORD, SpawnRequest, Streams, orphans, read,
+    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, orphans,
 };
+use crate::process::{ChildStdio, Command, Event, Processes, Streams, read};
 use crate::sandbox::BrokerPolicy;
 
 const CHUNK: usize = 16 * 1024;
@@ -54,7 +54,7 @@ impl Processes {
             output: to_output.as_fd(),
             errors: to_errors.as_fd(),
         };
-        self.fork_server.fork(&self.binary, &handed).await?;
+        self.launcher.fork(&handed).await?;
         // Only the supervisor may keep them open.
         drop((theirs, to_output, to_errors));
         let own_folder = self.own_folder(&confinement);
@@ -73,7 +73,7 @@ impl Processes {
         };
         let Ok((control, input, supervisor)) = begin(ours, streams, &request).await else {
             // A command may have lowered the server's limits.
-            self.fork_server.replace().await;
+            self.launcher.replace().await;
             let why =
                 "no process could be forked for it: the system has too many processes or too little memory";
             return Err(io::Error::other(why));

@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_LEVELS: usize = 200;
 
 #[derive(Debug)]
-pub(in crate::process) struct Recorder {
+pub(in crate::process::linux) struct Recorder {
     folder: PathBuf,
     /// Folders that are not recorded, except for the roots in them.
     excluded: Vec<PathBuf>,
@@ -39,7 +39,11 @@ pub(in crate::process) struct Recorder {
 
 impl Recorder {
     /// `folder` must be empty and out of the command's reach.
-    pub(in crate::process) fn new(folder: PathBuf, excluded: Vec<PathBuf>, roots: Vec<PathBuf>) -> Self {
+    pub(in crate::process::linux) fn new(
+        folder: PathBuf,
+        excluded: Vec<PathBuf>,
+        roots: Vec<PathBuf>,
+    ) -> Self {
         Self {
             folder,
             excluded,

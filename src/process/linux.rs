@@ -1,0 +1,73 @@
+//! Processes on Linux. Each command runs under a supervisor ([`supervisor`]), a process forked by the fork server
+//! ([`fork_server`]) that sandboxes the command and adopts its orphaned descendants. The supervisor kills all of
+//! them on request, when the command exits, or when this process is gone, and reports when none is left.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BrokerEvent, BrokerPolicy, Exit, Processes};
+use crate::sandbox::Confinement;
+
+mod broker;
+mod children;
+mod fork_client;
+pub mod fork_server;
+pub mod orphans;
+mod supervised;
+mod supervisor;
+pub mod terminal;
+
+pub(super) use fork_client::ForkClient as Launcher;
+pub use supervised::Process;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SpawnRequest {
+    program: String,
+    arguments: Vec<String>,
+    environment: Option<Vec<(OsString, OsString)>>,
+    settings: Vec<(String, String)>,
+    confinement: Confinement,
+    /// Created for this command alone, and removed afterwards.
+    own_folder: Option<PathBuf>,
+    keeps_terminal: bool,
+    waits: bool,
+    own: Vec<(String, String)>,
+}
+
+/// Sent by the supervisor, one JSON line each.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Report {
+    Failed(String),
+    Exited(Exit),
+    Broker(BrokerEvent),
+    Gone { left_behind: usize },
+}
+
+/// Byte that asks for a graceful end. Closing the connection kills the command.
+const REQUEST_EXIT: u8 = b't';
+
+/// Byte that has a waiting command executed.
+const RELEASE: u8 = b'g';
+
+/// Byte that asks for the record of changes.
+const SAVE_RECORD: u8 = b'c';
+
+/// Bytes before the number of a question (8 bytes, little endian), which allow or refuse the change.
+const ANSWERS: [(u8, bool); 2] = [(b'y', true), (b'x', false)];
+
+/// Bytes that select a policy for the broker.
+const POLICIES: [(u8, BrokerPolicy); 3] =
+    [(b'n', BrokerPolicy::Nothing), (b'a', BrokerPolicy::Ask), (b'r', BrokerPolicy::Roots)];
+
+/// First byte, sent before the request, with an optional descriptor for the command's stdin.
+const HANDSHAKE: u8 = b'o';
+
+impl Processes {
+    fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
+        let name = || format!("modegate-{}", uuid::Uuid::now_v7());
+        confinement.has_own_folder().then(|| self.scratch.join(name()))
+    }
+}

@@ -1,0 +1,59 @@
+//! The sandbox on Linux: Landlock for files, seccomp for system calls, no capabilities. The supervisor's child
+//! calls [`confine`] right before it executes the command.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use super::{Confinement, Support};
+
+mod agent_syscalls;
+mod bpf;
+mod broker_syscalls;
+pub mod kernel;
+mod landlock;
+pub mod network_syscalls;
+pub mod operation;
+mod syscalls;
+mod workspace_syscalls;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the numbers of the system calls are known for x86_64 and aarch64 only");
+
+pub fn support() -> Support {
+    Support { landlock: landlock::abi(), seccomp: kernel::has_seccomp() }
+}
+
+/// Sandboxes the calling process, which must have one thread. After an error the process may be partly
+/// sandboxed and must exit. The returned descriptor receives the calls that the sandbox suspends.
+pub fn confine(confinement: &Confinement, own_folder: Option<&Path>) -> Result<Option<OwnedFd>, String> {
+    match confinement {
+        Confinement::Off => Ok(None),
+        Confinement::Workspace { write } => {
+            landlock::restrict_writes(write)?;
+            if kernel::has_seccomp() {
+                workspace_syscalls::filter()?;
+            }
+            Ok(None)
+        }
+        Confinement::Agent { write } | Confinement::Brokered { write, .. } => {
+            // With capabilities, a new device node would give access to the disk.
+            drop_capabilities()?;
+            landlock::restrict_agent(write, own_folder)?;
+            match confinement {
+                Confinement::Brokered { broker, .. } => {
+                    broker_syscalls::filter(broker.hosts.is_some(), broker.denied.is_some()).map(Some)
+                }
+                _ => agent_syscalls::filter().map(|()| None),
+            }
+        }
+        Confinement::ReadOnly { read, denied } => {
+            drop_capabilities()?;
+            let signals_held = landlock::restrict_to_reading(read, own_folder)?;
+            syscalls::filter(signals_held, own_folder.is_some(), denied.is_some())
+        }
+    }
+}
+
+fn drop_capabilities() -> Result<(), String> {
+    kernel::drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))
+}
