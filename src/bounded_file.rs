@@ -13,6 +13,8 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
+use crate::platform::files::{nonblocking, real_path, special_kind};
+
 /// The text continues a sentence that begins with the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -61,7 +63,7 @@ pub fn read_own_text(path: &Path, limit: u64) -> Result<String, ReadError> {
 }
 
 pub fn read_own(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
-    let real = match path.canonicalize() {
+    let real = match real_path(path) {
         // A dangling link is an error, unlike a missing file.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
             return Err(ReadError::Io(io::Error::other("it is a dangling symbolic link")));
@@ -117,11 +119,7 @@ pub async fn off_thread<T: Send + 'static>(
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).follow(FollowSymlinks::No);
-    #[cfg(unix)]
-    {
-        use cap_fs_ext::OpenOptionsSyncExt;
-        options.nonblock(true);
-    }
+    nonblocking(&mut options);
     options
 }
 
@@ -141,24 +139,6 @@ fn check_kind(metadata: &Metadata) -> Result<(), ReadError> {
         return Err(ReadError::NotRegular("a folder"));
     }
     Err(ReadError::NotRegular(special_kind(metadata)))
-}
-
-#[cfg(unix)]
-fn special_kind(metadata: &Metadata) -> &'static str {
-    use cap_fs_ext::FileTypeExt;
-    let kind = metadata.file_type();
-    if kind.is_fifo() {
-        "a FIFO"
-    } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
-    }
-}
-
-#[cfg(not(unix))]
-fn special_kind(_: &Metadata) -> &'static str {
-    "a special file"
 }
 
 /// Checks again, because the file may have been replaced and may grow.

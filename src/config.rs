@@ -25,6 +25,7 @@ use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
 use crate::model::{Effort, Model, ModelId};
 use crate::permission::compare;
+use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::process::shell::Shell;
 use crate::session::command::is_reserved_name;
@@ -144,7 +145,7 @@ impl Config {
         let store = location(flags.store.as_deref(), &environment)?;
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
-        let loaded = policies.load(&std::fs::canonicalize(&cwd).unwrap_or_else(|_| cwd.clone()));
+        let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
         // An unknown name may be defined in an unusable file.
         let named = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
@@ -353,7 +354,7 @@ pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let binary = std::env::current_exe().context("finding this binary")?;
     let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).context("making a folder for replays")?;
-    Ok((binary, std::fs::canonicalize(scratch)?))
+    Ok((binary, real_path(scratch)?))
 }
 
 /// The provider keys that [`Environment::take`] removed, as variables for a child process.
@@ -369,7 +370,7 @@ pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
 /// Returns the working folder without links and `..`.
 pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     let cwd = working_folder(flags)?;
-    std::fs::canonicalize(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
+    real_path(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
 }
 
 pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
@@ -391,7 +392,7 @@ pub fn has_record(path: &Path) -> anyhow::Result<bool> {
 pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-    Ok(std::fs::canonicalize(folder)?)
+    Ok(real_path(folder)?)
 }
 
 const MAX_SCRIPT: u64 = 256 * 1024 * 1024;

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::bounded_file::{self, ReadError};
+use crate::platform::files::real_path;
 use crate::text::start;
 
 const MAX_POINTER: u64 = 16 * 1024;
@@ -77,8 +78,7 @@ impl Git {
             Ok(found) => found,
             Err(problem) => return Self { problems: problem.into_iter().collect(), ..Self::default() },
         };
-        let outside =
-            |place: PathBuf| std::fs::canonicalize(place).ok().filter(|place| !place.starts_with(session));
+        let outside = |place: PathBuf| real_path(place).ok().filter(|place| !place.starts_with(session));
         let mut git = Self::default();
         let objects = found.common().join("objects");
         match bounded_file::read_text_below(found.common(), &objects.join("info/alternates"), MAX_FILE) {
@@ -203,7 +203,7 @@ fn pointer(file: &Path) -> Result<String, ReadError> {
 }
 
 fn real(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    real_path(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ pub mod line_diff;
 pub mod mode;
 pub mod model;
 pub mod permission;
+pub mod platform;
 pub mod policy;
 pub mod process;
 pub mod rpc;

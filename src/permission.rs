@@ -10,6 +10,7 @@ pub mod external;
 mod facts;
 mod grants;
 pub mod hints;
+mod name_pattern;
 pub mod rules;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata};
 
 use crate::permission::Target;
+use crate::platform::Platform;
+use crate::platform::files::real_path;
 use file_state::is_version_control;
 
 mod change;
@@ -91,7 +93,7 @@ impl Workspace {
     pub fn new(cwd: &Path, others: &[PathBuf]) -> Result<Self, Unusable> {
         let mut roots: Vec<PathBuf> = Vec::new();
         for folder in std::iter::once(cwd).chain(others.iter().map(PathBuf::as_path)) {
-            let root = std::fs::canonicalize(folder).map_err(|error| Unusable::new(folder, error))?;
+            let root = real_path(folder).map_err(|error| Unusable::new(folder, error))?;
             if !root.is_dir() {
                 return Err(Unusable::new(folder, io::ErrorKind::NotADirectory.into()));
             }
@@ -119,12 +121,14 @@ impl Workspace {
         if path.is_empty() || path.contains('\0') {
             return Err(FileError::Unsuitable(format!("{path:?} is not a path")));
         }
+        self.check_spelling(path)?;
         let requested = self.cwd().join(path);
         Ok(self.place(resolve_links(&requested)?))
     }
 
     /// Resolves an entry without following it if it is a link. Links in its parents are followed.
     pub fn resolve_entry(&self, path: &str) -> Result<Target, FileError> {
+        self.check_spelling(path)?;
         let requested = self.cwd().join(path);
         let (Some(parent), Some(Component::Normal(name))) =
             (requested.parent(), requested.components().next_back())
@@ -133,6 +137,13 @@ impl Workspace {
         };
         let parent = self.resolve(&parent.to_string_lossy())?;
         Ok(self.place(parent.path.join(name)))
+    }
+
+    fn check_spelling(&self, path: &str) -> Result<(), FileError> {
+        match Platform::HERE.fault_of(path, &self.roots) {
+            Some(fault) => Err(FileError::Unsuitable(format!("{path} {fault}"))),
+            None => Ok(()),
+        }
     }
 
     /// Returns the target for an absolute path without symbolic links.
@@ -254,7 +265,7 @@ fn resolve_links(requested: &Path) -> Result<PathBuf, FileError> {
     let mut missing = Vec::new();
     let mut existing = requested;
     loop {
-        match std::fs::canonicalize(existing) {
+        match real_path(existing) {
             Ok(mut path) => {
                 path.extend(missing.iter().rev());
                 return Ok(path);

@@ -15,6 +15,7 @@ use crate::acp::{
 use crate::error::AgentError;
 use crate::ids;
 use crate::mode::Modes;
+use crate::platform::files::real_path;
 use crate::session::{Closed, head_meta};
 use crate::store::sessions::{Listing, OpenError, StoredSession};
 
@@ -37,7 +38,7 @@ impl Agent {
             return Err(AgentError::invalid_params(message, json!({ "cwd": "an absolute path" })));
         }
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
-        let cwd = request.cwd.as_ref().map(|cwd| std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone()));
+        let cwd = request.cwd.as_ref().map(|cwd| real_path(cwd).unwrap_or_else(|_| cwd.clone()));
         let agent = self.host.wraps.clone();
         let listing = Listing { cwd, agent, after, limit: PAGE + 1 };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;

@@ -15,6 +15,7 @@ use crate::config::policies::{Loaded, MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
 use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts};
+use crate::platform::files::real_path;
 use crate::policy::ModeFile;
 use crate::tool;
 use crate::yaml_error;
@@ -123,7 +124,7 @@ pub(super) fn run(
         }
     }
     if !changed && kind.is_none() {
-        let cwd = std::fs::canonicalize(config::working_folder(flags)?)?;
+        let cwd = real_path(config::working_folder(flags)?)?;
         let known: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
         return Err(no_such_rule(&rule, &path, &known, &policies.files(&cwd)));
     }

@@ -10,6 +10,7 @@ use clap::Args;
 use super::Cli;
 use crate::config;
 use crate::config::environment::Environment;
+use crate::platform::files::real_path;
 use crate::transcript::launch_options::LaunchOptions;
 use crate::transcript::replay::{Outcome, Replay};
 
@@ -72,7 +73,7 @@ pub(super) fn run(
     let mut variables: Vec<_> = log.into_iter().collect();
     if let Some(model) = &mut options.model {
         if let Some(file) = model.strip_prefix("scripted:") {
-            let file = std::fs::canonicalize(file).with_context(|| format!("--model {model}"))?;
+            let file = real_path(file).with_context(|| format!("--model {model}"))?;
             *model = format!("scripted:{}", file.display());
         } else if model != "offline" {
             variables.extend(config::provider_variables(environment));

@@ -17,6 +17,7 @@ use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
 use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
+use crate::platform::files::real_path;
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::events::StoredEvent;
@@ -190,7 +191,7 @@ pub(super) async fn run(
 }
 
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
-    let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
+    let cwd = real_path(&cwd).unwrap_or(cwd);
     let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
     let sessions = store.sessions(listing).await?;
     if let Some(reason) = store.substituted() {

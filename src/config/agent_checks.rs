@@ -7,6 +7,7 @@ use super::providers;
 use super::servers::filled_external_agent_now;
 use crate::agents::{AgentRegistry, AgentSpec};
 use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::platform::files::find_program;
 use crate::process::state_folders;
 use crate::tool::unknown_tool;
 
@@ -45,15 +46,8 @@ fn check_external_agent(
     cwd: &Path,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    let command = Path::new(&external_agent.command);
-    let path = &environment.user.path;
-    // A path is relative to the session's folder, as when the command is started.
-    let is_there = if external_agent.command.contains('/') {
-        is_program(&cwd.join(command))
-    } else {
-        path.iter().any(|folder| is_program(&folder.join(command)))
-    };
-    if !is_there {
+    let (folders, endings) = (environment.user.path.clone(), environment.user.program_endings.as_deref());
+    if find_program(&external_agent.command, cwd, folders, endings).is_none() {
         problems.push(format!("its program does not exist: {:?}", external_agent.command));
     }
     if let Some(variable) = filled_external_agent_now(external_agent.clone()).missing {
@@ -64,13 +58,4 @@ fn check_external_agent(
         problems.extend(fault.map(|fault| format!("its harness: {fault}")));
     }
     problems
-}
-
-fn is_program(path: &Path) -> bool {
-    let Ok(metadata) = path.metadata() else { return false };
-    #[cfg(unix)]
-    let may_run = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
-    #[cfg(not(unix))]
-    let may_run = true;
-    metadata.is_file() && may_run
 }

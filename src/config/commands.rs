@@ -1,11 +1,13 @@
 //! Creates the shell for commands.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
 use super::environment::Environment;
 use super::user_file::ShellSettings;
+use crate::platform::Platform;
 use crate::process::Processes;
 use crate::process::shell::Shell;
 use crate::sandbox;
@@ -14,16 +16,34 @@ pub fn processes(environment: &Environment) -> Processes {
     Processes::new(Processes::own_binary(), environment.user.temporary.clone())
 }
 
-/// Prefers `bash`, because models write for it.
+/// Folders of Windows with a `bash.exe` that starts another system, WSL.
+const OTHER_SYSTEM: [&str; 2] = ["system32", "windowsapps"];
+
+/// Returns `bash`, because models write for it, or else `/bin/sh`. On Windows this is the one of Git, or `None`.
+fn find_shell(platform: Platform, folders: &[PathBuf], is_file: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    if platform != Platform::Windows {
+        let bash = folders.iter().map(|folder| folder.join("bash")).find(|bash| is_file(bash));
+        return Some(bash.unwrap_or_else(|| "/bin/sh".into()));
+    }
+    let is_own = |folder: &&PathBuf| {
+        let name = folder.file_name().map(OsStr::to_ascii_lowercase);
+        !name.is_some_and(|name| OTHER_SYSTEM.iter().any(|other| name == **other))
+    };
+    let in_path = folders.iter().filter(is_own).map(|folder| folder.join("bash.exe"));
+    // By default its installer puts only `cmd` on PATH, which lies beside `bin`.
+    let with_git = folders.iter().filter(|folder| is_file(&folder.join("git.exe")));
+    let of_git = with_git.filter_map(|folder| Some(folder.parent()?.join("bin/bash.exe")));
+    in_path.chain(of_git).find(|bash| is_file(bash))
+}
+
 pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Result<Shell> {
     let mut user = environment.user.clone();
     let home = user.home.clone();
     let place = |path: &PathBuf| absolute(path, home.as_deref());
     user.read = settings.read.iter().map(place).collect::<Result<_, _>>()?;
     user.write = settings.write.iter().map(place).collect::<Result<_, _>>()?;
-    let program = user.path.iter().map(|folder| folder.join("bash")).find(|bash| bash.is_file());
-    let program =
-        program.and_then(|bash| bash.to_str().map(str::to_owned)).unwrap_or_else(|| "/bin/sh".into());
+    let program = find_shell(Platform::HERE, &user.path, Path::is_file);
+    let program = program.and_then(|shell| shell.into_os_string().into_string().ok());
     let seen = environment.for_reading.clone();
     Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
 }
@@ -33,5 +53,32 @@ pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
         (Ok(below), Some(home)) => Ok(home.join(below)),
         _ if path.is_absolute() => Ok(path.to_owned()),
         _ => bail!("shell: {:?} is not an absolute path, and does not begin with ~/", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_is_found_where_each_system_has_it() {
+        let find = |platform, folders: &[&str], files: &[&str]| {
+            let folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+            let found =
+                find_shell(platform, &folders, |path| files.iter().any(|file| path == Path::new(file)));
+            found.map(|found| found.to_str().unwrap().to_owned())
+        };
+        let folders = ["/usr/bin", "/opt/bin"];
+        assert_eq!(find(Platform::Linux, &folders, &["/opt/bin/bash"]).as_deref(), Some("/opt/bin/bash"));
+        assert_eq!(find(Platform::MacOs, &folders, &[]).as_deref(), Some("/bin/sh"));
+        let windows = |files: &[&str]| {
+            find(Platform::Windows, &["C:/Windows/System32", "C:/Git/cmd", "C:/a/WindowsApps", "C:/b"], files)
+        };
+        let other_system = ["C:/Windows/System32/bash.exe", "C:/a/WindowsApps/bash.exe"];
+        assert_eq!(windows(&other_system), None);
+        let git = ["C:/Git/cmd/git.exe", "C:/Git/bin/bash.exe"];
+        assert_eq!(windows(&git).as_deref(), Some("C:/Git/bin/bash.exe"));
+        assert_eq!(windows(&[git[0], git[1], "C:/b/bash.exe"]).as_deref(), Some("C:/b/bash.exe"));
+        assert_eq!(windows(&["C:/Git/bin/bash.exe"]), None, "without git.exe on PATH");
     }
 }

@@ -80,7 +80,12 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             {
                 add("rules about files", state);
             }
-            add("shell", State::Fine(shell.program().to_owned()));
+            let Some(program) = shell.program() else {
+                let reason = "there is no bash, so models have no commands";
+                add("shell", State::wrong(reason, "install Git for Windows, or put bash.exe on PATH"));
+                return findings;
+            };
+            add("shell", State::Fine(program.to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
             add("broker", broker(&shell, environment).await);

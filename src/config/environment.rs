@@ -11,9 +11,10 @@ use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
+use crate::platform::files::account_home;
 #[cfg(target_os = "linux")]
 use crate::process::fork_server::ARGUMENT;
-use crate::process::sandbox_paths::{TOOLCHAINS, User, account_home};
+use crate::process::sandbox_paths::{TOOLCHAINS, User};
 #[cfg(target_os = "linux")]
 use crate::sandbox::kernel;
 
@@ -129,6 +130,7 @@ fn user() -> User {
         home: etcetera::home_dir().ok(),
         account_home: account_home(),
         path: std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
+        program_endings: std::env::var("PATHEXT").ok(),
         toolchains: TOOLCHAINS.iter().filter_map(|name| folder(name)).collect(),
         cargo: folder("CARGO_HOME"),
         temporary: std::env::temp_dir(),

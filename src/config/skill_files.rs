@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::project;
 use crate::bounded_file;
+use crate::platform::files::real_path;
 use crate::skill::{FILE, Origin, Skill, Skills};
 
 const OWN: &str = "skills";
@@ -88,7 +89,7 @@ fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
     if folder.symlink_metadata().is_err() {
         return Ok(Vec::new());
     }
-    let real = std::fs::canonicalize(folder).map_err(|error| error.to_string())?;
+    let real = real_path(folder).map_err(|error| error.to_string())?;
     if project.is_some_and(|root| !real.starts_with(root)) {
         return Err("it leads out of the project".into());
     }
@@ -101,19 +102,16 @@ fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
 
 fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, String> {
     let message = |error: std::io::Error| error.to_string();
-    let folder = std::fs::canonicalize(place).map_err(message)?;
+    let folder = real_path(place).map_err(message)?;
     if project.is_some_and(|root| !folder.starts_with(root)) {
         return Err("its folder leads out of the project".into());
     }
     // Security: a skill's whole folder is readable without a permission request, so it must not contain the
     // list itself.
-    if place
-        .parent()
-        .is_some_and(|around| std::fs::canonicalize(around).is_ok_and(|it| it.starts_with(&folder)))
-    {
+    if place.parent().is_some_and(|around| real_path(around).is_ok_and(|it| it.starts_with(&folder))) {
         return Err("its folder contains the list of skills".into());
     }
-    let file = std::fs::canonicalize(folder.join(FILE)).map_err(message)?;
+    let file = real_path(folder.join(FILE)).map_err(message)?;
     if !file.starts_with(&folder) {
         return Err("it leads out of its folder".into());
     }

@@ -17,6 +17,7 @@ use crate::mode::ToolList;
 use crate::model::Effort;
 use crate::model::catalog::{Described, PROVIDERS};
 use crate::model::provider_error::redact;
+use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
 use crate::yaml_error;
@@ -258,23 +259,13 @@ fn check_url(provider: &str, url: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-#[cfg(unix)]
 fn check_private(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(path)?.permissions().mode();
-    if mode & 0o077 != 0 {
+    if let Some(mode) = others_rights(path)? {
         bail!(
-            "{} contains a key and is readable by others (mode {:o}): run chmod 600 on it",
-            path.display(),
-            mode & 0o777
+            "{} contains a key and is readable by others (mode {mode:o}): run chmod 600 on it",
+            path.display()
         );
     }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn check_private(_: &Path) -> anyhow::Result<()> {
-    // The user's folder restricts access.
     Ok(())
 }
 

@@ -4,15 +4,18 @@
 //! folder, or absolute), the words of each command (a trailing ` *` also matches nothing), or addresses. In
 //! an address, a `*` in the server does not reach into the path. A rule that keeps `read_file` from a file
 //! keeps every own tool from reading it.
+//! Rules that deny or ask match every spelling that the system takes for the same name; see [`NamePattern`].
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobMatcher};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::address_pattern::AddressPattern;
+use super::name_pattern::NamePattern;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
+use crate::platform::Platform;
 
 /// Rules to deny or ask for `read_file` also apply to this tool.
 const READER: &str = "search_files";
@@ -66,8 +69,9 @@ impl Rules {
 
 #[derive(Debug, Clone)]
 struct Pattern {
-    path: GlobMatcher,
-    words: GlobMatcher,
+    platform: Platform,
+    path: NamePattern,
+    words: NamePattern,
     bare: Option<String>,
     address: Option<AddressPattern>,
 }
@@ -98,6 +102,10 @@ fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
 
 impl Rule {
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_for(Platform::HERE, text)
+    }
+
+    fn parse_for(platform: Platform, text: &str) -> Result<Self, String> {
         let invalid =
             |reason: &str| format!("{text:?} is not a rule: {reason}; a rule is TOOL or TOOL(PATTERN)");
         let (tool, pattern) = match text.split_once('(') {
@@ -110,11 +118,10 @@ impl Rule {
         if tool.trim().is_empty() || tool.contains(char::is_whitespace) {
             return Err(invalid("it names no tool"));
         }
-        let glob = |pattern: &str, separates: bool| {
-            let glob = GlobBuilder::new(pattern).literal_separator(separates).build();
-            glob.map(|glob| glob.compile_matcher()).map_err(|error| invalid(&error.to_string()))
+        let tool_glob = Glob::new(tool).map_err(|error| invalid(&error.to_string()))?.compile_matcher();
+        let names = |pattern: &str, separates: bool| {
+            NamePattern::parse(pattern, separates, platform).map_err(|error| invalid(&error.to_string()))
         };
-        let tool_glob = glob(tool, false)?;
         // Patterns for files or commands match no address. A `fetch` pattern that cannot match any address is
         // an error.
         let is_address = |pattern: &str| {
@@ -135,8 +142,9 @@ impl Rule {
         let pattern = match pattern {
             None | Some("" | "*") => None,
             Some(pattern) => Some(Pattern {
-                path: glob(pattern, true)?,
-                words: glob(pattern, false)?,
+                platform,
+                path: names(pattern, true)?,
+                words: names(pattern, false)?,
                 bare: pattern.strip_suffix(" *").map(str::to_owned),
                 address,
             }),
@@ -171,20 +179,23 @@ impl Rule {
             return false;
         }
         let Some(pattern) = &self.pattern else { return true };
-        let is_path = |path: &std::path::Path| pattern.path.is_match(path);
+        let is_path = |path: &std::path::Path| {
+            if whole { pattern.path.is_path(path) } else { pattern.path.is_path_in_any_spelling(path) }
+        };
+        let covers = |words: &str| pattern.covers(words, whole);
         let mut about = Vec::new();
         for target in &call.targets {
             let inside = target.inside.as_deref().is_some_and(is_path);
             about.push(inside || is_path(&target.path));
         }
         if let Commands::Line { line, texts, plain, is_understood, .. } = &call.commands {
-            about.extend(texts.iter().map(|text| pattern.covers(text)));
+            about.extend(texts.iter().map(|text| covers(text)));
             if whole {
                 // A line that is not fully understood cannot be allowed by its parts.
                 about.push(*is_understood);
             } else {
-                about.push(pattern.covers(line));
-                about.extend(plain.iter().map(|text| pattern.covers(text)));
+                about.push(covers(line));
+                about.extend(plain.iter().map(|text| covers(text)));
             }
         }
         if !whole {
@@ -199,9 +210,15 @@ impl Rule {
 }
 
 impl Pattern {
-    fn covers(&self, words: &str) -> bool {
+    /// Other spellings are covered unless `exactly`.
+    fn covers(&self, words: &str, exactly: bool) -> bool {
         let words = words.trim();
-        self.bare.as_deref() == Some(words) || self.words.is_match(words)
+        let bare = self.bare.as_deref();
+        if exactly {
+            return bare == Some(words) || self.words.is_words(words);
+        }
+        let folded = |words| self.platform.folded(words);
+        bare.map(folded) == Some(folded(words)) || self.words.is_words_in_any_spelling(words)
     }
 }
 
@@ -227,7 +244,7 @@ impl Rules {
         };
         self.deny.iter().filter(is_about_files).filter_map(|rule| {
             let pattern = rule.pattern.as_ref()?;
-            Some((rule.text.as_str(), pattern.path.glob().glob()))
+            Some((rule.text.as_str(), pattern.path.text()))
         })
     }
 
@@ -263,5 +280,53 @@ impl Rules {
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];
         all.into_iter().flat_map(|(kind, rules)| rules.iter().map(move |rule| (kind, rule.text.as_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::Effect;
+    use crate::permission::Target;
+
+    fn rule(platform: Platform, text: &str) -> Rule {
+        Rule::parse_for(platform, text).unwrap()
+    }
+
+    #[test]
+    fn only_rules_that_deny_or_ask_match_other_spellings() {
+        let call = |path: &str| {
+            let target = Target { path: path.into(), inside: None };
+            CallFacts { targets: vec![target], ..CallFacts::of_tool("read_file", Effect::Read) }
+        };
+        let text = "read_file(**/secret.txt)";
+        for (platform, folds) in
+            [(Platform::Linux, false), (Platform::MacOs, true), (Platform::Windows, true)]
+        {
+            let rules = Rules {
+                deny: vec![rule(platform, text)],
+                ask: vec![rule(platform, text)],
+                allow: vec![rule(platform, text)],
+            };
+            let (same, other) = (call("/a/secret.txt"), call("/a/SECRET.txt"));
+            assert!(rules.denying(&same).is_some() && rules.asking(&same).is_some());
+            assert!(rules.allowing(&same).is_some());
+            assert_eq!(rules.denying(&other).is_some(), folds, "{platform:?}");
+            assert_eq!(rules.asking(&other).is_some(), folds, "{platform:?}");
+            assert!(rules.allowing(&other).is_none(), "{platform:?}");
+        }
+    }
+
+    #[test]
+    fn commands_are_denied_in_any_spelling() {
+        let pattern = |platform| rule(platform, "shell(rm *)").pattern.unwrap();
+        for platform in [Platform::MacOs, Platform::Windows] {
+            for words in ["RM -rf a", "Rm"] {
+                assert!(pattern(platform).covers(words, false));
+                assert!(!pattern(platform).covers(words, true));
+            }
+        }
+        assert!(!pattern(Platform::Linux).covers("RM -rf a", false));
+        assert!(pattern(Platform::Linux).covers("rm", true));
     }
 }

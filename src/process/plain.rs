@@ -6,6 +6,7 @@
     allow(dead_code, unreachable_pub, reason = "compiled on Linux for its tests only")
 )]
 
+use std::env;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -17,6 +18,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 #[cfg(not(target_os = "linux"))]
 use super::Processes;
 use super::{ChildStdio, Command, Event, Exit, Streams, read};
+use crate::platform::files;
 use crate::sandbox::BrokerPolicy;
 use group::Group;
 
@@ -39,7 +41,7 @@ impl Launcher {
     /// Standard error has its own pipe, so the order of merged output may differ.
     #[allow(clippy::unused_self, reason = "the launcher of Linux has state")]
     fn start(&self, command: Command) -> io::Result<Process> {
-        let mut start = tokio::process::Command::new(&command.program);
+        let mut start = tokio::process::Command::new(program(&command));
         start.args(&command.arguments).current_dir(&command.cwd).kill_on_drop(true);
         if let Some(environment) = command.environment {
             start.env_clear().envs(environment);
@@ -144,6 +146,19 @@ impl Process {
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
+}
+
+/// Returns the program's file. The standard library finds no scripts on Windows, such as `agent.cmd`.
+fn program(command: &Command) -> PathBuf {
+    let variable = |name: &str| match &command.environment {
+        Some(all) => all.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone()),
+        None => env::var_os(name),
+    };
+    let folders: Vec<PathBuf> =
+        variable("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default();
+    let endings = variable("PATHEXT").and_then(|endings| endings.into_string().ok());
+    let found = files::find_program(&command.program, &command.cwd, folders, endings.as_deref());
+    found.unwrap_or_else(|| command.program.clone().into())
 }
 
 fn exit(status: ExitStatus) -> Exit {

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::git_folder::Git;
+use crate::platform::files::real_path;
 
 #[rustfmt::skip]
 const SYSTEM: &[&str] = &[
@@ -63,9 +64,11 @@ pub const TOOLCHAINS: &[&str] = &[
 #[derive(Debug, Clone, Default)]
 pub struct User {
     pub home: Option<PathBuf>,
-    /// See [`account_home`]; `HOME` may name another.
+    /// In the system's list of users; `HOME` may name another.
     pub account_home: Option<PathBuf>,
     pub path: Vec<PathBuf>,
+    /// The variable `PATHEXT` of Windows.
+    pub program_endings: Option<String>,
     pub toolchains: Vec<PathBuf>,
     pub cargo: Option<PathBuf>,
     pub temporary: PathBuf,
@@ -84,23 +87,6 @@ impl User {
         let of_cargo = names.iter().filter_map(|name| name.strip_prefix(".cargo/"));
         in_home.chain(self.cargo.iter().flat_map(move |cargo| of_cargo.clone().map(|name| cargo.join(name))))
     }
-}
-
-/// The home folder of this user in the system's list of users.
-#[cfg(unix)]
-pub fn account_home() -> Option<PathBuf> {
-    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").ok()?).to_string();
-    let accounts = std::fs::read("/etc/passwd").ok()?;
-    String::from_utf8_lossy(&accounts).lines().find_map(|line| {
-        let mut fields = line.split(':').skip(2);
-        fields.next().filter(|id| *id == user)?;
-        fields.nth(2).map(PathBuf::from)
-    })
-}
-
-#[cfg(not(unix))]
-pub fn account_home() -> Option<PathBuf> {
-    None
 }
 
 pub struct SandboxPaths<'a> {
@@ -207,7 +193,7 @@ impl Real {
         // The home of a service account can be a system folder, which commands need.
         let is_system = |home: &&PathBuf| SYSTEM.iter().any(|place| home.starts_with(place));
         let account = user.account_home.iter().filter(|home| !is_system(home));
-        let homes = user.home.iter().chain(account).filter_map(|home| std::fs::canonicalize(home).ok());
+        let homes = user.home.iter().chain(account).filter_map(|home| real_path(home).ok());
         Self { homes: homes.collect(), known: HashMap::new() }
     }
 
@@ -222,11 +208,11 @@ impl Real {
 
     fn ask(&mut self, place: &Path) -> Option<PathBuf> {
         let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
-            return std::fs::canonicalize(place).ok();
+            return real_path(place).ok();
         };
         let path = self.path(above)?.join(name);
         let is_link = path.symlink_metadata().ok()?.is_symlink();
-        if is_link { std::fs::canonicalize(path).ok() } else { Some(path) }
+        if is_link { real_path(path).ok() } else { Some(path) }
     }
 
     /// True if a path contains a whole home folder or file system, or is missing.

@@ -48,7 +48,7 @@ pub struct Shell(Arc<Inner>);
 #[derive(Debug, Clone)]
 struct Inner {
     processes: Processes,
-    program: String,
+    program: Option<String>,
     user: User,
     environment: Vec<(OsString, OsString)>,
     sandbox: Sandbox,
@@ -94,10 +94,11 @@ enum Kind {
 }
 
 impl Shell {
-    /// `environment` is the complete environment of read-only commands.
+    /// `program` is `None` if there is no shell; then no command starts. `environment` is the complete environment of
+    /// read-only commands.
     pub fn new(
         processes: Processes,
-        program: String,
+        program: Option<String>,
         user: User,
         environment: Vec<(OsString, OsString)>,
         sandbox: Sandbox,
@@ -279,8 +280,8 @@ impl Shell {
         &self.0.support
     }
 
-    pub fn program(&self) -> &str {
-        &self.0.program
+    pub fn program(&self) -> Option<&str> {
+        self.0.program.as_deref()
     }
 
     pub fn workspace(&self, roots: &[PathBuf]) -> CommandSandbox {
@@ -290,10 +291,12 @@ impl Shell {
     }
 
     pub async fn start(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> io::Result<Process> {
-        self.0.processes.start(self.command(line, cwd, sandbox)).await
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no shell");
+        let program = self.0.program.clone().ok_or_else(missing)?;
+        self.0.processes.start(self.command(program, line, cwd, sandbox)).await
     }
 
-    fn command(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> Command {
+    fn command(&self, program: String, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> Command {
         let environment = sandbox.is_read_only().then(|| {
             let own = READ_ONLY_SETTINGS.map(|(name, value)| (name.into(), value.into()));
             self.0.environment.iter().cloned().chain(own).collect()
@@ -302,7 +305,7 @@ impl Shell {
         let own = (!sandbox.is_read_only()).then(|| self.processes().scratch().to_str()).flatten();
         let own = own.map(|folder| ("TMPDIR".to_owned(), SecretString::from(folder)));
         Command {
-            program: self.0.program.clone(),
+            program,
             arguments: vec!["-c".into(), line.into()],
             cwd: cwd.to_owned(),
             environment,

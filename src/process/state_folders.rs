@@ -1,9 +1,9 @@
 //! State folders of external agents: the paths that a sandboxed agent may write.
 
-use std::fs::DirBuilder;
 use std::path::{Component, Path, PathBuf};
 
 use super::sandbox_paths::User;
+use crate::platform::files::{create_private_folders, real_path};
 
 /// Real paths of the state folders. Missing folders are created, because a sandboxed agent could not create
 /// them. A folder inside another one is dropped.
@@ -42,7 +42,7 @@ pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String
 
 fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {
     let text = path.display();
-    let home = user.home.as_ref().and_then(|home| home.canonicalize().ok());
+    let home = user.home.as_ref().and_then(|home| real_path(home).ok());
     if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
         return Err(format!("its state folder {text} contains the home folder"));
     }
@@ -61,7 +61,7 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
 
 /// Resolves the existing part and appends the rest.
 fn real(path: &Path) -> PathBuf {
-    let there = path.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
+    let there = path.ancestors().find_map(|folder| Some((folder, real_path(folder).ok()?)));
     there.map_or_else(
         || path.to_owned(),
         |(folder, real)| match path.strip_prefix(folder) {
@@ -88,12 +88,8 @@ fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
 }
 
 fn made(path: &Path) -> Result<PathBuf, String> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let exists = path.canonicalize();
-    let real = exists.or_else(|_| builder.create(path).and_then(|()| path.canonicalize()));
+    let exists = real_path(path);
+    let real = exists.or_else(|_| create_private_folders(path).and_then(|()| real_path(path)));
     real.map_err(|error| format!("its state folder {} cannot be created: {error}", path.display()))
 }
 

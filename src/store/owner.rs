@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::{private_file, private_folder};
+use crate::platform::files::{create_private_folders, keep_private};
 
 const FILES: &str = "files";
 
@@ -30,7 +30,7 @@ impl Owner {
         let mut name = store.file_name().unwrap_or_default().to_owned();
         name.push("-owners");
         let folder = store.with_file_name(name);
-        private_folder(&folder)?;
+        create_private_folders(&folder)?;
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.extension().is_none()
@@ -44,7 +44,7 @@ impl Owner {
         loop {
             let id = uuid::Uuid::now_v7().simple().to_string();
             let path = folder.join(&id);
-            private_file(&path)?;
+            keep_private(&path)?;
             let Ok(lock) = OpenOptions::new().write(true).open(&path) else { continue };
             lock.lock()?;
             // Another process may have deleted the file before it was locked.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
-use super::files::{Kind, kind, private_file, private_folder};
+use super::files::{Kind, kind};
+use crate::platform::files::{create_private_folders, keep_private};
 
 /// Maximum wait for another process that uses the file.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -199,9 +200,9 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
         Kind::OtherDatabase => return Err(OpenError::OtherDatabase),
     }
     if let Some(folder) = path.parent() {
-        private_folder(folder)?;
+        create_private_folders(folder)?;
     }
-    private_file(path)?;
+    keep_private(path)?;
     let started = Instant::now();
     loop {
         match open_once(path, sync) {

@@ -14,6 +14,7 @@ use std::fmt::Write;
 use self::stack::Word;
 use super::content::{is_unseen, visible};
 use crate::permission::{CommandScope, Commands};
+use crate::platform::Platform;
 
 /// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]
@@ -168,7 +169,7 @@ impl Simple {
                 })
         });
         if let Some(program) = plain.first_mut() {
-            *program = program.rsplit('/').next().unwrap_or_default();
+            *program = Platform::HERE.program_name(program);
         }
         Self { start, plain: plain.join(" "), text, place, is_understood }
     }

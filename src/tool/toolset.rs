@@ -153,7 +153,9 @@ impl Toolset {
     /// folders prevent read-only commands.
     #[must_use]
     pub fn for_session(&self, workspace: &Workspace, rules: &Rules) -> (Self, Option<&'static str>) {
-        let Some(shell) = &self.shell else { return (self.clone(), None) };
+        let Some(shell) = self.shell.as_ref().filter(|shell| shell.program().is_some()) else {
+            return (self.clone(), None);
+        };
         let shell = shell.denying_reads(rules.denying_reads().map(|(_, pattern)| pattern.into()).collect());
         let (reading, any) = shell.sandboxes(workspace.roots());
         let is_missing = reading.is_none() && shell.support().read_only();

@@ -17,6 +17,7 @@ use super::launch_options::{LaunchOptions, StoreKind};
 use super::normalise::normalise;
 use super::recording;
 use crate::bounded_file;
+use crate::platform::files::real_path;
 
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
 
@@ -232,7 +233,7 @@ impl Replay {
     fn read(&self, path: &Path) -> io::Result<Transcript> {
         let text = text_of(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match recording::read(&text, &real_path) {
+        match recording::read(&text, &real_folder) {
             Some(Ok(_)) if self.update => Err(invalid(
                 &name,
                 "--update writes what transcripts expect; a recording stays as it was made",
@@ -264,8 +265,8 @@ impl Replay {
 }
 
 /// `None` if the folder does not exist on this machine.
-fn real_path(folder: &str) -> Option<String> {
-    Some(fs::canonicalize(folder).ok()?.to_str()?.to_owned())
+fn real_folder(folder: &str) -> Option<String> {
+    Some(real_path(folder).ok()?.to_str()?.to_owned())
 }
 
 fn text_of(path: &Path) -> io::Result<String> {
@@ -278,7 +279,7 @@ fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let existing = |path: PathBuf| path.exists().then_some(path);
     let file = beside("out.jsonl");
     let text = existing(file.clone()).map(|file| text_of(&file)).transpose()?;
-    let script = existing(beside("model.jsonl")).map(fs::canonicalize).transpose()?;
+    let script = existing(beside("model.jsonl")).map(real_path).transpose()?;
     let model = script.map(|script| format!("{SCRIPTED}:{}", script.display()));
     Ok(Transcript {
         name: stem.to_owned(),

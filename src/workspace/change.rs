@@ -11,10 +11,11 @@ use cap_std::fs::{Dir, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
 use super::change_recorder::ChangeRecorder;
-use super::inspect::{self, mode, open_file};
+use super::inspect::open_file;
 use super::journal::Temporaries;
 use super::{FileError, make_parent, open_parent, remove_folders};
 use crate::permission::Target;
+use crate::platform::files::{mode, permissions_of, private};
 
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -337,7 +338,7 @@ fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permi
     let (file, metadata) = open_file(dir, name)?;
     let after = executable_mode(mode(&metadata), executable);
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-    file.set_permissions(inspect::permissions(after).ok_or_else(unsupported)?)?;
+    file.set_permissions(permissions_of(after).ok_or_else(unsupported)?)?;
     Ok(metadata.permissions())
 }
 
@@ -349,11 +350,9 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    #[cfg(unix)]
     if permissions.is_some() {
         // Other users must not read the content before the file has its final permissions.
-        use cap_std::fs::OpenOptionsExt;
-        options.mode(0o600);
+        private(&mut options);
     }
     let mut file = dir.open_with(name, &options)?;
     if let Some(permissions) = permissions {

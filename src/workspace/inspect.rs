@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 
 use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
-use cap_std::fs::{Dir, File, Metadata, OpenOptions, Permissions};
+use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
 use super::{FileState, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
+use crate::platform::files::{mode, nonblocking};
 
 /// Same limit as in the file tools, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
@@ -71,11 +72,7 @@ fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
 pub(super) fn open_file(dir: &Dir, name: &OsStr) -> io::Result<(File, Metadata)> {
     let mut options = OpenOptions::new();
     options.read(true).follow(FollowSymlinks::No);
-    #[cfg(unix)]
-    {
-        use cap_fs_ext::OpenOptionsSyncExt;
-        options.nonblock(true);
-    }
+    nonblocking(&mut options);
     let file = dir.open_with(name, &options)?;
     let metadata = file.metadata()?;
     if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::InvalidInput.into()) }
@@ -112,28 +109,4 @@ pub(super) fn blocks(target: &Target) -> io::Result<Option<std::path::PathBuf>> 
         }
     }
     Ok(None)
-}
-
-#[cfg(unix)]
-pub(super) fn mode(metadata: &Metadata) -> u32 {
-    use cap_std::fs::MetadataExt;
-    metadata.mode() & 0o7777
-}
-
-#[cfg(not(unix))]
-pub(super) fn mode(metadata: &Metadata) -> u32 {
-    if metadata.is_dir() { 0o755 } else { 0o644 }
-}
-
-/// Returns `None` on systems without permission bits.
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "elsewhere there are none")]
-pub(super) fn permissions(mode: u32) -> Option<Permissions> {
-    use cap_std::fs::PermissionsExt;
-    Some(Permissions::from_mode(mode))
-}
-
-#[cfg(not(unix))]
-pub(super) fn permissions(_: u32) -> Option<Permissions> {
-    None
 }

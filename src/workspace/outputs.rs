@@ -1,11 +1,13 @@
 //! Files with the whole output of commands, in a folder that is private to this user and removed with the
 //! session. The session's tools may read them without a question.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use crate::platform::files::{create_private_file, create_private_folder, real_path};
 
 /// Maximum bytes of one file.
 const MAX_FILE: usize = 8 * 1024 * 1024;
@@ -47,11 +49,7 @@ impl Outputs {
             let _ = std::fs::remove_file(folder.join(name(oldest)));
         }
         let path = folder.join(name(number));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = warn(options.open(&path))?;
+        let file = warn(create_private_file(&path))?;
         Some(OutputFile { file, path, written: 0, is_full: false })
     }
 }
@@ -90,12 +88,8 @@ fn name(number: usize) -> String {
 
 /// The path has no symbolic links.
 fn make_folder(parent: &Path) -> io::Result<PathBuf> {
-    let folder = std::fs::canonicalize(parent)?.join(format!("modegate-{}", uuid::Uuid::now_v7()));
-    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has permission bits"))]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(&folder)?;
+    let folder = real_path(parent)?.join(format!("modegate-{}", uuid::Uuid::now_v7()));
+    create_private_folder(&folder)?;
     Ok(folder)
 }
 

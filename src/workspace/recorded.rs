@@ -6,6 +6,7 @@ use std::{fs, io};
 use super::inspect::{Found, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
+use crate::platform::files::create_private_folders;
 use crate::sandbox::record::{Before, ENDING, Record, RecordEntry};
 
 /// Creates an empty folder for records. Only this user can read it.
@@ -16,11 +17,7 @@ pub fn create_record_folder(folder: &Path) -> io::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    create_private_folders(folder)
 }
 
 /// Returns the changes of all saved records in `folder`, oldest first, and deletes the records.

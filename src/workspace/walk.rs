@@ -19,6 +19,7 @@ use super::{FileError, open_dir, open_parent};
 use crate::bounded_file::{self, ReadError};
 use crate::git_folder;
 use crate::permission::Target;
+use crate::platform::files::device;
 
 /// Each folder on the current path keeps a descriptor open.
 const MAX_DEPTH: usize = 200;
@@ -322,16 +323,4 @@ fn kind_of(kind: FileType) -> EntryKind {
     } else {
         EntryKind::Special
     }
-}
-
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "elsewhere there is none")]
-fn device(metadata: &Metadata) -> Option<u64> {
-    use cap_std::fs::MetadataExt;
-    Some(metadata.dev())
-}
-
-#[cfg(not(unix))]
-fn device(_: &Metadata) -> Option<u64> {
-    None
 }

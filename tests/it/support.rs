@@ -382,7 +382,7 @@ pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
         ("CARGO_HOME".into(), real.join(".cargo").into_os_string()),
     ];
     let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
-    Shell::new(processes, "/bin/bash".into(), user, seen, sandbox, modegate::sandbox::support())
+    Shell::new(processes, Some("/bin/bash".into()), user, seen, sandbox, modegate::sandbox::support())
 }
 
 /// Validates a value against the protocol's own JSON Schema.

@@ -108,12 +108,16 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
+/// Tools report paths with the separators of their system.
+const SEPARATORS: [char; 2] = ['/', '\\'];
+
 /// Changes go to code. Prose and generated files only mention it.
 fn trust(path: &str) -> f64 {
     let ending = path.rsplit('.').next().unwrap_or_default();
-    let name = path.rsplit('/').next().unwrap_or_default().to_lowercase();
-    let is_fixture =
-        path.split('/').any(|part| matches!(part, "fixtures" | "testdata" | "vendor" | "node_modules"));
+    let name = path.rsplit(SEPARATORS).next().unwrap_or_default().to_lowercase();
+    let is_fixture = path
+        .split(SEPARATORS)
+        .any(|part| matches!(part, "fixtures" | "testdata" | "vendor" | "node_modules"));
     let is_generated = ["lock", "svg", "map", "snap", "csv", "orig"].contains(&ending);
     if name.starts_with("changelog") || name.starts_with("license") || is_fixture || is_generated {
         0.1
@@ -128,8 +132,8 @@ fn trust(path: &str) -> f64 {
 
 fn is_test(path: &str) -> bool {
     let path = path.to_lowercase();
-    let name = path.rsplit('/').next().unwrap_or_default();
-    path.split('/').any(|part| matches!(part, "test" | "tests" | "spec" | "specs" | "__tests__"))
+    let name = path.rsplit(SEPARATORS).next().unwrap_or_default();
+    path.split(SEPARATORS).any(|part| matches!(part, "test" | "tests" | "spec" | "specs" | "__tests__"))
         || name.starts_with("test_")
         || ["_test.", ".test.", ".spec.", "_spec."].iter().any(|mark| name.contains(mark))
 }

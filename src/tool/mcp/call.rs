@@ -26,6 +26,7 @@ use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect};
+use crate::platform::Platform;
 use crate::text::shorten;
 use crate::tool::background::BackgroundRole;
 use crate::tool::content::visible;
@@ -212,16 +213,17 @@ fn is_as_decided(spec: &ToolSpec, permit: &Permit) -> bool {
     (spec.effect, &spec.claim) == (permit.effect, &permit.claim)
 }
 
-/// Every string in the arguments as a path, also relative to a session folder that contains it.
+/// Every string in the arguments as a path, with `file:` URLs decoded, also relative to a session folder that contains it.
 pub fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut open = vec![arguments];
     while let Some(value) = open.pop() {
         match value {
             Value::String(text) if text.len() <= MAX_MENTION => {
-                let path = Path::new(text.strip_prefix("file://").unwrap_or(text));
+                let path = Platform::HERE.path_of_url(text).map_or_else(|| text.into(), PathBuf::from);
                 let below = workspace.roots().iter().filter_map(|root| path.strip_prefix(root).ok());
-                all.extend(below.chain([path]).map(Path::to_owned));
+                all.extend(below.map(Path::to_owned));
+                all.push(path);
             }
             Value::Array(values) => open.extend(values),
             Value::Object(members) => open.extend(members.values()),
@@ -310,6 +312,16 @@ mod tests {
     use crate::acp::ToolCallId;
     use crate::gate::Gate;
     use crate::permission::CallFacts;
+
+    #[test]
+    fn urls_of_files_are_mentions_of_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = Workspace::new(folder.path(), &[]).unwrap();
+        let url =
+            Platform::HERE.file_url(&workspace.cwd().join(".e n v").to_string_lossy()).replace(".e", "%2Ee");
+        let mentioned = mentions(&json!({ "a": [url] }), &workspace);
+        assert!(mentioned.contains(&".e n v".into()), "{mentioned:?}");
+    }
 
     #[test]
     fn tool_is_called_only_if_its_claim_is_unchanged() {

@@ -18,6 +18,7 @@ use super::handler::Handler;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
 use crate::http::{self, Http, HttpError, LibraryError};
+use crate::platform::files::real_path;
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Streams};
@@ -164,7 +165,7 @@ fn server_sandbox(
 fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
-    let Ok(real) = std::fs::canonicalize(path) else { return places };
+    let Ok(real) = real_path(path) else { return places };
     let is_store = |above: &&Path| above.ends_with("node_modules") || above.ends_with("site-packages");
     let has = |above: &Path, name: &str| above.join(name).is_file();
     let is_package =

@@ -1,7 +1,6 @@
 //! The tools of one server, with their effects as far as the server is trusted.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -155,20 +154,4 @@ impl Listing {
 pub fn plain(text: &str, most: usize) -> String {
     let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
     line.filter(|c| !is_unseen(*c)).take(most).collect()
-}
-
-pub(super) fn address(folder: &Path) -> String {
-    let mut text = String::from("file://");
-    for byte in folder.to_string_lossy().bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
-                text.push(char::from(byte));
-            }
-            _ => {
-                use std::fmt::Write;
-                write!(text, "%{byte:02X}").expect("writing to a string cannot fail");
-            }
-        }
-    }
-    text
 }

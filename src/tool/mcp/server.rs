@@ -14,10 +14,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connect::ConnectOptions;
 use super::handler::Handler;
-use super::listing::{self, Listing};
+use super::listing::Listing;
 use super::question::Question;
 use super::task::{Message, START_TIMEOUT, Task};
 use crate::permission::Effect;
+use crate::platform::Platform;
 use crate::process::secrets::Secrets;
 use crate::server::{Entry, Transport};
 
@@ -89,7 +90,8 @@ impl Server {
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(16);
         let (state, seen) = watch::channel(State::default());
-        let roots = options.roots.iter().map(|root| listing::address(root)).collect();
+        let roots =
+            options.roots.iter().map(|root| Platform::HERE.file_url(&root.to_string_lossy())).collect();
         let handler = Handler {
             server: entry.name.as_str().into(),
             roots: entry.roots.then_some(roots),

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 
 use crate::permission::Target;
+use crate::platform::files::{link, permissions_of};
 use crate::workspace::change::write;
-use crate::workspace::inspect::{Found, inspect, open_file, permissions};
+use crate::workspace::inspect::{Found, inspect, open_file};
 use crate::workspace::journal::Temporaries;
 use crate::workspace::{Changed, FileState, open_parent};
 
@@ -83,12 +84,12 @@ impl Step {
             FileState::File { .. } if is_content_there(&self.changed) => return Ok(()),
             FileState::File { hash, mode } => {
                 let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
-                let permissions = permissions(*mode);
+                let permissions = permissions_of(*mode);
                 let make = |dir: &Dir, temporary: &str| write(dir, temporary, content, permissions.as_ref());
                 self.replace(make, temporaries)?;
             }
             FileState::Link { to } => {
-                self.replace(|dir, temporary| make_link(dir, to, temporary), temporaries)?;
+                self.replace(|dir, temporary| link(dir, to, temporary), temporaries)?;
             }
         }
         self.is_done = true;
@@ -128,7 +129,7 @@ impl Step {
             // Another name of the same file (a hard link) may have been replaced before.
             FileState::File { mode, .. } if is_content_there(&self.changed) => {
                 let (dir, name) = open_parent(&self.target, false)?;
-                if let Some(permissions) = permissions(mode) {
+                if let Some(permissions) = permissions_of(mode) {
                     open_file(&dir, &name)?.0.set_permissions(permissions)?;
                 }
             }
@@ -139,21 +140,10 @@ impl Step {
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        let Some(permissions) = permissions(mode) else { return Ok(()) };
+        let Some(permissions) = permissions_of(mode) else { return Ok(()) };
         let (dir, name) = open_parent(&self.target, false)?;
         dir.set_permissions(name, permissions)
     }
-}
-
-#[cfg(unix)]
-fn make_link(dir: &Dir, to: &Path, name: &str) -> io::Result<()> {
-    // Keeps the link's text; creating a link does not follow it.
-    dir.symlink_contents(to, name)
-}
-
-#[cfg(not(unix))]
-fn make_link(_: &Dir, _: &Path, _: &str) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// True if only the mode bits differ.

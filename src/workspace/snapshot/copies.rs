@@ -1,10 +1,11 @@
 //! Storage of snapshot copies: numbered files in one folder, readable only by this user.
 
-use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use cap_std::fs::File;
+
+use crate::platform::files::{create_private_file, create_private_folder, create_private_folders};
 
 pub(super) type Number = u64;
 
@@ -33,11 +34,7 @@ impl Copies {
             self.make_folder()?;
         }
         let number = self.next;
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut copy = options.open(self.path(number))?;
+        let mut copy = create_private_file(&self.path(number))?;
         self.next += 1;
         if let Err(error) = io::copy(&mut file.into_std().take(length), &mut copy) {
             self.forget(number);
@@ -71,10 +68,10 @@ impl Copies {
             _ => {}
         }
         if let Some(above) = self.folder.parent() {
-            builder().recursive(true).create(above)?;
+            create_private_folders(above)?;
         }
         // Not recursive: succeeds only if this process creates the folder.
-        builder().create(&self.folder)?;
+        create_private_folder(&self.folder)?;
         self.is_made = true;
         Ok(())
     }
@@ -88,12 +85,4 @@ impl Drop for Copies {
     fn drop(&mut self) {
         self.clear();
     }
-}
-
-fn builder() -> DirBuilder {
-    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has permission bits"))]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
 }

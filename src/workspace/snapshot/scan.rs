@@ -9,7 +9,7 @@ use ignore::overrides::Override;
 use tokio_util::sync::CancellationToken;
 
 use crate::permission::Target;
-use crate::workspace::inspect::mode;
+use crate::platform::files::{Times, mode, number, times};
 use crate::workspace::{Entry, Walk, WalkOptions, Workspace};
 
 /// Limits of a snapshot: entries, and bytes in copied files.
@@ -25,38 +25,20 @@ pub(super) struct Fingerprint {
     /// Device number and inode number.
     place: (u64, u64),
     pub(super) size: u64,
-    /// Seconds and nanoseconds since 1970.
-    modified: (i64, i64),
-    changed: (i64, i64),
+    times: Times,
     pub(super) mode: u32,
 }
 
 impl Fingerprint {
-    #[cfg(unix)]
     pub(super) fn of(metadata: &Metadata) -> Self {
-        use cap_std::fs::MetadataExt;
-        Self {
-            place: (metadata.dev(), metadata.ino()),
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            mode: mode(metadata),
-        }
-    }
-
-    #[cfg(not(unix))]
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        let since =
-            |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let time = metadata.modified().map(|time| since(time.into_std())).unwrap_or_default();
-        let modified = (time.as_secs().cast_signed(), i64::from(time.subsec_nanos()));
-        Self { place: (0, 0), size: metadata.len(), modified, changed: modified, mode: mode(metadata) }
+        let (place, times) = (number(metadata), times(metadata));
+        Self { place, size: metadata.len(), times, mode: mode(metadata) }
     }
 
     /// True if the last change is more than two seconds before `now`, in seconds since 1970. A later change
-    /// then has another time, even if the file system counts in steps of two seconds.
+    /// then has another time, even if the file system counts in steps of two seconds. Never true where programs can set all times of a file.
     pub(super) fn is_settled(&self, now: u64) -> bool {
-        u64::try_from(self.changed.0).unwrap_or_default() + 2 < now
+        self.times.changed.is_some_and(|(seconds, _)| u64::try_from(seconds).unwrap_or_default() + 2 < now)
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 56] = [
+const LAYERS: [(&str, &[&str]); 57] = [
     ("acp", &[]),
     (
         "agent",
@@ -76,6 +76,7 @@ const LAYERS: [(&str, &[&str]); 56] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("process", &["git_folder", "sandbox"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
@@ -184,7 +185,7 @@ const TOOL: &[&str] = &[
 ];
 
 /// Modules that every other module may name.
-const COMMON: [&str; 3] = ["lazy_channel", "line_diff", "text"];
+const COMMON: [&str; 4] = ["lazy_channel", "line_diff", "platform", "text"];
 
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[
@@ -215,7 +216,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 77] = [
+const PURE: [&str; 79] = [
     "acp",
     "audit",
     "chain",
@@ -245,7 +246,9 @@ const PURE: [&str; 77] = [
     "permission/address_pattern",
     "permission/compare",
     "permission/grants",
+    "permission/name_pattern",
     "permission/rules",
+    "platform",
     "policy",
     "agents",
     "process/secrets",
@@ -296,7 +299,7 @@ const PURE: [&str; 77] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 33] = [
+const LIBRARIES: [(&str, &[&str]); 35] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -325,12 +328,22 @@ const LIBRARIES: [(&str, &[&str]); 33] = [
     ("rustix", &["sandbox/linux/kernel", "process", "workspace/change"]),
     ("seccompiler", &["sandbox"]),
     ("bytes", &["http", "model/remote"]),
-    ("cap_std", &["bounded_file", "workspace"]),
-    ("cap_fs_ext", &["bounded_file", "workspace"]),
+    ("cap_std", &["bounded_file", "platform/files", "workspace"]),
+    ("cap_fs_ext", &["bounded_file", "platform/files", "workspace"]),
     ("clap", &["main", "cli"]),
+    ("dunce", &["platform/files"]),
     ("encoding_rs", &["tool/encoding", "tool/fetch/page"]),
     ("etcetera", &["config"]),
-    ("globset", &["mode", "permission/rules", "permission/address_pattern", "sandbox/denied_reads"]),
+    (
+        "globset",
+        &[
+            "mode",
+            "permission/rules",
+            "permission/name_pattern",
+            "permission/address_pattern",
+            "sandbox/denied_reads",
+        ],
+    ),
     ("grep_searcher", &["tool/search_files"]),
     ("html5gum", &["tool/fetch/markdown"]),
     (
@@ -338,8 +351,9 @@ const LIBRARIES: [(&str, &[&str]); 33] = [
         &["tool/search_files", "tool/find_files", "tool/walk", "workspace/snapshot", "workspace/walk"],
     ),
     ("jsonrpsee", &["rpc", "error"]),
-    ("percent_encoding", &["permission/address", "permission/address_pattern"]),
+    ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
+    ("icu_normalizer", &["platform"]),
     ("ring", &["ids", "http"]),
     (
         "serde_saphyr",
@@ -359,7 +373,7 @@ const LIBRARIES: [(&str, &[&str]); 33] = [
         ],
     ),
     ("strsim", &["mode/definition", "tool/near_path"]),
-    ("std::env", &["config", "process/shell", "process/linux/supervisor"]),
+    ("std::env", &["config", "process/linux/supervisor", "process/plain", "process/shell"]),
     ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
     ("windows_sys", &["process/plain/group/windows"]),
 ];

@@ -217,7 +217,7 @@ impl Protected {
         let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
         let path = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
         let support = modegate::sandbox::support();
-        let shell = Shell::new(processes, "/bin/bash".into(), user, path, Sandbox::Workspace, support);
+        let shell = Shell::new(processes, Some("/bin/bash".into()), user, path, Sandbox::Workspace, support);
         let sandbox = shell
             .brokered_agent(std::slice::from_ref(&home), &[], BrokerPolicy::Roots, None, Network::OPEN)
             .expect("the kernel can sandbox it");

@@ -139,7 +139,7 @@ async fn shell_read_only_is_absent_without_kernel_support() {
         assert!(support.missing().is_some());
         let shell = Shell::new(
             processes.clone(),
-            "/bin/sh".into(),
+            Some("/bin/sh".into()),
             User::default(),
             vec![],
             Sandbox::Workspace,

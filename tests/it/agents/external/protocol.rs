@@ -398,7 +398,7 @@ async fn sandboxed_agent_writes_only_the_state_directory() {
     let nothing = Support { landlock: 0, seccomp: false };
     let user = User { home: Some(folders.home()), ..User::default() };
     let shell_without_sandbox =
-        Shell::new(processes, "/bin/sh".into(), user, Vec::new(), Sandbox::Workspace, nothing);
+        Shell::new(processes, Some("/bin/sh".into()), user, Vec::new(), Sandbox::Workspace, nothing);
     let request = StartRequest { sandboxed: true, ..folders.peer("plain") };
     let started = ExternalAgent::start(
         request,

@@ -1,0 +1,51 @@
+//! Files as the system knows them: real paths, rights, identities and programs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Platform;
+
+#[cfg(not(unix))]
+mod other;
+#[cfg(unix)]
+mod unix;
+
+#[cfg(not(unix))]
+use other as system;
+pub use system::{
+    Identity, account_home, create_private_file, create_private_folder, create_private_folders, device,
+    identity, is_program, keep_private, link, mode, nonblocking, number, others_rights, permissions_of,
+    private, special_kind, times,
+};
+#[cfg(unix)]
+use unix as system;
+
+/// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.
+pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    dunce::canonicalize(path)
+}
+
+/// Seconds and nanoseconds since 1970.
+pub type Time = (i64, i64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    pub modified: Time,
+    /// Set by the system alone, at every change. `None` if the system does not tell.
+    pub changed: Option<Time>,
+}
+
+/// Returns the file of a program, as the system finds it: by a path relative to `cwd`, or by a name in `folders`.
+/// `endings` is the variable `PATHEXT` of Windows.
+pub fn find_program(
+    program: &str,
+    cwd: &Path,
+    folders: impl IntoIterator<Item = PathBuf>,
+    endings: Option<&str>,
+) -> Option<PathBuf> {
+    let names = Platform::HERE.program_names(program, endings);
+    let is_path = program.contains('/') || (Platform::HERE == Platform::Windows && program.contains('\\'));
+    let in_folder =
+        |folder: PathBuf| names.iter().map(|name| folder.join(name)).find(|file| is_program(file));
+    if is_path { in_folder(cwd.to_owned()) } else { folders.into_iter().find_map(in_folder) }
+}

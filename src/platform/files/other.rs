@@ -1,0 +1,99 @@
+//! Files on Windows, where a user's folders restrict access to their files, and the standard library reads no
+//! inode numbers.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cap_std::fs::{self as cap, Dir};
+
+use super::Times;
+
+/// Known only to exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity;
+
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    std::fs::metadata(path).map(|_| Identity)
+}
+
+/// Creates a folder and its parents.
+pub fn create_private_folders(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
+/// Creates a folder that must not exist.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    std::fs::create_dir(path)
+}
+
+/// Creates a file that must not exist.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// Creates a file, or leaves an existing one.
+pub fn keep_private(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
+}
+
+/// There are no permission bits.
+pub fn others_rights(_: &Path) -> io::Result<Option<u32>> {
+    Ok(None)
+}
+
+pub fn is_program(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// The home folder cannot be renamed by a variable alone.
+pub fn account_home() -> Option<PathBuf> {
+    None
+}
+
+/// Opening a file does not wait.
+pub fn nonblocking(_: &mut cap::OpenOptions) {}
+
+/// A new file has the rights of its folder.
+pub fn private(_: &mut cap::OpenOptions) {}
+
+/// Stands for the permission bits of Unix.
+pub fn mode(metadata: &cap::Metadata) -> u32 {
+    if metadata.is_dir() { 0o755 } else { 0o644 }
+}
+
+/// There are no permission bits.
+pub fn permissions_of(_: u32) -> Option<cap::Permissions> {
+    None
+}
+
+/// The system does not tell.
+pub fn device(_: &cap::Metadata) -> Option<u64> {
+    None
+}
+
+/// The system does not tell.
+pub fn number(_: &cap::Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+pub fn times(metadata: &cap::Metadata) -> Times {
+    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = metadata.modified().map(|time| since(time.into_std())).unwrap_or_default();
+    Times { modified: (time.as_secs().cast_signed(), i64::from(time.subsec_nanos())), changed: None }
+}
+
+/// Names the kind of an entry that is no file, folder or link.
+pub fn special_kind(_: &cap::Metadata) -> &'static str {
+    "a special file"
+}
+
+/// Creates a symbolic link with this text. Fails without the right to create links, and for absolute paths.
+pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
+    if dir.metadata(text).is_ok_and(|found| found.is_dir()) {
+        dir.symlink_dir(text, name)
+    } else {
+        dir.symlink_file(text, name)
+    }
+}

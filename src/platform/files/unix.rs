@@ -1,0 +1,122 @@
+//! Files on Unix: permission bits, device and inode numbers.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
+use cap_std::fs::{self as cap, Dir};
+
+use super::Times;
+
+/// Device and inode number.
+pub type Identity = (u64, u64);
+
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Creates a folder and its parents for this user alone.
+pub fn create_private_folders(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates a folder that must not exist, for this user alone.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Creates a file that must not exist, for this user alone.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Creates a file for this user alone, or takes the rights of others to an existing one.
+pub fn keep_private(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let permissions = file.metadata()?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        // Created by another program. From now on others cannot read it, if this user owns it.
+        let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        tracing::warn!(path = %path.display(), ?outcome, "the store's file was readable by others");
+    }
+    Ok(())
+}
+
+/// Returns the permission bits of a file if others than its owner have rights.
+pub fn others_rights(path: &Path) -> io::Result<Option<u32>> {
+    let mode = std::fs::metadata(path)?.permissions().mode();
+    Ok((mode & 0o077 != 0).then_some(mode & 0o777))
+}
+
+pub fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// The home folder of this user in the system's list of users.
+pub fn account_home() -> Option<PathBuf> {
+    let user = std::fs::metadata("/proc/self").ok()?.uid().to_string();
+    let accounts = std::fs::read("/etc/passwd").ok()?;
+    String::from_utf8_lossy(&accounts).lines().find_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        fields.next().filter(|id| *id == user)?;
+        fields.nth(2).map(PathBuf::from)
+    })
+}
+
+/// Opens a FIFO without waiting for its other end.
+pub fn nonblocking(options: &mut cap::OpenOptions) {
+    options.nonblock(true);
+}
+
+/// A new file is for this user alone.
+pub fn private(options: &mut cap::OpenOptions) {
+    cap::OpenOptionsExt::mode(options, 0o600);
+}
+
+/// Permission bits, 0 to 0o7777.
+pub fn mode(metadata: &cap::Metadata) -> u32 {
+    cap::MetadataExt::mode(metadata) & 0o7777
+}
+
+/// Returns `None` on systems without permission bits.
+pub fn permissions_of(mode: u32) -> Option<cap::Permissions> {
+    Some(cap::PermissionsExt::from_mode(mode))
+}
+
+/// Device number. `None` if the system does not tell.
+pub fn device(metadata: &cap::Metadata) -> Option<u64> {
+    Some(cap::MetadataExt::dev(metadata))
+}
+
+/// Device and inode number; zeros if the system does not tell.
+pub fn number(metadata: &cap::Metadata) -> (u64, u64) {
+    (cap::MetadataExt::dev(metadata), cap::MetadataExt::ino(metadata))
+}
+
+pub fn times(metadata: &cap::Metadata) -> Times {
+    use cap::MetadataExt;
+    Times {
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: Some((metadata.ctime(), metadata.ctime_nsec())),
+    }
+}
+
+/// Names the kind of an entry that is no file, folder or link.
+pub fn special_kind(metadata: &cap::Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+/// Creates a symbolic link with this text. Does not follow it.
+pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
+    dir.symlink_contents(text, name)
+}
