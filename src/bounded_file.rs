@@ -161,6 +161,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,7 +186,7 @@ mod tests {
         std::fs::write(at("latin"), b"caf\xe9").unwrap();
         std::fs::create_dir(at("folder")).unwrap();
         std::fs::write(at("folder/inner"), "inner").unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RWXU).unwrap();
+        crate::platform::files::make_fifo(&at("fifo"));
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         for (link, to) in
             [("dangling", "nowhere"), ("to_good", "good"), ("to_zero", "/dev/zero"), ("way", "folder")]

@@ -5,19 +5,17 @@ use std::process::ExitCode;
 
 use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
 use modegate::config::environment::{self, Environment};
-use modegate::telemetry;
+use modegate::platform::{files, signals};
+use modegate::{process, telemetry};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
     // First, because a process that forks must have one thread.
-    #[cfg(target_os = "linux")]
-    if environment::is_fork_server() {
-        return fork_supervisors();
+    if let Some(code) = process::begin(environment::first_argument(), &std::io::stdin()) {
+        return code;
     }
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
-    #[cfg(target_os = "linux")]
-    modegate::process::orphans::adopt();
     let cli = Cli::from_arguments();
     let _log = telemetry::start(environment.log_level.as_deref());
     let streams = Streams {
@@ -51,63 +49,18 @@ fn main() -> ExitCode {
     })
 }
 
-/// Starts supervisors for the Modegate process at the other end of stdin.
-#[cfg(target_os = "linux")]
-fn fork_supervisors() -> ExitCode {
-    use std::os::fd::AsFd;
-    match std::io::stdin().as_fd().try_clone_to_owned() {
-        Ok(requests) => modegate::process::fork_server::run(requests),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "modegate: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 fn input_kind() -> InputKind {
-    if std::io::stdin().is_terminal() {
-        return InputKind::Terminal;
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        InputKind::Terminal
+    } else if files::is_file(&input) {
+        InputKind::File
+    } else {
+        InputKind::Other
     }
-    #[cfg(unix)]
-    {
-        use std::os::fd::AsFd;
-        let file = std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
-        if file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file()) {
-            return InputKind::File;
-        }
-    }
-    InputKind::Other
 }
 
 async fn stop_on_signal(stop: CancellationToken, shares_terminal: bool) {
-    #[cfg(unix)]
-    let ended = async {
-        use tokio::signal::unix::{SignalKind, signal};
-        if shares_terminal {
-            // The program with the terminal decides about the keys that interrupt and quit.
-            let ignored = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
-            let ends = (signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-            let (Ok(mut terminate), Ok(mut hang_up)) = ends else { return std::future::pending().await };
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-            }
-            return drop(ignored);
-        }
-        let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            interrupted = tokio::signal::ctrl_c() => if interrupted.is_err() {
-                std::future::pending::<()>().await;
-            },
-        }
-    };
-    #[cfg(not(unix))]
-    let ended = async {
-        if shares_terminal || tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    ended.await;
+    signals::stop_requested(shares_terminal).await;
     stop.cancel();
 }

@@ -8,6 +8,7 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub mod files;
+pub mod signals;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {

@@ -24,13 +24,13 @@ mod linux;
 #[cfg(any(not(target_os = "linux"), test))]
 mod plain;
 #[cfg(target_os = "linux")]
-pub use linux::{fork_server, orphans, terminal};
+pub use linux::terminal;
 
 #[cfg(target_os = "linux")]
 use linux as system;
 #[cfg(not(target_os = "linux"))]
 use plain as system;
-pub use system::Process;
+pub use system::{Process, begin};
 
 #[derive(Debug, Clone)]
 pub struct Processes {

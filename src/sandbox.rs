@@ -15,8 +15,12 @@ pub mod record;
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(not(target_os = "linux"))]
+mod other;
 #[cfg(target_os = "linux")]
-pub use linux::{confine, kernel, network_syscalls, operation, support};
+pub use linux::{confine, kernel, kernel::wipe_variable, network_syscalls, operation, support};
+#[cfg(not(target_os = "linux"))]
+pub use other::{support, wipe_variable};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,9 +143,4 @@ impl Support {
             _ => None,
         }
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn support() -> Support {
-    Support { landlock: 0, seccomp: false }
 }

@@ -12,11 +12,8 @@ use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
 use crate::platform::files::account_home;
-#[cfg(target_os = "linux")]
-use crate::process::fork_server::ARGUMENT;
 use crate::process::sandbox_paths::{TOOLCHAINS, User};
-#[cfg(target_os = "linux")]
-use crate::sandbox::kernel;
+use crate::sandbox;
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
 /// sockets.
@@ -67,8 +64,7 @@ impl Environment {
             if let Some(key) = read(name) {
                 keys.insert(*name, SecretString::from(key.trim()));
             }
-            #[cfg(target_os = "linux")]
-            kernel::wipe_variable(name);
+            sandbox::wipe_variable(name);
             // SAFETY: this runs first in `main`, while the process has one thread.
             unsafe { std::env::remove_var(name) };
         }
@@ -118,10 +114,8 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// True if the first argument is the fork server's, which is no option or command of the command line.
-#[cfg(target_os = "linux")]
-pub fn is_fork_server() -> bool {
-    std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
+pub fn first_argument() -> Option<OsString> {
+    std::env::args_os().nth(1)
 }
 
 fn user() -> User {

@@ -252,8 +252,7 @@ mod tests {
                 for name in names {
                     match *name {
                         "fifo" => {
-                            let mode = rustix::fs::Mode::RWXU;
-                            rustix::fs::mkfifoat(rustix::fs::CWD, folder.join(FILE), mode).unwrap();
+                            crate::platform::files::make_fifo(&folder.join(FILE));
                         }
                         "empty" => std::fs::write(folder.join(FILE), "").unwrap(),
                         name => std::fs::write(folder.join(name), name).unwrap(),
@@ -295,7 +294,7 @@ mod tests {
             std::fs::write(repository.join(file), file).unwrap();
         }
         std::os::unix::fs::symlink("secret.md", repository.join("GEMINI.md")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, repository.join("AGENT.md"), rustix::fs::Mode::RWXU).unwrap();
+        crate::platform::files::make_fifo(&repository.join("AGENT.md"));
         let absolute = repository.join("CLAUDE.md").display().to_string();
         // Target of the link, and the file that is read.
         let table = [

@@ -14,8 +14,8 @@ mod unix;
 use other as system;
 pub use system::{
     Identity, account_home, create_private_file, create_private_folder, create_private_folders, device,
-    identity, is_program, keep_private, link, mode, nonblocking, number, others_rights, permissions_of,
-    private, special_kind, times,
+    identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
+    permissions_of, private, special_kind, times,
 };
 #[cfg(unix)]
 use unix as system;
@@ -48,4 +48,11 @@ pub fn find_program(
     let in_folder =
         |folder: PathBuf| names.iter().map(|name| folder.join(name)).find(|file| is_program(file));
     if is_path { in_folder(cwd.to_owned()) } else { folders.into_iter().find_map(in_folder) }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+pub fn make_fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success(), "{}", path.display());
 }

@@ -3,7 +3,10 @@
 //! them on request, when the command exits, or when this process is gone, and reports when none is left.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +16,8 @@ use crate::sandbox::Confinement;
 mod broker;
 mod children;
 mod fork_client;
-pub mod fork_server;
-pub mod orphans;
+mod fork_server;
+mod orphans;
 mod supervised;
 mod supervisor;
 pub mod terminal;
@@ -64,6 +67,23 @@ const POLICIES: [(u8, BrokerPolicy); 3] =
 
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 const HANDSHAKE: u8 = b'o';
+
+/// Runs the fork server, if the first argument is its own, on the connection that is the input. Any other process
+/// becomes the parent of processes whose supervisor died.
+pub fn begin(first_argument: Option<OsString>, input: &io::Stdin) -> Option<ExitCode> {
+    if first_argument.is_none_or(|argument| argument != fork_server::ARGUMENT) {
+        orphans::adopt();
+        return None;
+    }
+    Some(match input.as_fd().try_clone_to_owned() {
+        Ok(requests) => fork_server::run(requests),
+        Err(error) => {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "modegate: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
 
 impl Processes {
     fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {

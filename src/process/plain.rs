@@ -7,9 +7,10 @@
 )]
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
@@ -28,6 +29,11 @@ const CHUNK: usize = 16 * 1024;
 
 /// Time for the last output to arrive after the exit.
 const OUTPUT_GRACE: Duration = Duration::from_millis(50);
+
+/// Nothing has to run first.
+pub fn begin(_: Option<OsString>, _: &io::Stdin) -> Option<ExitCode> {
+    None
+}
 
 /// Starts commands without a process of its own.
 #[derive(Debug, Clone)]

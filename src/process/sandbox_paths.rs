@@ -235,6 +235,7 @@ impl Real {
     }
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use super::*;

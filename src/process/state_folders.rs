@@ -93,6 +93,7 @@ fn made(path: &Path) -> Result<PathBuf, String> {
     real.map_err(|error| format!("its state folder {} cannot be created: {error}", path.display()))
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use super::*;

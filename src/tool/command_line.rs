@@ -185,5 +185,6 @@ fn is_visible(text: &str) -> bool {
     !text.contains(is_misleading)
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests;

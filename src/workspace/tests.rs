@@ -1,7 +1,6 @@
 //! Tests of path resolution, and that opened files are the resolved files.
 
 use std::fs;
-use std::io::Read;
 
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +52,7 @@ fn paths_resolve_inside_or_outside_the_roots() {
 
 #[cfg(unix)]
 mod links {
+    use std::io::Read;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

@@ -9,6 +9,7 @@ mod models;
 mod modes;
 mod protocol;
 mod repository;
+#[cfg(target_os = "linux")]
 mod sandbox;
 mod sessions;
 mod support;

@@ -3,14 +3,20 @@
 mod audit_log;
 mod client_prompt;
 mod commit_order;
+#[cfg(unix)]
 pub(crate) mod kills;
+#[cfg(unix)]
 mod kills_files;
 pub(crate) mod load;
 mod notices;
+#[cfg(unix)]
 mod resume;
 mod steering;
 mod store_failures;
 mod system_notes;
+#[cfg(unix)]
 pub(crate) mod undo;
+#[cfg(unix)]
 mod undo_fuzz;
+#[cfg(unix)]
 mod user_commands;

@@ -2,6 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -119,4 +120,10 @@ pub fn special_kind(metadata: &cap::Metadata) -> &'static str {
 /// Creates a symbolic link with this text. Does not follow it.
 pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
     dir.symlink_contents(text, name)
+}
+
+/// True if the input is a regular file.
+pub fn is_file(input: &impl AsFd) -> bool {
+    let file = input.as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())
 }

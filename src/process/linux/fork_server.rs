@@ -16,7 +16,7 @@ use rustix::process;
 use super::supervisor;
 use crate::sandbox::kernel::{self, Fork};
 
-pub const ARGUMENT: &str = "__supervise";
+pub(super) const ARGUMENT: &str = "__supervise";
 
 /// The descriptors of a supervisor: one message for each command, in the order of the fields.
 pub(super) struct Handed<Fd> {
@@ -37,7 +37,7 @@ impl Handed<BorrowedFd<'_>> {
 }
 
 /// Forks supervisors until Modegate closes the connection. Returns again in every supervisor.
-pub fn run(requests: OwnedFd) -> ExitCode {
+pub(super) fn run(requests: OwnedFd) -> ExitCode {
     match serve(UnixStream::from(requests)) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(handed)) => supervise(handed),

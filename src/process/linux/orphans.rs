@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 static KNOWN: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
 /// Makes this process the parent of processes whose supervisor died.
-pub fn adopt() {
+pub(super) fn adopt() {
     if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
         tracing::warn!(%error, "processes of a dead supervisor cannot be tracked");
     }
@@ -45,7 +45,7 @@ pub(super) fn forget(known: Pid) {
 
 /// Kills every child that is no fork server or supervisor. Returns true if none is left. Blocks for about a
 /// second at most.
-pub fn end_all() -> bool {
+pub(super) fn end_all() -> bool {
     // Without this flag orphans become children of another process.
     if !process::child_subreaper().is_ok_and(|own| own.is_some()) {
         return false;

@@ -1,6 +1,6 @@
 //! `modegate agents` with the real binary, in a home of its own: `list`, `show`, `check`, and their errors.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A home with a working directory in it.
@@ -99,6 +99,7 @@ prompt: |
 }
 
 /// Each case has a valid definition (the control), an invalid one, and the message that `check` prints.
+#[cfg(unix)]
 #[test]
 fn agents_check_reports_missing_requirements() {
     let script = "#!/bin/sh\n";
@@ -163,7 +164,8 @@ fn agents_check_reports_missing_requirements() {
     }
 }
 
-fn make_program(path: &Path) {
+#[cfg(unix)]
+fn make_program(path: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }

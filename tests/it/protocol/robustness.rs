@@ -1,6 +1,6 @@
 //! Robustness of the real binary: malformed lines, unread output, and an unread log.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
@@ -224,7 +224,7 @@ fn unread_output_uses_bounded_memory() {
     assert!(before < 64 * 1024, "{before} KiB");
     drop(stdin);
     let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
     // The client left without reading: the turn had its grace and was cancelled, in order and whole until then.
     let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
     assert_eq!(last["id"], 2);

@@ -23,6 +23,7 @@ impl StoreFixture {
     }
 
     /// Like [`Self::new`], with real ids and times, so that paths are recorded in full.
+    #[cfg(unix)]
     pub(crate) fn real() -> Self {
         Self { source: Source::real(), ..Self::new() }
     }

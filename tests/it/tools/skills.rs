@@ -1,6 +1,5 @@
 //! Skills: they are listed and read in any mode, only from their own folders, and do not widen the mode.
 
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -99,8 +98,10 @@ async fn skills_are_listed_and_read_in_plan() {
     turns.client.end().await;
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn read_skill_reads_only_the_skill_folder() {
+    use std::os::unix::fs::symlink;
     let (dir, work) = project_dir();
     let skill = skill(&work, Origin::Project, &("a", "A.", "Do it."));
     let folder = skill.folder.clone();
