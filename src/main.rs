@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
 use modegate::config::environment::{self, Environment};
-use modegate::platform::{files, signals};
+use modegate::platform::{self, files};
 use modegate::{process, telemetry};
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +61,6 @@ fn input_kind() -> InputKind {
 }
 
 async fn stop_on_signal(stop: CancellationToken, shares_terminal: bool) {
-    signals::stop_requested(shares_terminal).await;
+    platform::stop_requested(shares_terminal).await;
     stop.cancel();
 }

@@ -8,7 +8,16 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 pub mod files;
-pub mod signals;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+pub use system::stop_requested;
+#[cfg(unix)]
+use unix as system;
+#[cfg(windows)]
+use windows as system;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {
@@ -96,7 +105,9 @@ impl Platform {
                 if text.split('/').any(|name| name == "..namedfork") {
                     return Some("leads to a resource fork");
                 }
-                let is_by_number = Path::new(&*self.plain_path(&text)).starts_with("/.vol");
+                let path = self.plain_path(&text);
+                let first = path.split('/').find(|name| !name.is_empty());
+                let is_by_number = path.starts_with('/') && first == Some(".vol");
                 is_by_number.then_some("names a file by its number")
             }
             Self::Windows => windows_fault(&self.folded(path), |share| {

@@ -30,7 +30,7 @@ pub use linux::terminal;
 use linux as system;
 #[cfg(not(target_os = "linux"))]
 use plain as system;
-pub use system::{Process, begin};
+pub use system::{ENDING, Process, begin};
 
 #[derive(Debug, Clone)]
 pub struct Processes {
@@ -155,6 +155,11 @@ impl Processes {
     /// Valid on Linux, even if the binary's file is replaced or removed.
     pub fn own_binary() -> PathBuf {
         PathBuf::from("/proc/self/exe")
+    }
+
+    fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
+        let name = || format!("modegate-{}", uuid::Uuid::now_v7());
+        confinement.has_own_folder().then(|| self.scratch.join(name()))
     }
 
     pub fn scratch(&self) -> &Path {

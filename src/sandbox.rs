@@ -2,6 +2,7 @@
 //! command does not start if the kernel cannot enforce a required part. Descendants inherit the sandbox, and no
 //! process can leave it.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -12,15 +13,20 @@ use host::AllowedHosts;
 pub mod denied_reads;
 pub mod host;
 pub mod record;
+pub mod seatbelt;
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
-mod other;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+mod missing;
 #[cfg(target_os = "linux")]
 pub use linux::{confine, kernel, kernel::wipe_variable, network_syscalls, operation, support};
-#[cfg(not(target_os = "linux"))]
-pub use other::{support, wipe_variable};
+#[cfg(target_os = "macos")]
+pub use macos::{command, support, wipe_variable};
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub use missing::{command, support, wipe_variable};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,11 +107,18 @@ impl Egress {
     }
 }
 
+/// The sandbox that this system has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Support {
-    /// Newest supported Landlock ABI; 0 if none.
-    pub landlock: u32,
-    pub seccomp: bool,
+pub enum Support {
+    Linux {
+        /// Newest supported Landlock ABI; 0 if none.
+        landlock: u32,
+        seccomp: bool,
+    },
+    /// Of macOS, after its trial.
+    Seatbelt,
+    /// The reason, as a sentence.
+    None(String),
 }
 
 /// ABI 3 (Linux 6.2) is the first that restricts `truncate`.
@@ -119,28 +132,53 @@ impl Confinement {
 
 impl Support {
     pub fn read_only(&self) -> bool {
-        self.landlock >= OLDEST_LANDLOCK && self.seccomp
+        match self {
+            Self::Linux { landlock, seccomp } => *landlock >= OLDEST_LANDLOCK && *seccomp,
+            Self::Seatbelt => true,
+            Self::None(_) => false,
+        }
     }
 
     pub fn workspace(&self) -> bool {
-        self.landlock >= OLDEST_LANDLOCK
+        match self {
+            Self::Linux { landlock, .. } => *landlock >= OLDEST_LANDLOCK,
+            Self::Seatbelt => true,
+            Self::None(_) => false,
+        }
     }
 
+    /// Of external agents without the broker.
     pub fn agent(&self) -> bool {
-        self.landlock >= OLDEST_LANDLOCK && self.seccomp
+        self.read_only()
+    }
+
+    /// Also of commands that may not read the files of some rules.
+    pub fn broker(&self) -> bool {
+        matches!(self, Self::Linux { .. }) && self.read_only()
     }
 
     pub fn missing(&self) -> Option<String> {
-        if !cfg!(target_os = "linux") {
-            return Some("sandboxing requires Linux".into());
-        }
-        match self.landlock {
-            0 => Some("this kernel has no Landlock, or it is switched off (boot parameter lsm=)".into()),
-            abi if abi < OLDEST_LANDLOCK => {
-                Some(format!("Landlock ABI {abi} is too old: {OLDEST_LANDLOCK} is needed (Linux 6.2)"))
+        match self {
+            Self::None(reason) => Some(reason.clone()),
+            Self::Linux { landlock: 0, .. } => {
+                Some("this kernel has no Landlock, or it is switched off (boot parameter lsm=)".into())
             }
-            _ if !self.seccomp => Some("system calls cannot be filtered here".into()),
-            _ => None,
+            Self::Linux { landlock, .. } if *landlock < OLDEST_LANDLOCK => {
+                Some(format!("Landlock ABI {landlock} is too old: {OLDEST_LANDLOCK} is needed (Linux 6.2)"))
+            }
+            Self::Linux { seccomp: false, .. } => Some("system calls cannot be filtered here".into()),
+            Self::Linux { .. } | Self::Seatbelt => None,
+        }
+    }
+}
+
+impl Display for Support {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linux { landlock, seccomp: true } => write!(f, "Landlock ABI {landlock}, seccomp"),
+            Self::Linux { landlock, seccomp: false } => write!(f, "Landlock ABI {landlock}"),
+            Self::Seatbelt => write!(f, "Seatbelt; a trial has shown that it denies what it must"),
+            Self::None(reason) => f.write_str(reason),
         }
     }
 }

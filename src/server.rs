@@ -290,7 +290,7 @@ mod tests {
             ("{env: {A: b}}", "`env` needs a `command`"),
             ("{args: [a]}", "`args` needs a `command`"),
             ("{headers: {A: b}}", "`headers` needs a `url`"),
-            ("{command: a, read: [/c, b]}", "absolute paths, and \"b\" is not one"),
+            ("{command: a, read: [b]}", "absolute paths, and \"b\" is not one"),
             ("{command: a, timeout: 0}", "`timeout` is 0"),
         ] {
             let definition: ServerDefinition = serde_saphyr::from_str(text).unwrap();

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
-pub(super) mod linux;
+pub(super) mod remote;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -20,7 +20,7 @@ pub(super) struct Arguments {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod linux {
+mod remote {
     use super::{Arguments, Environment, ExitCode, Read, Write};
 
     pub(super) async fn run(
@@ -39,5 +39,5 @@ pub(super) async fn run(
     input: impl Read + Send + 'static,
     output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    linux::run(arguments, environment, input, output).await
+    remote::run(arguments, environment, input, output).await
 }

@@ -12,7 +12,7 @@ use crate::config::Flags;
 use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
-mod linux;
+mod program;
 
 /// Modegate itself failed, not the command.
 const FAILED: u8 = 125;
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod linux {
+mod program {
     use super::{Arguments, CancellationToken, Environment, ExitCode, FAILED, Flags, Write};
 
     pub(super) async fn run(
@@ -56,5 +56,5 @@ pub(super) async fn run(
     errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    linux::run(arguments, flags, environment, errors, stop).await
+    program::run(arguments, flags, environment, errors, stop).await
 }

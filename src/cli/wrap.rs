@@ -235,7 +235,8 @@ mod tests {
         let dirs = |command: &[&str], state: &[&str]| {
             let (id, definition) = agent(command, state);
             let dirs = definition.sandbox.unwrap().state_dirs;
-            (id, dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" "))
+            let dirs = dirs.iter().map(|dir| dir.display().to_string().replace('\\', "/"));
+            (id, dirs.collect::<Vec<_>>().join(" "))
         };
         for (command, state, id, expected) in [
             (&["gemini", "--acp"][..], &[][..], "gemini", "~/.gemini"),

@@ -66,7 +66,7 @@ mod tests {
             let folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
             let found =
                 find_shell(platform, &folders, |path| files.iter().any(|file| path == Path::new(file)));
-            found.map(|found| found.to_str().unwrap().to_owned())
+            found.map(|found| found.to_str().unwrap().replace('\\', "/"))
         };
         let folders = ["/usr/bin", "/opt/bin"];
         assert_eq!(find(Platform::Linux, &folders, &["/opt/bin/bash"]).as_deref(), Some("/opt/bin/bash"));

@@ -7,6 +7,7 @@ use super::policies::Policies;
 use super::{Config, Flags, commands, location, real_working_folder, scratch_folder, user_file};
 use crate::model::ModelId;
 use crate::model::catalog::PROVIDERS;
+use crate::process;
 use crate::process::shell::Shell;
 use crate::process::trial::{self, Tried};
 use crate::sandbox;
@@ -62,7 +63,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     add("store", store(flags, environment));
     let support = sandbox::support();
     match support.missing() {
-        None => add("kernel", State::Fine(format!("Landlock ABI {}, seccomp", support.landlock))),
+        None => add("kernel", State::Fine(support.to_string())),
         Some(reason) => {
             let advice = "without this support, shell_read_only is unavailable and other commands are not sandboxed; \
                           use Linux 6.2 or newer with Landlock enabled";
@@ -88,6 +89,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             add("shell", State::Fine(program.to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
+            add("ends of commands", State::Fine(process::ENDING.into()));
             add("broker", broker(&shell, environment).await);
             for place in
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))

@@ -136,7 +136,7 @@ mod tests {
     impl Place {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let root = dir.path().canonicalize().unwrap();
+            let root = real_path(dir.path()).unwrap();
             let (home, project) = (root.join("home"), root.join("project"));
             std::fs::create_dir_all(project.join(".git")).unwrap();
             std::fs::create_dir_all(project.join("inner")).unwrap();
@@ -177,7 +177,15 @@ mod tests {
             (project.parent().unwrap().join(".agents/skills"), &["outside"]),
         ] {
             for name in names {
-                write(&folder, name, &folder.strip_prefix(home.parent().unwrap()).unwrap().to_string_lossy());
+                write(
+                    &folder,
+                    name,
+                    &folder
+                        .strip_prefix(home.parent().unwrap())
+                        .unwrap()
+                        .to_string_lossy()
+                        .replace('\\', "/"),
+                );
             }
         }
         // Entries that are not skills are ignored silently.
@@ -263,7 +271,8 @@ mod tests {
             "folder/SKILL.md: it is a folder, not a regular file",
             "large/SKILL.md: it is larger than 64 KiB",
         ] {
-            assert!(problems.iter().any(|problem| problem.contains(text)), "{text}: {problems:?}");
+            let is_reported = |problem: &String| problem.replace('\\', "/").contains(text);
+            assert!(problems.iter().any(is_reported), "{text}: {problems:?}");
         }
         for number in 0..=MAX_SKILLS {
             write(&place.project.join(".claude/skills"), &format!("s-{number:03}"), "x");

@@ -78,7 +78,7 @@ mod tests {
         ] {
             std::fs::create_dir_all(&folder).unwrap();
             for name in names {
-                let text = folder.strip_prefix(dir.path()).unwrap().display().to_string();
+                let text = folder.strip_prefix(dir.path()).unwrap().display().to_string().replace('\\', "/");
                 std::fs::write(folder.join(name).with_extension("md"), text).unwrap();
             }
         }

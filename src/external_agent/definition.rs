@@ -149,7 +149,11 @@ mod tests {
         ] {
             assert!(read(text).fault().unwrap().contains(expected), "{text}");
         }
-        let whole = "{command: a, args: [b], env: {A: secret-value}, sandbox: {state_dirs: ['~/.a', /b], args: [d]}, modes: {read_only: plan}}";
+        let absolute = if cfg!(windows) { "C:/b" } else { "/b" };
+        let whole = &format!(
+            "{{command: a, args: [b], env: {{A: secret-value}}, sandbox: {{state_dirs: ['~/.a', '{absolute}'], args: [d]}}, \
+             modes: {{read_only: plan}}}}"
+        );
         assert_eq!(read(whole).fault(), None);
         assert!(!format!("{:?}", read(whole)).contains("secret-value"));
         assert!(serde_saphyr::from_str::<ExternalAgentDefinition>("{command: a, cwd: /b}").is_err());

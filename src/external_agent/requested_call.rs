@@ -214,7 +214,8 @@ mod tests {
         call.apply(&fields(json!({ "content": [diff], "rawInput": { "command": "git push" } })));
         assert_eq!((call.kind, call.command.as_deref()), (Some(ToolKind::Execute), Some("git push")));
         let facts = call.facts(&[Path::new("/w")], READERS);
-        let mentions: Vec<_> = facts.mentions.iter().map(|path| path.to_str().unwrap()).collect();
+        let mentions: Vec<_> =
+            facts.mentions.iter().map(|path| path.to_str().unwrap().replace('\\', "/")).collect();
         assert_eq!(mentions, ["/elsewhere", "/w/a", "/w/b", "/w/c/../b", "a", "b"]);
         assert!(facts.targets.is_empty(), "an agent's word is no proof");
     }

@@ -5,21 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::Platform;
 
-#[cfg(not(unix))]
-mod other;
-#[cfg(unix)]
-mod unix;
-
-#[cfg(not(unix))]
-use other as system;
-pub use system::{
+pub use super::system::{
     Identity, account_home, create_private_file, create_private_folder, create_private_folders, device,
     identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
     permissions_of, private, special_kind, times,
 };
-#[cfg(unix)]
-use unix as system;
-
 /// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     dunce::canonicalize(path)

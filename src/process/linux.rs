@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerEvent, BrokerPolicy, Exit, Processes};
+use super::{BrokerEvent, BrokerPolicy, Exit};
 use crate::sandbox::Confinement;
 
 mod broker;
@@ -68,6 +68,9 @@ const POLICIES: [(u8, BrokerPolicy); 3] =
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 const HANDSHAKE: u8 = b'o';
 
+/// How a command ends together with its descendants.
+pub const ENDING: &str = "a supervisor ends a command with all its descendants, and confirms it";
+
 /// Runs the fork server, if the first argument is its own, on the connection that is the input. Any other process
 /// becomes the parent of processes whose supervisor died.
 pub fn begin(first_argument: Option<OsString>, input: &io::Stdin) -> Option<ExitCode> {
@@ -83,11 +86,4 @@ pub fn begin(first_argument: Option<OsString>, input: &io::Stdin) -> Option<Exit
             ExitCode::FAILURE
         }
     })
-}
-
-impl Processes {
-    fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
-        let name = || format!("modegate-{}", uuid::Uuid::now_v7());
-        confinement.has_own_folder().then(|| self.scratch.join(name()))
-    }
 }

@@ -1,15 +1,15 @@
 //! Processes on systems without a supervisor. A command runs with its descendants in a [`Group`], and is killed
-//! with it. Nothing is sandboxed.
+//! with it.
 #![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
 #![cfg_attr(
     target_os = "linux",
-    allow(dead_code, unreachable_pub, reason = "compiled on Linux for its tests only")
+    allow(dead_code, unreachable_pub, unused_imports, reason = "compiled on Linux for its tests only")
 )]
 
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -20,15 +20,22 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 use super::Processes;
 use super::{ChildStdio, Command, Event, Exit, Streams, read};
 use crate::platform::files;
+#[cfg(not(target_os = "linux"))]
+use crate::sandbox;
 use crate::sandbox::BrokerPolicy;
 use group::Group;
 
 mod group;
 
+/// Variables with the folder for temporary files.
+const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
 const CHUNK: usize = 16 * 1024;
 
 /// Time for the last output to arrive after the exit.
 const OUTPUT_GRACE: Duration = Duration::from_millis(50);
+
+pub use group::ENDING;
 
 /// Nothing has to run first.
 pub fn begin(_: Option<OsString>, _: &io::Stdin) -> Option<ExitCode> {
@@ -46,21 +53,55 @@ impl Launcher {
 
     /// Standard error has its own pipe, so the order of merged output may differ.
     #[allow(clippy::unused_self, reason = "the launcher of Linux has state")]
-    fn start(&self, command: Command) -> io::Result<Process> {
-        let mut start = tokio::process::Command::new(program(&command));
-        start.args(&command.arguments).current_dir(&command.cwd).kill_on_drop(true);
+    fn start(&self, command: Command, own_folder: Option<&Path>) -> io::Result<Process> {
+        let own_folder = own_folder.map(OwnFolder::create).transpose()?;
+        let folder = own_folder.as_ref().map(|folder| folder.0.as_path());
+        let (program, arguments) = confined(&command, folder, program(&command)).map_err(io::Error::other)?;
+        let mut start = tokio::process::Command::new(program);
+        start.args(arguments).current_dir(&command.cwd).kill_on_drop(true);
         if let Some(environment) = command.environment {
             start.env_clear().envs(environment);
         }
         start.envs(command.settings.iter().copied());
         start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
+        if let Some(folder) = folder {
+            start.envs(TEMPORARY.map(|name| (name, folder)));
+        }
         let input = if command.streams == Streams::Piped { Stdio::piped() } else { Stdio::null() };
         if command.streams != Streams::Own {
             start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let (mut child, group) = Group::spawn(&mut start, command.keeps_terminal)?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        Ok(Process { child, group, output, errors, streams: command.streams, exited: false, over: false })
+        Ok(Process {
+            child,
+            group,
+            output,
+            errors,
+            streams: command.streams,
+            exited: false,
+            over: false,
+            _own_folder: own_folder,
+        })
+    }
+}
+
+/// A folder for one command. Removed when dropped.
+#[derive(Debug)]
+struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    fn create(path: &Path) -> io::Result<Self> {
+        files::create_private_folder(path)?;
+        files::real_path(path).map(Self)
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, folder = %self.0.display(), "a command's folder could not be removed");
+        }
     }
 }
 
@@ -74,12 +115,14 @@ pub struct Process {
     streams: Streams,
     exited: bool,
     over: bool,
+    _own_folder: Option<OwnFolder>,
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Processes {
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        self.launcher.start(command)
+        let own_folder = self.own_folder(&command.confinement);
+        self.launcher.start(command, own_folder.as_deref())
     }
 }
 
@@ -167,6 +210,30 @@ fn program(command: &Command) -> PathBuf {
     found.unwrap_or_else(|| command.program.clone().into())
 }
 
+/// Returns the program and its arguments, in the sandbox of the command.
+///
+/// # Errors
+/// Returns a reason, as a sentence, if the sandbox cannot be enforced.
+#[cfg(not(target_os = "linux"))]
+fn confined(
+    command: &Command,
+    own_folder: Option<&Path>,
+    program: PathBuf,
+) -> Result<(PathBuf, Vec<OsString>), String> {
+    sandbox::command(&command.confinement, own_folder, program, command.arguments.clone())
+}
+
+/// On Linux only the tests of this module start commands here, without a sandbox.
+#[cfg(target_os = "linux")]
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+fn confined(
+    command: &Command,
+    _: Option<&Path>,
+    program: PathBuf,
+) -> Result<(PathBuf, Vec<OsString>), String> {
+    Ok((program, command.arguments.iter().map(Into::into).collect()))
+}
+
 fn exit(status: ExitStatus) -> Exit {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -194,7 +261,7 @@ mod tests {
             own: Vec::new(),
             keeps_terminal: false,
         };
-        Launcher.start(command).unwrap()
+        Launcher.start(command, None).unwrap()
     }
 
     async fn rest(process: &mut Process) -> Vec<Event> {

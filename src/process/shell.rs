@@ -140,7 +140,9 @@ impl Shell {
     }
 
     fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
-        let own = paths.readable_own().filter(|_| self.0.support.read_only())?;
+        let denies_reads = !self.0.denied_reads.is_empty();
+        let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
+        let own = paths.readable_own().filter(|_| is_supported)?;
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
         Some(CommandSandbox::new(Kind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
@@ -164,7 +166,7 @@ impl Shell {
             Sandbox::Workspace => !self.0.denied_reads.is_empty(),
             Sandbox::Off => false,
         };
-        is_brokered && self.0.support.agent()
+        is_brokered && self.0.support.broker()
     }
 
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
@@ -236,8 +238,8 @@ impl Shell {
         record: Option<PathBuf>,
         network: Network,
     ) -> Result<CommandSandbox, String> {
-        if !self.0.support.agent() {
-            return Err("this system cannot sandbox it (run modegate doctor)".into());
+        if !self.0.support.broker() {
+            return Err("this system cannot broker it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
         let protected = self.0.user.own.clone();

@@ -20,7 +20,7 @@ mod workspace_syscalls;
 compile_error!("the numbers of the system calls are known for x86_64 and aarch64 only");
 
 pub fn support() -> Support {
-    Support { landlock: landlock::abi(), seccomp: kernel::has_seccomp() }
+    Support::Linux { landlock: landlock::abi(), seccomp: kernel::has_seccomp() }
 }
 
 /// Sandboxes the calling process, which must have one thread. After an error the process may be partly

@@ -34,7 +34,7 @@ pub(super) fn apply(
 }
 
 fn inside(workspace: &Workspace, path: &str) -> Option<String> {
-    workspace.resolve(path).unwrap().inside.map(|path| path.display().to_string())
+    workspace.resolve(path).unwrap().inside.map(|path| path.display().to_string().replace('\\', "/"))
 }
 
 #[test]

@@ -12,4 +12,5 @@ mod denied_reads;
 mod egress;
 mod fixture;
 mod fork_server;
+mod seatbelt;
 mod supervisor;

@@ -6,6 +6,10 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
+pub use unix::ENDING;
+#[cfg(unix)]
 pub(super) use unix::Group;
+#[cfg(windows)]
+pub use windows::ENDING;
 #[cfg(windows)]
 pub(super) use windows::Group;

@@ -135,7 +135,7 @@ async fn shell_read_only_is_absent_without_kernel_support() {
     let home = tempfile::tempdir().unwrap();
     let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
     for (landlock, seccomp) in [(0, true), (2, true), (7, false)] {
-        let support = Support { landlock, seccomp };
+        let support = Support::Linux { landlock, seccomp };
         assert!(support.missing().is_some());
         let shell = Shell::new(
             processes.clone(),

@@ -5,6 +5,10 @@ use std::io;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
+/// How a command ends together with its descendants.
+pub const ENDING: &str =
+    "a command ends with its process group; a descendant that leaves the group is not ended or noticed";
+
 /// Dropping kills the group, if its command has not exited.
 #[derive(Debug)]
 pub(in crate::process::plain) struct Group {

@@ -27,6 +27,9 @@ use windows_sys::Win32::System::Threading::{
 const CHECKS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How a command ends together with its descendants.
+pub const ENDING: &str = "a command ends with all processes of its job object, and their end is confirmed";
+
 /// Dropping kills all processes of the job.
 #[derive(Debug)]
 pub(in crate::process::plain) struct Group(OwnedHandle);

@@ -395,7 +395,7 @@ async fn sandboxed_agent_writes_only_the_state_directory() {
     let error = folders.start(request).await.err().unwrap().to_string();
     assert!(error.contains("its definition has no `sandbox` key"), "{error}");
     let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
-    let nothing = Support { landlock: 0, seccomp: false };
+    let nothing = Support::Linux { landlock: 0, seccomp: false };
     let user = User { home: Some(folders.home()), ..User::default() };
     let shell_without_sandbox =
         Shell::new(processes, Some("/bin/sh".into()), user, Vec::new(), Sandbox::Workspace, nothing);

@@ -1,14 +1,15 @@
-//! Files on Windows, where a user's folders restrict access to their files, and the standard library reads no
-//! inode numbers.
+//! Windows, where a user's folders restrict access to their files, and the standard library reads no inode
+//! numbers.
 
 use std::fs::{File, OpenOptions};
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cap_std::fs::{self as cap, Dir};
 
-use super::Times;
+use super::files::Times;
 
 /// Known only to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,4 +102,11 @@ pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
 /// The system does not tell.
 pub fn is_file(_: &std::io::Stdin) -> bool {
     false
+}
+
+/// Waits for the request to stop. If a program shares the terminal, it decides about the keys that interrupt.
+pub async fn stop_requested(shares_terminal: bool) {
+    if shares_terminal || tokio::signal::ctrl_c().await.is_err() {
+        pending::<()>().await;
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::super::mode::linux::sockets;
+use super::super::mode::remote::sockets;
 use super::super::{usage_error, wrap};
 use super::{Arguments, FAILED};
 use crate::agent::Agent;

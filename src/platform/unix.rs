@@ -1,6 +1,7 @@
-//! Files on Unix: permission bits, device and inode numbers.
+//! Unix: permission bits, device and inode numbers, signals.
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
 use cap_std::fs::{self as cap, Dir};
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::Times;
+use super::files::Times;
 
 /// Device and inode number.
 pub type Identity = (u64, u64);
@@ -126,4 +128,26 @@ pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
 pub fn is_file(input: &impl AsFd) -> bool {
     let file = input.as_fd().try_clone_to_owned().map(File::from);
     file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Waits for the request to stop. If a program shares the terminal, it decides about the keys that interrupt and
+/// quit.
+pub async fn stop_requested(shares_terminal: bool) {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return pending().await };
+    if !shares_terminal {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => if interrupted.is_err() {
+                pending::<()>().await;
+            },
+        }
+        return;
+    }
+    let ignored = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
+    let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+    drop(ignored);
 }
