@@ -210,6 +210,8 @@ fn id_of(program: &str) -> String {
 mod tests {
     use super::*;
 
+    const STATE: &str = if cfg!(windows) { "C:/state" } else { "/state" };
+
     fn agent(command: &[&str], state: &[&str]) -> (String, ExternalAgentDefinition) {
         let arguments = Arguments {
             mode: None,
@@ -223,7 +225,7 @@ mod tests {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
         };
         let variable = |name: &str| match name {
-            "XDG_STATE_HOME" => Some("/state".into()),
+            "XDG_STATE_HOME" => Some(STATE.into()),
             "XDG_CACHE_HOME" => Some("not/absolute".into()),
             _ => None,
         };
@@ -251,7 +253,8 @@ mod tests {
             (&["/usr/bin/My Agent"], &[], "my-agent", ""),
             (&["./7"], &[], "wrapped", ""),
         ] {
-            assert_eq!(dirs(command, state), (id.to_owned(), expected.to_owned()), "{command:?}");
+            let expected = expected.replace("/state/", &format!("{STATE}/"));
+            assert_eq!(dirs(command, state), (id.to_owned(), expected), "{command:?}");
         }
         let (_, codex) = agent(&["codex-acp"], &[]);
         let sandbox = codex.sandbox.unwrap();

@@ -205,7 +205,8 @@ mod tests {
             project.join("inner/.claude/skills/c").display(),
             home.join(".claude/skills/c").display()
         );
-        assert_eq!(problems, [text]);
+        let plain = |text: &str| text.replace('\\', "/");
+        assert_eq!(problems.iter().map(|it| plain(it)).collect::<Vec<_>>(), [plain(&text)]);
     }
 
     #[test]

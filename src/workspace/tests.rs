@@ -46,7 +46,8 @@ fn paths_resolve_inside_or_outside_the_roots() {
     assert_eq!(inside(&workspace, "."), Some(String::new()));
     assert_eq!(inside(&workspace, "../other"), None);
     assert_eq!(inside(&workspace, "/etc/hosts"), None);
-    assert!(workspace.resolve("missing/../../x").is_err());
+    // Windows resolves `..` before it looks for a folder.
+    assert!(workspace.resolve("missing/../../x").map_or(cfg!(unix), |target| target.inside.is_none()));
     assert!(workspace.resolve("").is_err());
 }
 
