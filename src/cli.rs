@@ -25,6 +25,7 @@ mod agents;
 mod audit;
 mod doctor;
 mod from_plan;
+mod generated;
 mod memories;
 mod mode;
 mod mode_import;
@@ -55,7 +56,7 @@ impl UsageError {
 /// Without -p, modegate speaks the Agent Client Protocol over stdin and stdout, as editors expect. With -p, it runs one
 /// prompt and prints the answer.
 #[derive(Debug, Parser)]
-#[command(name = "modegate", version, after_help = EXIT_CODES)]
+#[command(name = "modegate", version = env!("MODEGATE_VERSION"), after_help = EXIT_CODES)]
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Cli {
     #[command(subcommand)]
@@ -182,6 +183,13 @@ enum Command {
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
     Doctor,
+    /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page: modegate man | man -l -
+    Man,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -293,6 +301,8 @@ where
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);
         }
+        Some(Command::Completions { shell }) => return generated::completions(shell, output),
+        Some(Command::Man) => return generated::man(output),
         rest => cli.command = rest,
     }
     let mut flags = take_flags(&mut cli);
@@ -314,7 +324,7 @@ where
                 return Ok(code);
             }
         }
-        Some(Command::Replay(_) | Command::Setup(_)) | None => {}
+        Some(Command::Replay(_) | Command::Setup(_) | Command::Completions { .. } | Command::Man) | None => {}
     }
     if cli.resume.is_some() && flags.cwd.is_some() {
         return usage_error(

@@ -1,6 +1,7 @@
 //! The command line and headless runs, with the built binary.
 
 mod agents;
+mod generated;
 mod headless;
 mod headless_ci;
 mod headless_progress;

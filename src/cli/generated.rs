@@ -1,0 +1,53 @@
+//! Implements `modegate completions` and `modegate man`, which are made from the definition of the command line.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::Cli;
+
+pub(super) fn completions(shell: Shell, mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "modegate", &mut script);
+    output.write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one page with all subcommands.
+pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
+    let mut command = Cli::command();
+    command.build();
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command.clone());
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    for subcommand in leaves(&command) {
+        let man = clap_mangen::Man::new(subcommand.clone());
+        writeln!(page, ".SH {}", subcommand.get_bin_name().unwrap_or_default().to_uppercase())?;
+        let mut part = Vec::new();
+        man.render_synopsis_section(&mut part)?;
+        man.render_description_section(&mut part)?;
+        if subcommand.get_arguments().any(|argument| !argument.is_hide_set()) {
+            man.render_options_section(&mut part)?;
+        }
+        // Sections of a page become subsections of its command.
+        page.write_all(String::from_utf8(part)?.replace("\n.SH ", "\n.SS ").as_bytes())?;
+    }
+    output.write_all(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The subcommands without subcommands of their own.
+fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
+    let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help");
+    let below = |it| {
+        let found = leaves(it);
+        if found.is_empty() { vec![it] } else { found }
+    };
+    subcommands.flat_map(below).collect()
+}
