@@ -1,18 +1,29 @@
 //! Files as the system knows them: real paths, rights, identities and programs.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use cap_std::fs::Dir;
 
 use super::Platform;
 
 pub use super::system::{
     Identity, account_home, create_private_file, create_private_folder, create_private_folders, device,
     identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
-    permissions_of, private, special_kind, times,
+    permissions_of, private, rename_to_new, special_kind, times,
 };
 /// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     dunce::canonicalize(path)
+}
+
+/// Between the check and the move, another process can take the new name.
+pub(super) fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    if to.0.symlink_metadata(to.1).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    from.0.rename(from.1, to.0, to.1)
 }
 
 /// Seconds and nanoseconds since 1970.

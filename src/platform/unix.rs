@@ -1,5 +1,6 @@
 //! Unix: permission bits, device and inode numbers, signals.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::future::pending;
 use std::io;
@@ -9,9 +10,11 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
 use cap_std::fs::{self as cap, Dir};
+use rustix::fs::{RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::files::Times;
+use super::files::{Times, rename_if_new};
 
 /// Device and inode number.
 pub type Identity = (u64, u64);
@@ -116,6 +119,14 @@ pub fn special_kind(metadata: &cap::Metadata) -> &'static str {
         "a socket"
     } else {
         "a device"
+    }
+}
+
+/// Fails if another process has taken the new name.
+pub fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
+        renamed => renamed.map_err(Into::into),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Windows, where a user's folders restrict access to their files, and the standard library reads no inode
 //! numbers.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::future::pending;
 use std::io;
@@ -9,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cap_std::fs::{self as cap, Dir};
 
-use super::files::Times;
+use super::files::{Times, rename_if_new};
 
 /// Known only to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +89,11 @@ pub fn times(metadata: &cap::Metadata) -> Times {
 /// Names the kind of an entry that is no file, folder or link.
 pub fn special_kind(_: &cap::Metadata) -> &'static str {
     "a special file"
+}
+
+/// Fails if the new name is taken. Another process can take it meanwhile, and loses its file.
+pub fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
+    rename_if_new(from, to)
 }
 
 /// Creates a symbolic link with this text. Fails without the right to create links, and for absolute paths.

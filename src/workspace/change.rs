@@ -15,7 +15,7 @@ use super::inspect::open_file;
 use super::journal::Temporaries;
 use super::{FileError, make_parent, open_parent, remove_folders};
 use crate::permission::Target;
-use crate::platform::files::{mode, permissions_of, private};
+use crate::platform::files::{mode, permissions_of, private, rename_to_new};
 
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -279,29 +279,6 @@ pub(super) fn check_writable(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(FileError::io(&target.path, &error)),
     }
-}
-
-/// Fails if another process has taken the new name.
-#[cfg(target_os = "linux")]
-fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
-    use rustix::fs::{RenameFlags, renameat_with};
-    use rustix::io::Errno;
-    match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
-        renamed => renamed.map_err(Into::into),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
-    rename_if_new(from, to)
-}
-
-fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
-    if to.0.symlink_metadata(to.1).is_ok() {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    from.0.rename(from.1, to.0, to.1)
 }
 
 /// Second check, after the permission decision.

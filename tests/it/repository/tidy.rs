@@ -325,7 +325,7 @@ const LIBRARIES: [(&str, &[&str]); 35] = [
     ),
     ("landlock", &["sandbox"]),
     ("libc", &["sandbox"]),
-    ("rustix", &["sandbox/linux/kernel", "process", "workspace/change"]),
+    ("rustix", &["platform/unix", "process", "sandbox/linux/kernel"]),
     ("seccompiler", &["sandbox"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "workspace"]),
