@@ -35,6 +35,7 @@ mod piped;
 mod prompt;
 mod replay;
 mod run;
+mod scripts;
 mod sessions;
 mod setup;
 mod skills;
@@ -183,6 +184,9 @@ enum Command {
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
     Doctor,
+    /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
+    #[command(subcommand)]
+    Scripts(scripts::Action),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     Completions {
         /// Shell
@@ -287,13 +291,7 @@ where
     E: Write,
 {
     let Streams { input, input_kind, mut output, mut errors } = streams;
-    if let Some(home) = &environment.relative_home {
-        writeln!(
-            errors,
-            "modegate: HOME is ignored, because \"{}\" is not an absolute path",
-            home.display()
-        )?;
-    }
+    warn_of_relative_home(&environment, &mut errors)?;
     match cli.command.take() {
         Some(Command::Replay(arguments)) => {
             return replay::run(cli, arguments, &environment, output, errors);
@@ -318,6 +316,11 @@ where
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Run(arguments)) => return run::run(arguments, flags, environment, errors, stop).await,
         Some(Command::Mode(arguments)) => return mode::run(arguments, &environment, input, output).await,
+        Some(Command::Scripts(action)) => {
+            if let Some(code) = scripts::run(&action, &mut flags, &mut output)? {
+                return Ok(code);
+            }
+        }
         Some(Command::Wrap(arguments)) => {
             let ended = wrap::prepare(arguments, &mut flags, &environment, &mut output, &mut errors).await?;
             if let Some(code) = ended {
@@ -327,10 +330,8 @@ where
         Some(Command::Replay(_) | Command::Setup(_) | Command::Completions { .. } | Command::Man) | None => {}
     }
     if cli.resume.is_some() && flags.cwd.is_some() {
-        return usage_error(
-            &mut errors,
-            "--cwd is for new sessions: --resume continues in the session's own directory",
-        );
+        let text = "--cwd is for new sessions: --resume continues in the session's own directory";
+        return usage_error(&mut errors, text);
     }
     let mode_given = flags.mode.is_some();
     let config = match Config::new(&flags, environment) {
@@ -376,6 +377,14 @@ where
         }
         None => serve(&cli, config, input, input_kind, output, stop).await,
     }
+}
+
+fn warn_of_relative_home(environment: &Environment, errors: &mut impl Write) -> anyhow::Result<()> {
+    if let Some(home) = &environment.relative_home {
+        let home = home.display();
+        writeln!(errors, "modegate: HOME is ignored, because \"{home}\" is not an absolute path")?;
+    }
+    Ok(())
 }
 
 fn usage_error(errors: &mut impl Write, message: &str) -> anyhow::Result<ExitCode> {

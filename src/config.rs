@@ -20,6 +20,7 @@ use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{ModelCatalog, OFFLINE, SCRIPTED};
+use crate::model::gallery;
 use crate::model::offline::Offline;
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::{Pauses, Scripted};
@@ -399,8 +400,14 @@ const MAX_SCRIPT: u64 = 256 * 1024 * 1024;
 
 fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
     let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
-    let text = bounded_file::read_own_text(Path::new(file), MAX_SCRIPT);
-    let text = text.map_err(|error| anyhow::anyhow!("--model {name}: the file {error}"))?;
+    let text = match file.strip_prefix('@') {
+        Some(script) => {
+            let script = gallery::find(script).map_err(|error| anyhow::anyhow!("--model {name}: {error}"))?;
+            script.text.to_owned()
+        }
+        None => bounded_file::read_own_text(Path::new(file), MAX_SCRIPT)
+            .map_err(|error| anyhow::anyhow!("--model {name}: the file {error}"))?,
+    };
     Scripted::parse(&text).with_context(|| format!("--model {name}")).map(Some)
 }
 

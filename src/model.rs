@@ -14,6 +14,7 @@ use crate::acp::SessionId;
 use schema::Schema;
 
 pub mod catalog;
+pub mod gallery;
 pub mod key;
 pub mod known;
 pub mod offline;
@@ -235,7 +236,7 @@ pub struct Usage {
     pub cost: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelStop {
     /// Nothing more to say, or tool calls to run.

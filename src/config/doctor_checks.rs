@@ -70,6 +70,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             add("kernel", State::wrong(reason, advice));
         }
     }
+    add("ends of commands", State::Fine(process::ENDING.into()));
     let settings = file.shell.unwrap_or_default();
     if let Some(obsolete) = settings.obsolete() {
         add("obsolete settings", State::Note(obsolete.to_owned()));
@@ -89,7 +90,6 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             add("shell", State::Fine(program.to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
-            add("ends of commands", State::Fine(process::ENDING.into()));
             add("broker", broker(&shell, environment).await);
             for place in
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))

@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -60,22 +61,34 @@ pub struct ScriptError {
 
 const NO_END: &str = "the last reply has no end: add {\"stop\": \"done\"}";
 
-#[derive(Debug, Clone, Deserialize)]
+/// The comments are part of the schema that `modegate scripts schema` prints.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[schemars(description = "A line of a script")]
 enum Word {
+    /// A chunk of the answer.
     Text(String),
+    /// A chunk of reasoning.
     Thought(String),
+    /// A pause in milliseconds.
     DelayMs(u64),
+    /// A call of a tool; several in one reply run in parallel.
     ToolCall(Call),
+    /// Tokens in the context, and its size.
     Usage(Usage),
+    /// The end of a reply.
     Stop(ModelStop),
+    /// The end of a reply: the provider fails with this text.
     Fail(String),
+    /// The end of a reply: the connection breaks for this reason, and the request is repeated.
     Interrupt(String),
+    /// After the last reply the first follows, if true.
     Loop(bool),
+    /// The following replies are for sessions whose first message contains this text.
     For(String),
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Call {
     id: String,
@@ -84,7 +97,7 @@ struct Call {
     arguments: Value,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Usage {
     used: u64,
@@ -145,6 +158,17 @@ impl Scripted {
     pub fn paced_by(self, pauses: Pauses) -> Self {
         Self { pauses: Some(pauses), ..self }
     }
+}
+
+/// Returns the JSON Schema of a line.
+pub fn line_schema() -> Value {
+    let mut schema = schemars::schema_for!(Word).to_value();
+    for word in schema["oneOf"].as_array_mut().into_iter().flatten() {
+        let repeat = "How often the line is repeated.";
+        word["properties"]["repeat"] =
+            json!({ "type": "integer", "minimum": 0, "default": 1, "description": repeat });
+    }
+    schema
 }
 
 fn parse_line(line: &str) -> Result<Line, String> {

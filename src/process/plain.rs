@@ -161,10 +161,12 @@ impl Process {
                 () = tokio::time::sleep(OUTPUT_GRACE), if self.exited => break,
             }
         }
-        if std::mem::replace(&mut self.over, true) {
+        if self.over {
             return None;
         }
-        Some(Event::Gone { left_behind: 0, confirmed: self.group.is_gone().await })
+        let confirmed = self.group.is_gone().await;
+        self.over = true;
+        Some(Event::Gone { left_behind: 0, confirmed })
     }
 
     pub async fn request_exit(&mut self) {
@@ -332,6 +334,7 @@ mod tests {
         let events = rest(&mut process).await;
         assert!(events.contains(&Event::Output(b"asked\n".to_vec())), "{events:?}");
         assert!(events.contains(&Event::Exited(Exit::Status(3))), "{events:?}");
+        assert_eq!(events.last(), Some(&gone(true)));
     }
 
     #[tokio::test]

@@ -9,5 +9,6 @@ mod modes;
 mod modes_import;
 #[cfg(target_os = "linux")]
 mod run;
+mod scripts;
 mod sessions;
 mod tutorial;

@@ -33,7 +33,6 @@ impl Group {
 
     /// Asks all members to exit.
     pub(in crate::process::plain) fn request_exit(&mut self) {
-        self.was_killed = true;
         self.send(Signal::TERM);
     }
 
