@@ -176,16 +176,10 @@ mod tests {
             (project.join(".modegate/skills"), &["d", "e"]),
             (project.parent().unwrap().join(".agents/skills"), &["outside"]),
         ] {
+            let below = folder.strip_prefix(home.parent().unwrap()).unwrap();
+            let below = below.to_string_lossy().replace('\\', "/");
             for name in names {
-                write(
-                    &folder,
-                    name,
-                    &folder
-                        .strip_prefix(home.parent().unwrap())
-                        .unwrap()
-                        .to_string_lossy()
-                        .replace('\\', "/"),
-                );
+                write(&folder, name, &below);
             }
         }
         // Entries that are not skills are ignored silently.
