@@ -29,7 +29,7 @@ pub enum Platform {
 /// Bytes of a path that stand for themselves in a URL.
 const IN_URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The volume of macOS that holds what users write, under its second name.
+/// Second path of the files below `/` that users can write on macOS.
 const DATA_VOLUME: &str = "/System/Volumes/Data";
 
 /// Names of devices in every folder of Windows. Each also stands for itself before an ending: `nul.txt`.

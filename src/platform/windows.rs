@@ -91,7 +91,7 @@ pub fn special_kind(_: &cap::Metadata) -> &'static str {
     "a special file"
 }
 
-/// Fails if the new name is taken. Another process can take it meanwhile, and loses its file.
+/// Fails if the new name is taken. Another process that takes it meanwhile loses its file.
 pub fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
     rename_if_new(from, to)
 }

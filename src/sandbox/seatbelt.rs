@@ -54,7 +54,7 @@ const NETWORK_SERVICES: &[&str] = &[
 /// Services with the keys of external agents, which keep their logins there.
 const KEYCHAIN: &[&str] = &["com.apple.SecurityServer", "com.apple.securityd.xpc"];
 
-/// Rules in order. The last rule that matches decides.
+/// Rules that allow. Everything else is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile(Vec<Rule>);
 
@@ -169,7 +169,7 @@ impl Profile {
         self.0.push(Rule { operations: operations.to_vec(), filters });
     }
 
-    /// Whether a command may do this. Follows the rules of the profile language: without a rule, nothing is allowed.
+    /// Returns true if a command may carry out the operation on the object.
     pub fn allows(&self, operation: &str, object: Object<'_>) -> bool {
         self.0.iter().any(|rule| rule.matches(operation, object))
     }

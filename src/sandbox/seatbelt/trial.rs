@@ -42,10 +42,10 @@ exit 0
 /// Folder of the commands, which they may read.
 const FOLDER: &str = "work";
 
-/// What a sandboxed command can do.
+/// Acts that the sandbox allows.
 const ALLOWED: [&str; 2] = ["read", "own"];
 
-/// Further acts that work without a sandbox.
+/// Acts that the sandbox denies, and that work without it.
 const ESCAPES: [&str; 15] = [
     "new", "over", "append", "child", "mkdir", "remove", "move", "symlink", "link", "mode", "time",
     "outside", "secret", "other", "end",

@@ -36,7 +36,8 @@ impl Fingerprint {
     }
 
     /// True if the last change is more than two seconds before `now`, in seconds since 1970. A later change
-    /// then has another time, even if the file system counts in steps of two seconds. Never true where programs can set all times of a file.
+    /// then has another time, even if the file system counts in steps of two seconds. Never true where programs
+    /// can set all times of a file.
     pub(super) fn is_settled(&self, now: u64) -> bool {
         self.times.changed.is_some_and(|(seconds, _)| u64::try_from(seconds).unwrap_or_default() + 2 < now)
     }

@@ -47,7 +47,7 @@ impl Group {
         self.leader = None;
     }
 
-    /// False if a process may still run. A command that exited by itself is trusted not to have left one.
+    /// False if a process may still run. A command that was not killed is trusted to have left none.
     #[allow(clippy::unused_async, reason = "on Windows the same function waits")]
     pub(in crate::process::plain) async fn is_gone(&self) -> bool {
         !self.was_killed
