@@ -142,7 +142,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay transcripts and recordings, and show the first difference
+    /// Replay transcripts and recordings, and show the first difference; or play a recorded agent to a client
     #[command(after_help = REPLAY_CODES)]
     Replay(replay::Arguments),
     /// Choose a model provider and store its key, readable by you alone
@@ -245,7 +245,8 @@ const AUDIT_CODES: &str = "Exit codes: 0 the record is valid, 1 error or a findi
 
 const DOCTOR_CODES: &str = "Exit codes: 0 no fault found, 1 error or a failed check, 2 usage";
 
-const REPLAY_CODES: &str = "Exit codes: 0 identical, 1 error or a difference, 2 usage, 3 nothing to compare";
+const REPLAY_CODES: &str =
+    "Exit codes: 0 identical or played to the end, 1 error or a difference, 2 usage, 3 nothing to compare";
 
 const ON_A_TERMINAL: &str =
     "modegate speaks the Agent Client Protocol with an editor; there is nothing to type here.
@@ -294,7 +295,8 @@ where
     warn_of_relative_home(&environment, &mut errors)?;
     match cli.command.take() {
         Some(Command::Replay(arguments)) => {
-            return replay::run(cli, arguments, &environment, output, errors);
+            let streams = Streams { input, input_kind, output, errors };
+            return replay::run(cli, arguments, &environment, streams, stop).await;
         }
         Some(Command::Setup(arguments)) => {
             return setup::run(arguments, &environment, input, input_kind, output, errors);

@@ -9,6 +9,7 @@ mod compare;
 pub mod launch_options;
 pub mod lockstep;
 mod normalise;
+pub mod player;
 pub mod recorder;
 mod recording;
 pub mod replay;

@@ -1,18 +1,21 @@
 //! Implements `modegate replay`.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
+use tokio_util::sync::CancellationToken;
 
-use super::Cli;
+use super::{Cli, InputKind, Streams, usage_error};
 use crate::config;
 use crate::config::environment::Environment;
 use crate::platform::files::real_path;
 use crate::transcript::launch_options::LaunchOptions;
-use crate::transcript::replay::{Outcome, Replay};
+use crate::transcript::player::{AgentPlayer, Output};
+use crate::transcript::replay::{self, Outcome, Replay};
+use crate::transport::{Line, Transport};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -27,6 +30,12 @@ pub(super) struct Arguments {
     /// Model: offline, scripted:FILE or PROVIDER/NAME [default: offline, or the transcript's own script]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    /// Play the agent's side of a recording to the client on stdin and stdout
+    #[arg(long, conflicts_with_all = ["update", "files", "model"])]
+    as_agent: bool,
+    /// Keep the recorded times between messages [with --as-agent]
+    #[arg(long, requires = "as_agent")]
+    timing: bool,
 }
 
 fn useless_option(cli: &Cli) -> Option<&'static str> {
@@ -46,19 +55,28 @@ fn useless_option(cli: &Cli) -> Option<&'static str> {
     .find_map(|(option, is_given)| is_given.then_some(option))
 }
 
-pub(super) fn run(
+pub(super) async fn run<I, O, E>(
     cli: Cli,
     arguments: Arguments,
     environment: &Environment,
-    mut output: impl Write,
-    mut errors: impl Write,
-) -> anyhow::Result<ExitCode> {
+    streams: Streams<I, O, E>,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode>
+where
+    I: Read + Send + 'static,
+    O: Write + Send + 'static,
+    E: Write,
+{
+    if arguments.as_agent {
+        return play_agent(&cli, &arguments, streams, stop).await;
+    }
+    let Streams { mut output, mut errors, .. } = streams;
     if let Some(option) = useless_option(&cli) {
         let valid = "--mode, --max-mode, --agent, --no-exit and --model";
         writeln!(errors, "modegate: replay does not take {option}; it takes {valid}")?;
         return Ok(ExitCode::from(2));
     }
-    let Arguments { path, update, files, model } = arguments;
+    let Arguments { path, update, files, model, .. } = arguments;
     let mut options = LaunchOptions {
         mode: cli.mode,
         max_mode: cli.max_mode,
@@ -87,4 +105,73 @@ pub(super) fn run(
         (0, _) => ExitCode::from(3),
         _ => ExitCode::FAILURE,
     })
+}
+
+async fn play_agent<I, O, E>(
+    cli: &Cli,
+    arguments: &Arguments,
+    streams: Streams<I, O, E>,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode>
+where
+    I: Read + Send + 'static,
+    O: Write + Send + 'static,
+    E: Write,
+{
+    let Streams { input, input_kind, output, mut errors } = streams;
+    let launch_option = [
+        ("--mode", cli.mode.is_some()),
+        ("--max-mode", cli.max_mode.is_some()),
+        ("--agent", cli.agent.is_some()),
+        ("--model", cli.model.is_some()),
+        ("--no-exit", cli.no_exit),
+    ];
+    let launch_option = launch_option.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
+    if let Some(option) = useless_option(cli).or(launch_option) {
+        return usage_error(&mut errors, &format!("--as-agent does not take {option}; it takes --timing"));
+    }
+    if input_kind == InputKind::Terminal {
+        return usage_error(
+            &mut errors,
+            "--as-agent speaks the Agent Client Protocol with a client, not a terminal",
+        );
+    }
+    let path = arguments.path.display();
+    let text = replay::text_of(&arguments.path)?;
+    let mut player = AgentPlayer::new(&text).map_err(|error| anyhow!("{path}: {error}"))?;
+    let Transport { mut incoming, outgoing, flushed } =
+        Transport::start(input, output).context("starting the transport")?;
+    let mut outputs = player.start();
+    'lines: loop {
+        for output in outputs {
+            match output {
+                Output::Note(text) => writeln!(errors, "modegate: {path}: {text}")?,
+                Output::Line { text, pause } => {
+                    if arguments.timing {
+                        tokio::select! {
+                            () = tokio::time::sleep(pause) => {}
+                            () = stop.cancelled() => break 'lines,
+                        }
+                    }
+                    if outgoing.send(text).await.is_err() {
+                        break 'lines;
+                    }
+                }
+            }
+        }
+        let line = tokio::select! {
+            line = incoming.recv() => line,
+            () = stop.cancelled() => None,
+        };
+        outputs = match line {
+            Some(Line::Bytes(line)) => player.receive(&String::from_utf8_lossy(&line)),
+            Some(Line::TooLong) => player.receive(""),
+            None => break,
+        };
+    }
+    drop(outgoing);
+    let _ = flushed.await;
+    let Some(awaited) = player.awaited() else { return Ok(ExitCode::SUCCESS) };
+    writeln!(errors, "modegate: {path}: the client ended before {awaited}")?;
+    Ok(ExitCode::FAILURE)
 }

@@ -1,8 +1,10 @@
-//! Reads a file made with `--record` for a replay. Pure.
+//! Reads a file made with `--record`. Pure.
 //!
 //! Directory and session ids become placeholders that `lockstep` resolves. Lines sent during a turn keep
 //! their place. Answers to write requests carry the file to write. Adjacent answers to one session follow the
 //! order of its requests, because a replay runs one call at a time.
+
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,6 +25,16 @@ pub(super) struct Recording {
 struct Header {
     #[serde(default)]
     options: LaunchOptions,
+}
+
+/// A line of the conversation.
+pub(super) struct Entry {
+    /// Line of the file, from 1.
+    pub number: usize,
+    /// Since the start of the recording.
+    pub time: Duration,
+    pub is_from_agent: bool,
+    pub line: String,
 }
 
 struct Named {
@@ -51,42 +63,57 @@ pub(super) type RealPath<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// # Errors
 /// Returns an error if the recording cannot be replayed.
 pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, String>> {
-    let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
-    let version = first.get(VERSION_KEY)?;
-    if !version.as_u64().is_some_and(|version| (1..=u64::from(VERSION)).contains(&version)) {
-        return Some(Err(format!("a recording of version {version}; this one knows 1 to {VERSION}")));
-    }
-    let options = match serde_json::from_value::<Header>(first) {
-        Ok(header) => header.options,
-        Err(error) => return Some(Err(format!("the options in its header: {error}"))),
+    let options = match options(text)? {
+        Ok(options) => options,
+        Err(error) => return Some(Err(error)),
     };
     if let Some(agent) = &options.wraps {
         return Some(Err(format!(
             "it was recorded with the external agent {agent}, which a replay does not start"
         )));
     }
-    Some(conversation(text.lines().skip(1), real).map(|recording| Recording { options, ..recording }))
+    Some(conversation(entries(text), real).map(|recording| Recording { options, ..recording }))
 }
 
-fn conversation<'a>(lines: impl Iterator<Item = &'a str>, real: RealPath<'_>) -> Result<Recording, String> {
+/// Returns `None` if the first line is no header.
+///
+/// # Errors
+/// Returns an error if the version or an option is unknown.
+pub(super) fn options(text: &str) -> Option<Result<LaunchOptions, String>> {
+    let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
+    let version = first.get(VERSION_KEY)?;
+    if !version.as_u64().is_some_and(|version| (1..=u64::from(VERSION)).contains(&version)) {
+        return Some(Err(format!("a recording of version {version}; this one knows 1 to {VERSION}")));
+    }
+    let header = serde_json::from_value::<Header>(first);
+    Some(header.map(|header| header.options).map_err(|error| format!("the options in its header: {error}")))
+}
+
+pub(super) fn entries(text: &str) -> impl Iterator<Item = Entry> {
+    text.lines().enumerate().skip(1).filter_map(|(at, line)| {
+        let entry: Value = serde_json::from_str(line).unwrap_or_default();
+        let Some(line) = entry["line"].as_str() else {
+            // A killed process leaves an incomplete last line.
+            tracing::debug!(line = at + 1, "a line of the recording cannot be read");
+            return None;
+        };
+        let time = Duration::from_millis(entry["ms"].as_u64().unwrap_or_default());
+        Some(Entry { number: at + 1, time, is_from_agent: entry["dir"] != "in", line: line.to_owned() })
+    })
+}
+
+fn conversation(entries: impl Iterator<Item = Entry>, real: RealPath<'_>) -> Result<Recording, String> {
     let mut recording = Recording::default();
     let mut folders: Vec<String> = Vec::new();
     let mut sessions: Vec<Named> = Vec::new();
     let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<Asked>::new());
     // `sent` counts the messages that a replay sends, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
-    for (at, line) in lines.enumerate() {
-        let entry: Value = serde_json::from_str(line).unwrap_or_default();
-        let Some(line) = entry["line"].as_str() else {
-            // A killed process leaves an incomplete last line.
-            tracing::debug!(line = at + 2, "a line of the recording cannot be read");
-            continue;
-        };
-        let mut message: Value = serde_json::from_str(line).unwrap_or_default();
+    for Entry { is_from_agent, mut line, .. } in entries {
+        let mut message: Value = serde_json::from_str(&line).unwrap_or_default();
         let id = message.get("id").map(ToString::to_string);
         let is_call = message.get("method").is_some();
-        let mut line = line.to_owned();
-        if entry["dir"] == "in" {
+        if !is_from_agent {
             note_folders(&message, real, &mut folders)?;
             if is_call && !open.is_empty() && message["params"].is_object() {
                 message["params"]["_meta"]["modegate/after"] = sent.into();

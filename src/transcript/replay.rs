@@ -269,7 +269,9 @@ fn real_folder(folder: &str) -> Option<String> {
     Some(real_path(folder).ok()?.to_str()?.to_owned())
 }
 
-fn text_of(path: &Path) -> io::Result<String> {
+/// # Errors
+/// Returns an error that names the file, if it cannot be read or has more than 1 GiB.
+pub fn text_of(path: &Path) -> io::Result<String> {
     let text = bounded_file::read_own_text(path, MAX_FILE);
     text.map_err(|error| io::Error::other(format!("{} {error}", path.display())))
 }

@@ -2,6 +2,7 @@
 
 mod connection;
 mod interleave;
+mod playback;
 pub(crate) mod plays;
 mod replays;
 mod robustness;

@@ -33,8 +33,8 @@ enum Step {
     Reload(usize),
 }
 
-struct Scenario {
-    name: &'static str,
+pub(super) struct Scenario {
+    pub name: &'static str,
     arguments: &'static [&'static str],
     /// What the client can do.
     capabilities: Value,
@@ -59,7 +59,7 @@ fn write(path: &str) -> [Value; 2] {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn scenarios() -> Vec<Scenario> {
+pub(super) fn scenarios() -> Vec<Scenario> {
     use Step::{
         Both, List, New, Prompt, PromptAndAnswerInReverse, PromptAndCancel, PromptAndSwitch, Reload, SetMode,
     };
@@ -243,10 +243,10 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// A home, a working directory with a few files, and a copy of these for replays.
-struct ReplayFixture(tempfile::TempDir);
+pub(super) struct ReplayFixture(tempfile::TempDir);
 
 impl ReplayFixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let fixture = Self(tempfile::tempdir().unwrap());
         for folder in ["home", "work", "files"] {
             fs::create_dir(fixture.path(folder)).unwrap();
@@ -259,7 +259,7 @@ impl ReplayFixture {
         fixture
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().canonicalize().unwrap().join(name)
     }
 
@@ -276,7 +276,7 @@ impl ReplayFixture {
     }
 
     /// Plays a scenario live, recorded. Returns the recording and the name of the model.
-    fn record(&self, scenario: &Scenario) -> (PathBuf, String) {
+    pub(super) fn record(&self, scenario: &Scenario) -> (PathBuf, String) {
         let (script, recording) = (self.path("script.jsonl"), self.path("recording.jsonl"));
         let lines: String = scenario.script.iter().map(|line| format!("{line}\n")).collect();
         fs::write(&script, lines).unwrap();
@@ -285,19 +285,30 @@ impl ReplayFixture {
         let store = if scenario.is_stored { store.to_str().unwrap() } else { "memory" };
         let arguments = ["--model", &model, "--store", store, "--record", recording.to_str().unwrap()];
         let arguments = [&arguments[..], scenario.arguments].concat();
-        let (binary, _) = BinaryClient::with(&self.path("home"), &arguments, &scenario.capabilities);
+        self.converse(scenario, &arguments, "work", 1);
+        (recording, model)
+    }
+
+    /// Takes the client's steps. Returns the messages of the agent.
+    pub(super) fn converse(
+        &self,
+        scenario: &Scenario,
+        arguments: &[&str],
+        cwd: &str,
+        first_id: i64,
+    ) -> Vec<Value> {
+        let (binary, _) = BinaryClient::with(&self.path("home"), arguments, &scenario.capabilities);
         let mut client = Client {
             binary,
-            cwd: self.path("work"),
+            cwd: self.path(cwd),
             option: scenario.option,
-            id: 1,
+            id: first_id,
             sessions: vec![],
             batch_size: 1,
             batched_answers: vec![],
         };
         scenario.steps.iter().for_each(|step| client.take(step));
-        client.binary.end();
-        (recording, model)
+        client.binary.end()
     }
 }
 

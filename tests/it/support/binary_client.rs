@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 pub(crate) struct BinaryClient {
     pub child: Child,
     output: BufReader<ChildStdout>,
+    received: Vec<Value>,
 }
 
 impl BinaryClient {
@@ -30,7 +31,7 @@ impl BinaryClient {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut binary = Self { child, output };
+        let mut binary = Self { child, output, received: vec![] };
         let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
         let answer = binary.call(1, "initialize", &params).pop().unwrap();
         (binary, answer)
@@ -44,7 +45,9 @@ impl BinaryClient {
     pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        let message: Value = serde_json::from_str(&line).unwrap();
+        self.received.push(message.clone());
+        message
     }
 
     /// All that comes up to the answer.
@@ -57,9 +60,12 @@ impl BinaryClient {
         messages
     }
 
-    /// Ends its input, and waits for its end.
-    pub(crate) fn end(mut self) {
+    /// Ends its input, and waits for its end. Returns all that it sent.
+    pub(crate) fn end(mut self) -> Vec<Value> {
         drop(self.child.stdin.take());
+        let rest = self.output.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        self.received.extend(rest);
         assert!(self.child.wait().unwrap().success());
+        self.received
     }
 }
