@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use libc::c_long;
 
 use super::kernel::notification::Call;
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES};
+use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2};
 
 const PATH_LENGTH: usize = 4096;
 
@@ -198,7 +198,7 @@ pub fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -
         }
         libc::SYS_fchmod => change(Object::Descriptor(low(arg[0])), mode(arg[1])),
         libc::SYS_fchmodat => change(reader.object(Some(arg[0]), arg[1], 0)?, mode(arg[2])),
-        libc::SYS_fchmodat2 => change(reader.object(Some(arg[0]), arg[1], arg[3])?, mode(arg[2])),
+        SYS_FCHMODAT2 => change(reader.object(Some(arg[0]), arg[1], arg[3])?, mode(arg[2])),
         libc::SYS_fchown => change(Object::Descriptor(low(arg[0])), owner(arg[1], arg[2])),
         libc::SYS_fchownat => change(reader.object(Some(arg[0]), arg[1], arg[4])?, owner(arg[2], arg[3])),
         libc::SYS_utimensat => {
@@ -294,7 +294,7 @@ pub fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u
     let arg = call.arguments;
     // The path, and times in microseconds.
     let (path, times) = match call.number {
-        libc::SYS_fchmodat | libc::SYS_fchmodat2 | libc::SYS_fchownat | libc::SYS_utimensat => (arg[1], None),
+        libc::SYS_fchmodat | SYS_FCHMODAT2 | libc::SYS_fchownat | libc::SYS_utimensat => (arg[1], None),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_futimesat => (arg[1], Some(arg[2])),
         #[cfg(target_arch = "x86_64")]
@@ -323,7 +323,7 @@ fn has_unknown_flags(call: &Call) -> bool {
     match call.number {
         // Without a path, the call is about the descriptor and has no flags.
         libc::SYS_utimensat if arg[1] == 0 && low(arg[0]) != libc::AT_FDCWD => low(arg[3]) != 0,
-        libc::SYS_fchmodat2 | libc::SYS_utimensat => low(arg[3]) & !at != 0,
+        SYS_FCHMODAT2 | libc::SYS_utimensat => low(arg[3]) & !at != 0,
         libc::SYS_fchownat => low(arg[4]) & !at != 0,
         libc::SYS_setxattr | libc::SYS_lsetxattr | libc::SYS_fsetxattr => {
             low(arg[4]) & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0
@@ -504,8 +504,8 @@ mod tests {
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         check(libc::SYS_fchmod, [3, 0o600, 0, 0, 0], change(Object::Descriptor(3), Mode(0o600)));
         check(libc::SYS_fchmodat, [CURRENT, 8, 0o755, 0, 0], change(path(None, true), Mode(0o755)));
-        check(libc::SYS_fchmodat2, [4, 8, 0o755, FLAG, 0], change(path(Some(4), false), Mode(0o755)));
-        check(libc::SYS_fchmodat2, [4, 16, 1, 0x1000, 0], change(Object::Descriptor(4), Mode(1)));
+        check(SYS_FCHMODAT2, [4, 8, 0o755, FLAG, 0], change(path(Some(4), false), Mode(0o755)));
+        check(SYS_FCHMODAT2, [4, 16, 1, 0x1000, 0], change(Object::Descriptor(4), Mode(1)));
         check(
             libc::SYS_fchownat,
             [4, 8, u64::MAX, 7, FLAG],

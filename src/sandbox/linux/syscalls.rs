@@ -79,10 +79,13 @@ const ALLOWED_OLD: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
+/// The number is the same on every architecture. `libc` does not name it for musl on ARM.
+pub(super) const SYS_FCHMODAT2: c_long = 452;
+
 /// Rights, owners and times of files, which Landlock does not restrict.
 #[rustfmt::skip]
 pub(super) const ATTRIBUTES: &[c_long] = &[
-    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown, libc::SYS_fchownat,
+    libc::SYS_fchmod, libc::SYS_fchmodat, SYS_FCHMODAT2, libc::SYS_fchown, libc::SYS_fchownat,
     libc::SYS_utimensat,
 ];
 
