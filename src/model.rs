@@ -236,6 +236,14 @@ pub struct Usage {
     pub cost: Option<u64>,
 }
 
+impl Usage {
+    /// Converts credits to billionths. `None` for a negative amount, or one beyond 1e9.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    fn billionths(credits: f64) -> Option<u64> {
+        (0.0..=1e9).contains(&credits).then(|| (credits * 1e9).round() as u64)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelStop {

@@ -14,7 +14,8 @@ macro_rules! scripts {
 }
 
 pub const GALLERY: &[GalleryScript] = scripts![
-    "agents" "calls" "changes" "characters" "commands" "endings" "flood" "modes" "questions" "slow" "tasks" "text"
+    "agents" "calls" "changes" "characters" "commands" "endings" "flood" "images" "limit" "modes" "questions" "slow"
+    "tasks" "text"
 ];
 
 impl GalleryScript {

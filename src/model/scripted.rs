@@ -108,6 +108,8 @@ struct Usage {
     cache_write: u64,
     #[serde(default)]
     output: u64,
+    /// Cost of the request in credits.
+    cost: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -193,8 +195,9 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::Thought(text) => ModelEvent::Thought(text),
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
-        Word::Usage(Usage { used, size, cache_read, cache_write, output }) => {
-            ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output, cost: None })
+        Word::Usage(Usage { used, size, cache_read, cache_write, output, cost }) => {
+            let cost = cost.and_then(Tokens::billionths);
+            ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output, cost })
         }
         Word::Stop(stop) => ModelEvent::Stop(stop),
         Word::Fail(text) => return Some(Err(ModelError::new(text))),

@@ -25,9 +25,9 @@ fn names() -> Vec<String> {
     printed(&["scripts", "list"]).lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// The flood of one prompt is enough.
+/// One prompt of the long scripts is enough.
 fn prompts(script: &str) -> usize {
-    if script == "flood" { 1 } else { 5 }
+    if ["commands", "flood", "limit"].contains(&script) { 1 } else { 5 }
 }
 
 /// A conversation in a folder of its own.
@@ -54,12 +54,12 @@ fn play(script: &str) -> (Vec<Value>, String) {
 #[test]
 fn scripts_play_the_same_twice_and_answer_every_prompt() {
     let names = names();
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 14);
     let mut updates = std::collections::BTreeSet::new();
     for name in names {
         let (lines, text) = play(&name);
-        // The time of a command differs.
-        if name != "commands" {
+        // The times of commands differ.
+        if !["commands", "images"].contains(&name.as_str()) {
             assert_eq!(play(&name).1, text, "{name}");
         }
         for id in 1..3 + prompts(&name) {
@@ -73,6 +73,10 @@ fn scripts_play_the_same_twice_and_answer_every_prompt() {
         );
         updates
             .extend(lines.iter().filter_map(|line| line["result"]["stopReason"].as_str().map(str::to_owned)));
+        let content = |line: &Value| line["params"]["update"]["content"][0]["content"]["type"] == "image";
+        updates.extend(lines.iter().any(content).then(|| "image".into()));
+        let cost = |line: &Value| line["params"]["update"]["cost"]["amount"].is_number();
+        updates.extend(lines.iter().any(cost).then(|| "cost".into()));
     }
     for update in [
         "agent_message_chunk",
@@ -86,7 +90,10 @@ fn scripts_play_the_same_twice_and_answer_every_prompt() {
         "usage_update",
         "end_turn",
         "max_tokens",
+        "max_turn_requests",
         "refusal",
+        "image",
+        "cost",
     ] {
         assert!(updates.contains(update), "no script shows {update}: {updates:?}");
     }

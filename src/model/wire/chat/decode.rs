@@ -266,17 +266,9 @@ fn usage(counts: Counts) -> Usage {
         cache_read: read.unwrap_or(0),
         cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
         output: counts.completion_tokens,
-        cost: counts.cost.as_ref().and_then(cost),
+        cost: counts.cost.and_then(|credits| Usage::billionths(credits.as_f64()?)),
         ..Usage::default()
     }
-}
-
-/// Converts credits to billionths.
-fn cost(credits: &Value) -> Option<u64> {
-    let credits = credits.as_f64().filter(|credits| (0.0..=1e9).contains(credits))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-    let billionths = (credits * 1e9).round() as u64;
-    Some(billionths)
 }
 
 fn error_message(error: &Value) -> ProviderError {
