@@ -42,7 +42,7 @@ pub use pending_write::PendingWrite;
 pub use recorded::{create_record_folder, recorded_changes};
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
-pub use walk::{Entry, EntryKind, Walk, WalkOptions};
+pub use walk::{Entry, EntryKind, Walk, WalkOptions, visit_below};
 
 #[derive(Debug, Clone)]
 pub struct Workspace {

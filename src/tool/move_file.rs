@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::content::code_span;
 use super::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::acp::ToolKind;
-use crate::permission::Effect;
-use crate::workspace::{Change, Workspace};
+use crate::permission::{Effect, FilesBelow, Target};
+use crate::workspace::{self, Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,10 +31,37 @@ fn prepare(Arguments { from, to }: Arguments, workspace: &Workspace) -> Result<P
     let (targets, workspace) = (vec![from.clone(), to.clone()], workspace.clone());
     let call = PreparedCall::new(format!("Move {} to {}", code_span(&old), code_span(&new)), |context| {
         let RunContext { permit, journal, .. } = context;
+        let files = permit.files.clone();
+        let is_folder = from.path.symlink_metadata().is_ok_and(|found| found.is_dir());
         effect(permit, move |cancel| {
+            if let Some(files) = files.filter(|_| is_folder) {
+                check_contents(&from, &to, &files, &workspace)?;
+            }
             workspace.apply(&[Change::Rename { from, to }], cancel, &journal)?;
             Ok(ToolOutput::text(format!("Moved {old} to {new}.")))
         })
     });
     Ok(PreparedCall { targets, ..call })
+}
+
+/// A rule or `write_paths` may exclude a file that moves with its folder, at its old path or at its new one.
+fn check_contents(
+    from: &Target,
+    to: &Target,
+    files: &FilesBelow,
+    workspace: &Workspace,
+) -> Result<(), ToolError> {
+    workspace::visit_below(from, &mut |below| {
+        for folder in [from, to] {
+            let file = workspace.place(folder.path.join(below));
+            if !files.admits(&file) {
+                return Err(ToolError::Failed(format!(
+                    "{} was not moved: {} would move with it, which a rule or the mode does not permit.",
+                    workspace.display(from),
+                    workspace.display(&file)
+                )));
+            }
+        }
+        Ok(())
+    })
 }

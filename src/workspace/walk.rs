@@ -301,6 +301,39 @@ impl Iterator for Walk {
     }
 }
 
+/// Calls `visit` with every path below a folder that is no folder, relative to it: ignored files and those of
+/// version control too. Follows no link.
+pub fn visit_below<E: From<FileError>>(
+    folder: &Target,
+    visit: &mut impl FnMut(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    visit_entries(&open_dir(folder)?, folder, Path::new(""), visit)
+}
+
+fn visit_entries<E: From<FileError>>(
+    dir: &Dir,
+    folder: &Target,
+    below: &Path,
+    visit: &mut impl FnMut(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let failed = |error| FileError::io(&folder.path.join(below), &error);
+    if below.components().count() > MAX_DEPTH {
+        let text = format!("{} has more than {MAX_DEPTH} levels", folder.path.display());
+        return Err(FileError::Unsuitable(text).into());
+    }
+    for entry in dir.entries().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = below.join(entry.file_name());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            let dir = dir.open_dir_nofollow(entry.file_name()).map_err(failed)?;
+            visit_entries(&dir, folder, &path, visit)?;
+        } else {
+            visit(&path)?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
     let mut rules = GitignoreBuilder::new(folder);
     for line in text.trim_start_matches('\u{feff}').lines() {

@@ -428,3 +428,7 @@ fn validate(what: &str, value: &Value) {
 pub(crate) fn read(cwd: &Path, path: &str) -> Option<String> {
     std::fs::read_to_string(cwd.join(path)).ok()
 }
+
+pub(crate) fn make_fifo(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}

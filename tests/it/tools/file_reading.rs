@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::make_fifo;
+
 /// How long a run may take, on a machine that is busy.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -405,6 +407,36 @@ fn search_returns_context_files_or_counts() {
 }
 
 #[test]
+fn folders_move_only_if_all_that_is_in_them_may_move() {
+    const DOCS: &str =
+        "modes: [{id: docs, extends: plan, access: edit, permission: auto, write_paths: ['**/*.md']}]";
+    for (settings, mode, from, to, moves) in [
+        ("permissions: {deny: ['read_file(secret/**)']}", "code", "secret", "open", false),
+        ("permissions: {deny: ['read_file(secret/**)']}", "code", "src", "open", true),
+        ("permissions: {ask: ['*(secret/**)']}", "code", "secret", "open", false),
+        ("permissions: {deny: ['write_file(new/**)', 'move_file(new/*.rs)']}", "code", "src", "new", false),
+        ("permissions: {deny: ['move_file(new/*.py)']}", "code", "src", "new", true),
+        (DOCS, "docs", "code.md", "other.md", false),
+        (DOCS, "docs", "text.md", "other.md", true),
+    ] {
+        let dir = project();
+        for (path, text) in [
+            ("home/.config/modegate/modes.yaml", settings),
+            ("work/code.md/a.rs", ""),
+            ("work/text.md/deep/a.md", ""),
+        ] {
+            std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(path), text).unwrap();
+        }
+        let call = ("move_file", json!({ "from": from, "to": to }));
+        let output = prompt(dir.path(), mode, &[call]).unwrap();
+        let places = [from, to].map(|name| dir.path().join("work").join(name).exists());
+        assert_eq!(places, [!moves, moves], "{settings} {from}: {output}");
+        assert_eq!(output.contains("would move with it"), !moves, "{settings} {from}: {output}");
+    }
+}
+
+#[test]
 fn read_file_rules_cover_every_reading_tool() {
     let calls = || {
         [
@@ -459,8 +491,4 @@ fn read_file_rules_cover_every_reading_tool() {
     let edit = json!({ "path": "secret/key.txt", "old_text": "TOKEN", "new_text": "x" });
     prompt(dir.path(), "code", &[("edit_file", edit)]).unwrap();
     assert!(std::fs::read_to_string(dir.path().join("work/secret/key.txt")).unwrap().starts_with("x in key"));
-}
-
-fn make_fifo(path: &Path) {
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
