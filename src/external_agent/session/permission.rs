@@ -132,8 +132,11 @@ impl ExternalAgentSession {
         else {
             return Vec::new();
         };
-        if !is_consent(&request, &answer) {
-            return vec![Effect::Answer(reply, answer)];
+        match selected(&request, &answer) {
+            Selected::Allowing => {}
+            Selected::Other => return vec![Effect::Answer(reply, answer)],
+            // An unknown option may mean anything to the agent.
+            Selected::NotOffered => return vec![Effect::Answer(reply, rejection(&request))],
         }
         if matches!(decide(&facts, limits), Verdict::Deny(_))
             && let Some((mut effects, refused)) = Self::answer(&request, &facts, limits)
@@ -157,7 +160,7 @@ impl ExternalAgentSession {
         facts: &CallFacts,
         answer: &Result<Value, ClientError>,
     ) {
-        if facts.effect.is_change() && is_offered_consent(request, answer) {
+        if facts.effect.is_change() && matches!(selected(request, answer), Selected::Allowing) {
             let is_path = |path: &&PathBuf| path.is_absolute() && facts.effect == permission::Effect::Edit;
             let paths: Vec<PathBuf> = facts.mentions.iter().filter(is_path).cloned().collect();
             self.asked_changes.consents.allow_call(&request.tool_call.tool_call_id, &paths);
@@ -221,22 +224,14 @@ impl ExternalAgentSession {
         facts: &CallFacts,
         limits: &Limits,
     ) -> Option<(Vec<Effect>, Result<Value, ClientError>)> {
-        let option = |kind| request.options.iter().find(|option| option.kind == kind);
-        let select = |outcome| {
-            let answer = RequestPermissionResponse::new(outcome);
-            serde_json::to_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
-        };
-        let selected = |id: &PermissionOptionId| {
-            select(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())))
-        };
         match decide(facts, limits) {
             Verdict::Ask(_) => None,
             // Only the user may choose a lasting option.
             Verdict::Allow => {
-                let it = option(PermissionOptionKind::AllowOnce)?;
+                let it = option(request, PermissionOptionKind::AllowOnce)?;
                 let call = &request.tool_call.tool_call_id;
                 let recorded = facts.effect.is_change().then(|| permitted(call, facts, false));
-                Some((recorded.into_iter().collect(), selected(&it.option_id)))
+                Some((recorded.into_iter().collect(), outcome(Some(it))))
             }
             Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
@@ -249,14 +244,28 @@ impl ExternalAgentSession {
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
                 let effects = vec![Effect::Denied { call, tool: TOOL, rule }, Effect::Record(event, None)];
-                let answer = match option(PermissionOptionKind::RejectOnce) {
-                    Some(reject) => selected(&reject.option_id),
-                    None => select(RequestPermissionOutcome::Cancelled),
-                };
-                Some((effects, answer))
+                Some((effects, rejection(request)))
             }
         }
     }
+}
+
+fn option(request: &RequestPermissionRequest, kind: PermissionOptionKind) -> Option<&PermissionOptionId> {
+    request.options.iter().find(|option| option.kind == kind).map(|option| &option.option_id)
+}
+
+/// The answer that selects an option, or cancels.
+fn outcome(selected: Option<&PermissionOptionId>) -> Result<Value, ClientError> {
+    let outcome = match selected {
+        Some(id) => RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(id.clone())),
+        None => RequestPermissionOutcome::Cancelled,
+    };
+    let answer = serde_json::to_value(RequestPermissionResponse::new(outcome));
+    answer.map_err(|error| ClientError::Malformed(error.to_string()))
+}
+
+fn rejection(request: &RequestPermissionRequest) -> Result<Value, ClientError> {
+    outcome(option(request, PermissionOptionKind::RejectOnce))
 }
 
 /// Decides as for Modegate's own tools of that kind. The user's remembered answers concern only those.
@@ -277,17 +286,7 @@ pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: 
     Effect::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
 }
 
-/// True if the client selected an option that allows the call, or one that was not offered, which may mean
-/// anything to the agent.
-fn is_consent(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> bool {
-    matches!(selected(request, answer), Selected::Allowing | Selected::NotOffered)
-}
-
-/// True if the client selected an offered option that allows the call.
-fn is_offered_consent(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> bool {
-    matches!(selected(request, answer), Selected::Allowing)
-}
-
+#[derive(Debug, PartialEq)]
 enum Selected {
     Allowing,
     NotOffered,
@@ -331,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_selected_option_but_a_rejection_is_consent() {
+    fn only_an_offered_option_that_allows_is_consent() {
         let option = |id: &str, kind: &str| json!({ "optionId": id, "name": id, "kind": kind });
         let request: RequestPermissionRequest = serde_json::from_value(json!({
             "sessionId": "s",
@@ -339,18 +338,18 @@ mod tests {
             "options": [option("yes", "allow_once"), option("ever", "allow_always"), option("no", "reject_once")],
         }))
         .unwrap();
-        let selected = |id: &str| Ok(json!({ "outcome": { "outcome": "selected", "optionId": id } }));
+        let select = |id: &str| Ok(json!({ "outcome": { "outcome": "selected", "optionId": id } }));
         for (answer, expected) in [
-            (selected("yes"), (true, true)),
-            (selected("ever"), (true, true)),
-            (selected("no"), (false, false)),
-            (selected("unknown"), (true, false)),
-            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), (false, false)),
-            (Ok(json!({})), (false, false)),
-            (Err(ClientError::Refused("no".into())), (false, false)),
+            (select("yes"), Selected::Allowing),
+            (select("ever"), Selected::Allowing),
+            (select("no"), Selected::Other),
+            (select("unknown"), Selected::NotOffered),
+            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), Selected::Other),
+            (Ok(json!({})), Selected::Other),
+            (Err(ClientError::Refused("no".into())), Selected::Other),
         ] {
-            let found = (is_consent(&request, &answer), is_offered_consent(&request, &answer));
-            assert_eq!(found, expected, "{answer:?}");
+            assert_eq!(selected(&request, &answer), expected, "{answer:?}");
         }
+        assert_eq!(rejection(&request).unwrap(), select("no").unwrap());
     }
 }
