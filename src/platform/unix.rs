@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
 use cap_std::fs::{self as cap, Dir};
-use rustix::fs::{RenameFlags, renameat_with};
+use rustix::fs::{OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,10 +39,18 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Creates a file for this user alone, or takes the rights of others to an existing one.
+/// Creates a file for this user alone, or takes the rights of others to an existing one. Fails for a device or
+/// anything else that is no file, and does not change it.
 pub fn keep_private(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-    let permissions = file.metadata()?.permissions();
+    let mut options = OpenOptions::new();
+    // A FIFO without a reader fails to open.
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let permissions = metadata.permissions();
     if permissions.mode() & 0o077 != 0 {
         // Created by another program. From now on others cannot read it, if this user owns it.
         let outcome = file.set_permissions(std::fs::Permissions::from_mode(0o600));

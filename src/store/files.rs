@@ -29,6 +29,8 @@ impl Place {
 pub(super) enum Kind {
     /// The file is missing, empty, or a database that may be a store.
     Usable,
+    /// A folder, a device or a FIFO.
+    NoFile,
     NoDatabase,
     /// A database with tables that no Modegate has created.
     OtherDatabase,
@@ -36,12 +38,14 @@ pub(super) enum Kind {
 
 /// Reads the header only, so that a foreign file keeps its content and its rights.
 pub(super) fn kind(path: &Path) -> io::Result<Kind> {
-    let mut header = Vec::new();
-    match std::fs::File::open(path) {
-        Ok(file) => file.take(HEADER as u64).read_to_end(&mut header)?,
+    match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => return Ok(Kind::NoFile),
+        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kind::Usable),
         Err(error) => return Err(error),
-    };
+    }
+    let mut header = Vec::new();
+    std::fs::File::open(path)?.take(HEADER as u64).read_to_end(&mut header)?;
     if header.is_empty() {
         return Ok(Kind::Usable);
     }

@@ -179,6 +179,8 @@ pub(super) enum OpenError {
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    #[error("it is not a file")]
+    NoFile,
     #[error("file is not a database")]
     NoDatabase,
     #[error("it is a database of another program")]
@@ -193,12 +195,17 @@ pub(super) fn open_memory() -> Result<Connection, OpenError> {
     migrate(Connection::open_in_memory()?)
 }
 
-pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+fn check_kind(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {
-        Kind::Usable => {}
-        Kind::NoDatabase => return Err(OpenError::NoDatabase),
-        Kind::OtherDatabase => return Err(OpenError::OtherDatabase),
+        Kind::Usable => Ok(()),
+        Kind::NoFile => Err(OpenError::NoFile),
+        Kind::NoDatabase => Err(OpenError::NoDatabase),
+        Kind::OtherDatabase => Err(OpenError::OtherDatabase),
     }
+}
+
+pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+    check_kind(path)?;
     if let Some(folder) = path.parent() {
         create_private_folders(folder)?;
     }
@@ -217,6 +224,7 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
 
 /// The schema must be current, because a migration would need write access.
 pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
+    check_kind(path)?;
     let log = {
         let mut name = path.as_os_str().to_owned();
         name.push("-wal");
@@ -240,6 +248,7 @@ pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
 
 /// Tries the rights to a file, and reads its version. Does not read the log, so that SQLite creates no files.
 pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
+    check_kind(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(path)?;
     let found: i64 = open_immutable(path)?.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::make_fifo;
+
 /// A home, a project and a script in which each prompt writes a file.
 struct CliFixture(tempfile::TempDir);
 
@@ -205,6 +207,12 @@ fn reading_commands_leave_foreign_files_as_they_are() {
         assert_eq!((rights(), std::fs::read(&store).unwrap() == before), (0o644, true), "{reason}");
         std::fs::remove_file(&store).unwrap();
     }
+    make_fifo(&store);
+    readable();
+    let (code, _, errors) = fixture.run(&["sessions", "list"]);
+    assert!(code == 1 && errors.contains("it is not a file"), "{errors}");
+    assert_eq!(rights(), 0o644);
+    std::fs::remove_file(&store).unwrap();
     fixture.prompt(&["--mode", "plan", "-p", "one"]);
     readable();
     assert_eq!(fixture.run(&["sessions", "list"]).0, 0);

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, set_mode, text, turn};
-use crate::support::Setup;
+use crate::support::{Setup, make_fifo};
 
 /// Corrupts a store before it is opened. The returned connections stay open until the end.
 type Corruption = fn(&Path) -> Vec<Connection>;
@@ -33,6 +33,12 @@ fn folder(path: &Path) -> Vec<Connection> {
     vec![]
 }
 
+#[cfg(unix)]
+fn fifo(path: &Path) -> Vec<Connection> {
+    make_fifo(path);
+    vec![]
+}
+
 fn locked(path: &Path) -> Vec<Connection> {
     let other = Connection::open(path).unwrap();
     other
@@ -49,10 +55,12 @@ fn fine(_: &Path) -> Vec<Connection> {
 
 #[tokio::test]
 async fn unusable_store_is_reported_and_sessions_use_memory() {
-    let spoils: [(Corruption, Option<&str>); 5] = [
+    let spoils: &[(Corruption, Option<&str>)] = &[
         (newer, Some("a newer Modegate wrote it (schema 999")),
         (garbage, Some("file is not a database")),
-        (folder, Some("Is a directory")),
+        (folder, Some("it is not a file")),
+        #[cfg(unix)]
+        (fifo, Some("it is not a file")),
         (locked, Some("database is locked")),
         (fine, None),
     ];
