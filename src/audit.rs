@@ -52,7 +52,8 @@ pub fn audit(
         before: 0,
         older: (0, 0),
         modes: Vec::new(),
-        denied: Vec::new(),
+        denials: Vec::new(),
+        denied: HashSet::new(),
         parsed: HashMap::new(),
         permits: HashSet::new(),
     };
@@ -78,8 +79,10 @@ struct Audit<'a> {
     before: u64,
     /// Numbers of mode changes and denials before the chain starts.
     older: (usize, usize),
-    modes: Vec<(Option<String>, String, String)>,
-    denied: Vec<(String, String)>,
+    /// The entries about mode changes and denials.
+    modes: Vec<Entry>,
+    denials: Vec<Entry>,
+    denied: HashSet<String>,
     parsed: HashMap<String, Result<Ceilings, String>>,
     /// Hashes of the ceilings under which external agents were permitted to change files.
     permits: HashSet<String>,
@@ -126,7 +129,7 @@ impl Audit<'_> {
 
     fn entry(&mut self, number: u64, entry: &Entry) {
         match entry {
-            Entry::Mode { from, to, source, text, .. } => {
+            Entry::Mode { from, to, text, .. } => {
                 self.report.mode_changes += 1;
                 if let (Some(was), Some(from)) = (&self.mode, from)
                     && was != from
@@ -140,12 +143,13 @@ impl Audit<'_> {
                     self.found(format!("entry {number}: the text of {to} mode: {reason}"));
                 }
                 self.mode = Some(to.clone());
-                self.modes.push((from.clone(), to.clone(), source.clone()));
+                self.modes.push(entry.clone());
             }
             Entry::Older { mode, .. } => self.mode.clone_from(mode),
-            Entry::Denial { call, rule, .. } => {
+            Entry::Denial { call, .. } => {
                 self.report.denials += 1;
-                self.denied.push((call.clone(), rule.clone()));
+                self.denials.push(entry.clone());
+                self.denied.insert(call.clone());
             }
             Entry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
                 Some(scope) if *allows => self.grants.allow(mode, scope),
@@ -281,7 +285,7 @@ impl Audit<'_> {
         if mode_changes.get(self.older.0..) != Some(&self.modes) {
             self.found("the table of mode changes does not agree with the chain".into());
         }
-        if denials.get(self.older.1..) != Some(&self.denied) {
+        if denials.get(self.older.1..) != Some(&self.denials) {
             self.found("the table of denials does not agree with the chain".into());
         }
         let shown: HashMap<&str, &ShownCall> = calls.iter().map(|call| (call.id.as_str(), call)).collect();
@@ -299,14 +303,13 @@ impl Audit<'_> {
                 Some(_) => {}
             }
         }
-        let denied: HashSet<String> = self.denied.iter().map(|(call, _)| call.clone()).collect();
         let before = self.before;
         for ShownCall { turn, id, tool, ran, .. } in calls.iter().filter(|call| call.turn > before) {
             let changes = effect_of(tool).is_none_or(Effect::is_change);
             if *ran && changes && !self.recorded.contains_key(id) {
                 self.found(format!("turn {turn}: {id} ({tool}) ran but is not in the chain"));
             }
-            if *ran && denied.contains(id) && !self.recorded.contains_key(id) {
+            if *ran && self.denied.contains(id) && !self.recorded.contains_key(id) {
                 self.found(format!(
                     "turn {turn}: {id} ({tool}) was denied, but the event log says that it ran"
                 ));

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::Value;
 
+use super::entry::Entry;
 use super::owner::Owner;
 use super::sessions::{self, StoredSession};
 use super::sql;
@@ -19,10 +20,10 @@ pub struct Evidence {
     pub links: Vec<Link>,
     /// Texts that the chain names, by hash.
     pub texts: HashMap<String, String>,
-    /// Rows in order: from, to, source.
-    pub mode_changes: Vec<(Option<String>, String, String)>,
-    /// Rows in order: call, rule.
-    pub denials: Vec<(String, String)>,
+    /// The rows of mode changes, as the entries that the chain should have.
+    pub mode_changes: Vec<Entry>,
+    /// The rows of denials, likewise.
+    pub denials: Vec<Entry>,
     pub calls: Vec<ShownCall>,
 }
 
@@ -50,8 +51,10 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
     let id = session.id.0.to_string();
     let texts = "SELECT hash, text FROM mode_texts WHERE hash IN (SELECT coalesce(body ->> '$.under', body ->> '$.text') \
                  FROM chain WHERE session_id = ?1 AND json_valid(body))";
-    let changes = "SELECT from_mode, to_mode, source FROM mode_changes WHERE session_id = ?1 ORDER BY id";
-    let denials = "SELECT tool_call_id, rule FROM denials WHERE session_id = ?1 ORDER BY id";
+    let changes = "SELECT turn, from_mode, to_mode, source, coalesce(mode_hash, ''), plan_hash, at \
+                   FROM mode_changes WHERE session_id = ?1 ORDER BY id";
+    let denials =
+        "SELECT turn, tool_call_id, tool, mode, rule, at FROM denials WHERE session_id = ?1 ORDER BY id";
     let mode = "SELECT mode FROM sessions WHERE id = ?1";
     Ok(Evidence {
         mode_column: connection.query_row(mode, [&id], |row| row.get(0))?,
@@ -60,9 +63,26 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
             .into_iter()
             .collect(),
         mode_changes: sql::rows(connection, changes, [&id], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            Ok(Entry::Mode {
+                turn: row.get::<_, i64>(0)?.cast_unsigned(),
+                from: row.get(1)?,
+                to: row.get(2)?,
+                source: row.get(3)?,
+                text: row.get(4)?,
+                plan: row.get(5)?,
+                at: row.get(6)?,
+            })
         })?,
-        denials: sql::rows(connection, denials, [&id], |row| Ok((row.get(0)?, row.get(1)?)))?,
+        denials: sql::rows(connection, denials, [&id], |row| {
+            Ok(Entry::Denial {
+                turn: row.get::<_, i64>(0)?.cast_unsigned(),
+                call: row.get(1)?,
+                tool: row.get(2)?,
+                mode: row.get(3)?,
+                rule: row.get(4)?,
+                at: row.get(5)?,
+            })
+        })?,
         calls: calls(connection, &id)?,
         session,
     })

@@ -320,6 +320,35 @@ fn revoke_names_the_file_that_has_the_rule() {
 }
 
 #[test]
+fn audit_finds_changes_in_the_tables_of_mode_changes_and_denials() {
+    let fixture = CliFixture::new();
+    fixture.prompt(&["--mode", "code", "-p", "hello"]);
+    fixture.prompt(&["--continue", "--mode", "plan", "-p", "write it"]);
+    let id = fixture.only_session()["id"].as_str().unwrap().to_owned();
+    let (code, text, _) = fixture.run(&["audit", &id]);
+    assert!(code == 0 && text.contains("denials: 1"), "the control: {text}");
+    let store = fixture.path("store.db");
+    let intact = fixture.path("intact.db");
+    let open = |path| rusqlite::Connection::open(path).unwrap();
+    open(&store).execute("VACUUM INTO ?1", [intact.to_str()]).unwrap();
+    for (table, columns) in [
+        ("mode_changes", &["turn", "to_mode", "source", "mode_hash", "plan_hash", "at"][..]),
+        ("denials", &["turn", "tool_call_id", "tool", "mode", "rule", "at"]),
+    ] {
+        for column in columns {
+            for log in ["store.db-wal", "store.db-shm"] {
+                drop(std::fs::remove_file(fixture.path(log)));
+            }
+            std::fs::copy(&intact, &store).unwrap();
+            let change = format!("UPDATE {table} SET {column} = 7");
+            open(&store).execute(&change, []).unwrap();
+            let (code, text, _) = fixture.run(&["audit", &id]);
+            assert!(code == 1 && text.contains("does not agree with the chain"), "{change}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_call_that_needs_permission_without_a_user_is_in_the_audit_log() {
     for (mode, code, denials, counts) in [
         ("ask", 3, 1, "denials: 1, calls that may change something: 0"),
