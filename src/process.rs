@@ -32,6 +32,9 @@ use linux as system;
 use plain as system;
 pub use system::{ENDING, Process, begin};
 
+/// Variables with the folder for temporary files.
+const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+
 #[derive(Debug, Clone)]
 pub struct Processes {
     scratch: PathBuf,

@@ -131,6 +131,7 @@ impl Confinement {
 }
 
 impl Support {
+    /// Of read-only commands, and of external agents without the broker.
     pub fn read_only(&self) -> bool {
         match self {
             Self::Linux { landlock, seccomp } => *landlock >= OLDEST_LANDLOCK && *seccomp,
@@ -145,11 +146,6 @@ impl Support {
             Self::Seatbelt => true,
             Self::None(_) => false,
         }
-    }
-
-    /// Of external agents without the broker.
-    pub fn agent(&self) -> bool {
-        self.read_only()
     }
 
     /// Also of commands that may not read the files of some rules.

@@ -21,10 +21,9 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::definition::ExternalAgentDefinition;
-use crate::process::program::{PolicyChange, Program};
+use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
-use crate::process::{BrokerEvent, BrokerPolicy};
 use command::{Command, OnSuccess, Reply};
 pub use error::{ExternalAgentError, StartError};
 use state::AgentState;
@@ -201,24 +200,13 @@ impl ExternalAgent {
         self.0.peer.program.shut_down().await.confirmed
     }
 
-    /// Selects the policy of a brokered agent, and waits until it applies. Returns `None` if the agent ends.
-    pub async fn set_policy(&self, policy: BrokerPolicy) -> Option<PolicyChange> {
-        self.0.peer.program.set_policy(policy).await
-    }
-
-    /// Returns the questions of a brokered agent about its changes, once.
-    pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
-        self.0.peer.program.take_questions()
+    pub fn program(&self) -> &Program {
+        &self.0.peer.program
     }
 
     /// Allows or refuses a change that waits.
     pub async fn answer_change(&self, number: u64, allows: bool) {
         self.0.peer.program.answer(number, allows).await;
-    }
-
-    /// Saves the record of a brokered agent's changes. Returns false if it could not be saved.
-    pub async fn save_record(&self) -> bool {
-        self.0.peer.program.save_record().await
     }
 
     pub fn is_over(&self) -> bool {

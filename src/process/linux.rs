@@ -15,6 +15,7 @@ use crate::sandbox::Confinement;
 
 mod broker;
 mod children;
+mod descriptors;
 mod fork_client;
 mod fork_server;
 mod orphans;

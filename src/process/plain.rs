@@ -18,7 +18,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 #[cfg(not(target_os = "linux"))]
 use super::Processes;
-use super::{ChildStdio, Command, Event, Exit, Streams, read};
+use super::{ChildStdio, Command, Event, Exit, Streams, TEMPORARY, read};
 use crate::platform::files;
 #[cfg(not(target_os = "linux"))]
 use crate::sandbox;
@@ -26,9 +26,6 @@ use crate::sandbox::BrokerPolicy;
 use group::Group;
 
 mod group;
-
-/// Variables with the folder for temporary files.
-const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
 const CHUNK: usize = 16 * 1024;
 

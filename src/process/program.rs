@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
 
 use super::secrets::Secrets;
 use super::{BrokerEvent, Event, Exit, Process};
@@ -26,19 +27,10 @@ const ENDED: &str = "it was stopped";
 enum Request {
     EndGracefully,
     End,
-    SetPolicy(BrokerPolicy, oneshot::Sender<PolicyChange>),
+    SetPolicy(BrokerPolicy, oneshot::Sender<bool>),
     SaveRecord(oneshot::Sender<bool>),
     Release,
     Answer(u64, bool),
-}
-
-/// A policy of a brokered program that applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PolicyChange {
-    /// Processes that were killed because they went on writing.
-    pub ended: usize,
-    /// If false, a process may still be able to write under a tighter policy.
-    pub is_complete: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -90,21 +82,22 @@ impl Program {
 
     /// Kills the program. Returns true if no process is left.
     pub async fn end(&self) -> bool {
-        let _ = self.requests.send(Request::End).await;
+        self.request(Request::End).await;
         self.over().await.confirmed
     }
 
     /// Waits for a graceful end. The caller closes the program's input first.
     pub async fn shut_down(&self) -> Over {
-        let _ = self.requests.send(Request::EndGracefully).await;
+        self.request(Request::EndGracefully).await;
         self.over().await
     }
 
-    /// Selects the policy of a brokered program, and waits until it applies. Returns `None` if the program ends.
-    pub async fn set_policy(&self, policy: BrokerPolicy) -> Option<PolicyChange> {
-        let (reply, change) = oneshot::channel();
-        self.requests.send(Request::SetPolicy(policy, reply)).await.ok()?;
-        change.await.ok()
+    /// Selects the policy of a brokered program, and waits until it applies. Returns false if the program ends, or
+    /// if a process may still be able to write under a tighter policy.
+    pub async fn set_policy(&self, policy: BrokerPolicy) -> bool {
+        let (reply, is_complete) = oneshot::channel();
+        self.request(Request::SetPolicy(policy, reply)).await;
+        is_complete.await.unwrap_or(false)
     }
 
     /// Returns the questions of a brokered program, [`BrokerEvent::Asked`] and [`BrokerEvent::Withdrawn`], and its
@@ -115,27 +108,29 @@ impl Program {
 
     /// Allows or refuses a change that waits.
     pub async fn answer(&self, number: u64, allows: bool) {
-        // The program may be over.
-        let _ = self.requests.send(Request::Answer(number, allows)).await;
+        self.request(Request::Answer(number, allows)).await;
     }
 
     /// Executes a program that waits.
     pub async fn release(&self) {
-        // The program may be over.
-        let _ = self.requests.send(Request::Release).await;
+        self.request(Request::Release).await;
     }
 
     /// Saves the record of a brokered program's changes, also if the program has ended. Returns false if it could not
     /// be saved.
     pub async fn save_record(&self) -> bool {
         let (reply, saved) = oneshot::channel();
-        if self.requests.send(Request::SaveRecord(reply)).await.is_ok()
-            && let Ok(is_saved) = saved.await
-        {
-            return is_saved;
+        self.request(Request::SaveRecord(reply)).await;
+        match saved.await {
+            Ok(is_saved) => is_saved,
+            // The supervisor saves it at the end.
+            Err(_) => self.over().await.confirmed,
         }
-        // The supervisor saves it at the end.
-        self.over().await.confirmed
+    }
+
+    async fn request(&self, request: Request) {
+        // The program may be over.
+        let _ = self.requests.send(request).await;
     }
 
     pub async fn over(&self) -> Over {
@@ -169,7 +164,7 @@ struct ProgramTask {
     line: Vec<u8>,
     logged: usize,
     /// In the order of the requests.
-    policy_replies: VecDeque<oneshot::Sender<PolicyChange>>,
+    policy_replies: VecDeque<oneshot::Sender<bool>>,
     record_replies: VecDeque<oneshot::Sender<bool>>,
     questions: mpsc::UnboundedSender<BrokerEvent>,
 }
@@ -202,14 +197,14 @@ impl ProgramTask {
                     }
                     Some(Request::EndGracefully) | None => {
                         listens = request.is_some();
-                        deadline.get_or_insert_with(|| tokio::time::Instant::now() + TIMEOUT);
+                        deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
                     }
                 },
-                () = at(deadline) => {
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     steps += 1;
                     if steps == 1 {
                         self.process.request_exit().await;
-                        deadline = Some(tokio::time::Instant::now() + TIMEOUT);
+                        deadline = Some(Instant::now() + TIMEOUT);
                     } else {
                         deadline = None;
                         how = ENDED.into();
@@ -239,13 +234,11 @@ impl ProgramTask {
     fn broker_event(&mut self, event: BrokerEvent) {
         // The receivers may be gone.
         match event {
-            BrokerEvent::PolicySet { ended, is_complete } => {
-                let reply = self.policy_replies.pop_front();
-                reply.map(|reply| reply.send(PolicyChange { ended, is_complete }));
+            BrokerEvent::PolicySet { is_complete, .. } => {
+                self.policy_replies.pop_front().map(|reply| reply.send(is_complete));
             }
             BrokerEvent::RecordSaved(is_saved) => {
-                let reply = self.record_replies.pop_front();
-                reply.map(|reply| reply.send(is_saved));
+                self.record_replies.pop_front().map(|reply| reply.send(is_saved));
             }
             BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) | BrokerEvent::HostRefused(_) => {
                 let _ = self.questions.send(event);
@@ -285,12 +278,5 @@ impl ProgramTask {
             words.drain(..words.ceil_char_boundary(words.len().saturating_sub(MAX_LAST_ERROR)));
             false
         });
-    }
-}
-
-async fn at(deadline: Option<tokio::time::Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

@@ -209,7 +209,7 @@ impl Shell {
 
     /// Sandbox of an external agent. Creates missing state folders (`named`). The error is a sentence.
     pub fn external_agent(&self, roots: &[PathBuf], named: &[PathBuf]) -> Result<CommandSandbox, String> {
-        if !self.0.support.agent() {
+        if !self.0.support.read_only() {
             return Err("this system cannot sandbox it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
@@ -242,12 +242,10 @@ impl Shell {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
-        let protected = self.0.user.own.clone();
-        let caches = self.caches(roots);
         let broker = Brokered {
             roots: roots.to_vec(),
-            caches,
-            protected,
+            caches: self.caches(roots),
+            protected: self.0.user.own.clone(),
             policy,
             record,
             hosts: network.hosts,

@@ -29,11 +29,11 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     std::fs::write(folder.join("look"), "looked\n")
         .map_err(|error| format!("{}: {error}", folder.display()))?;
     let sandbox = shell.read_only(&[folder.to_owned()]).ok_or("this kernel cannot sandbox commands")?;
-    let could = attempt(shell, folder, &sandbox).await?;
+    let could = run(shell, ATTEMPTS, folder, &sandbox).await?;
     if could != ["looked"] {
         return Err(format!("in the sandbox, a command could do this: {}", could.join(", ")));
     }
-    let free = attempt(shell, folder, &CommandSandbox::none()).await?;
+    let free = run(shell, ATTEMPTS, folder, &CommandSandbox::none()).await?;
     if !free.starts_with(&["looked", "wrote", "chmod"].map(str::to_owned)) {
         let could = free.join(", ");
         return Err(format!(
@@ -154,10 +154,6 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
         return Err(format!("a brokered command did something unexpected: {}", output.escape_debug()));
     }
     Ok(())
-}
-
-async fn attempt(shell: &Shell, folder: &Path, sandbox: &CommandSandbox) -> Result<Vec<String>, String> {
-    run(shell, ATTEMPTS, folder, sandbox).await
 }
 
 /// Returns the lines of the output.

@@ -129,7 +129,7 @@ impl<W: Write> Check<W> {
         }
         tokio::time::sleep(SETTLING).await;
         let mut refused = Vec::new();
-        if let Some(mut events) = agent.take_questions() {
+        if let Some(mut events) = agent.program().take_questions() {
             while let Ok(event) = events.try_recv() {
                 if let BrokerEvent::HostRefused(host) = event {
                     refused.push(host);

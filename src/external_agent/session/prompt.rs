@@ -33,7 +33,7 @@ impl Ready {
     /// Saves the record of changes, and returns its folder. `None` if changes are not recorded.
     pub async fn save_record(&self) -> Option<&Path> {
         let record = self.record.as_deref()?;
-        if !self.agent.save_record().await {
+        if !self.agent.program().save_record().await {
             tracing::warn!("the record of an agent's changes could not be saved");
         }
         Some(record)

@@ -147,8 +147,7 @@ impl Switches<'_> {
             tokio::select! {
                 biased;
                 () = denied(changes.permit.as_ref()) => {
-                    let change = self.agent.set_policy(BrokerPolicy::Nothing).await;
-                    if !change.is_some_and(|change| change.is_complete) {
+                    if !self.agent.program().set_policy(BrokerPolicy::Nothing).await {
                         return;
                     }
                     // The mode change is answered when the permit is gone.
@@ -164,7 +163,7 @@ impl Switches<'_> {
                     // An earlier permit allowed less.
                     let permit = changes.permit.insert(permit);
                     if !permit.cancel.is_cancelled() {
-                        let _ = self.agent.set_policy(policy).await;
+                        self.agent.program().set_policy(policy).await;
                         own_mode = Some(self.set_agent_mode(false, own_mode.take(), previous_mode.clone()));
                     }
                 }
@@ -199,7 +198,7 @@ impl Switches<'_> {
 
 /// Passes on the questions about changes. Pending afterwards, and for agents without.
 async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<Message>) {
-    if let Some(mut questions) = agent.take_questions() {
+    if let Some(mut questions) = agent.program().take_questions() {
         while let Some(event) = questions.recv().await {
             let _ = to.send(Message::Broker { start, event });
         }

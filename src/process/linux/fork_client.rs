@@ -1,7 +1,6 @@
 //! Modegate's side of the fork server: starts it for the first command, and again if it was killed.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -9,14 +8,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-use super::fork_server::{ARGUMENT, HANDED, Handed};
-use super::orphans;
+use super::fork_server::{ARGUMENT, Handed};
+use super::{descriptors, orphans};
 
 /// The fork server ends when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -34,7 +32,6 @@ struct Running {
 }
 
 impl ForkClient {
-    /// `binary` is Modegate's.
     pub(in crate::process) fn new(binary: PathBuf) -> Self {
         Self { binary, running: Arc::default() }
     }
@@ -74,14 +71,7 @@ impl Running {
     /// Waits while the server has too many requests to read.
     async fn hand_over(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
         let all = handed.all();
-        let send = || {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            ancillary.push(SendAncillaryMessage::ScmRights(&all));
-            sendmsg(&self.requests, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
-            Ok(())
-        };
-        self.requests.async_io(Interest::WRITABLE, send).await
+        self.requests.async_io(Interest::WRITABLE, || descriptors::send(&self.requests, 0, &all)).await
     }
 }
 

@@ -4,16 +4,14 @@
 //! It has one thread, so it may fork. It keeps no descriptor of a command, reads no request and ends with
 //! Modegate, which holds the other end of its standard input.
 
-use std::io::{self, IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process;
 
-use super::supervisor;
+use super::{descriptors, supervisor};
 use crate::sandbox::kernel::{self, Fork};
 
 pub(super) const ARGUMENT: &str = "__supervise";
@@ -28,10 +26,8 @@ pub(super) struct Handed<Fd> {
     pub(super) errors: Fd,
 }
 
-pub(super) const HANDED: usize = 4;
-
 impl Handed<BorrowedFd<'_>> {
-    pub(super) fn all(&self) -> [BorrowedFd<'_>; HANDED] {
+    pub(super) fn all(&self) -> [BorrowedFd<'_>; descriptors::MAX] {
         [self.connection, self.folder, self.output, self.errors]
     }
 }
@@ -79,23 +75,15 @@ enum Received {
 }
 
 fn receive(requests: &UnixStream) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let parts = &mut [IoSliceMut::new(&mut byte)];
-    if recvmsg(requests, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes == 0 {
+    let (count, handed) = descriptors::receive(requests, &mut [0])?;
+    if count == 0 {
         return Ok(Received::End);
     }
-    let mut all = ancillary.drain().flat_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(handed) => handed.collect::<Vec<_>>(),
-        _ => Vec::new(),
-    });
-    let (connection, folder, output, errors) = (all.next(), all.next(), all.next(), all.next());
-    Ok(match (connection, folder, output, errors) {
-        (Some(connection), Some(folder), Some(output), Some(errors)) => {
+    Ok(match <[OwnedFd; descriptors::MAX]>::try_from(handed) {
+        Ok([connection, folder, output, errors]) => {
             Received::Command(Handed { connection, folder, output, errors })
         }
-        _ => Received::Incomplete,
+        Err(_) => Received::Incomplete,
     })
 }
 

@@ -1,12 +1,10 @@
 //! A process on Linux, controlled through the connection to its supervisor.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
 use rustix::fs::{self, Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Pid;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +13,8 @@ use tokio::net::unix::pipe;
 
 use super::fork_server::Handed;
 use super::{
-    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, orphans,
+    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, descriptors,
+    orphans,
 };
 use crate::process::{ChildStdio, Command, Event, Processes, Streams, read};
 use crate::sandbox::BrokerPolicy;
@@ -120,19 +119,13 @@ impl CommandStreams {
 /// Sends [`HANDSHAKE`] with the command's input: the read end of a new pipe, which no other process ever has, or the
 /// input of this process. Returns the other end of the pipe.
 fn send_handshake(to: &StdStream, streams: Streams) -> io::Result<Option<pipe::Sender>> {
-    let byte = [io::IoSlice::new(&[HANDSHAKE])];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let (input, to_input) = match streams {
         Streams::Merged | Streams::Apart => (None, None),
         Streams::Own => (Some(io::stdin().as_fd().try_clone_to_owned()?), None),
         Streams::Piped => io::pipe().map(|(input, to_input)| (Some(input.into()), Some(to_input)))?,
     };
     let handed: Vec<_> = input.iter().map(OwnedFd::as_fd).collect();
-    if !handed.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(&handed));
-    }
-    sendmsg(to, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
+    descriptors::send(to, HANDSHAKE, &handed)?;
     to_input.map(|to_input| pipe::Sender::from_owned_fd(to_input.into())).transpose()
 }
 
@@ -220,17 +213,14 @@ impl Process {
 
     /// Makes the supervisor send SIGTERM to the command's process group.
     pub async fn request_exit(&mut self) {
-        // The command may be over.
-        let _ = self.control.write_all(&[REQUEST_EXIT]).await;
+        self.order(&[REQUEST_EXIT]).await;
     }
 
     /// Selects the policy of a brokered command. [`BrokerEvent::PolicySet`] follows when it applies and nothing can be
     /// written under a looser one any more.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
-        let order = POLICIES.iter().find(|(_, of)| *of == policy);
-        if let Some((order, _)) = order {
-            // The command may be over.
-            let _ = self.control.write_all(&[*order]).await;
+        if let Some((order, _)) = POLICIES.iter().find(|(_, of)| *of == policy) {
+            self.order(&[*order]).await;
         }
     }
 
@@ -239,25 +229,27 @@ impl Process {
         let mut order = Vec::with_capacity(9);
         order.extend(ANSWERS.iter().find(|(_, of)| *of == allows).map(|(byte, _)| *byte));
         order.extend(number.to_le_bytes());
-        // The command may be over.
-        let _ = self.control.write_all(&order).await;
+        self.order(&order).await;
     }
 
     /// Executes a command that waits.
     pub async fn release(&mut self) {
-        // The command may be over.
-        let _ = self.control.write_all(&[RELEASE]).await;
+        self.order(&[RELEASE]).await;
     }
 
     /// Saves the record of a brokered command's changes. [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
-        // The command may be over, and has saved its record.
-        let _ = self.control.write_all(&[SAVE_RECORD]).await;
+        self.order(&[SAVE_RECORD]).await;
     }
 
     pub async fn end(&mut self) {
         // The command may be over.
         let _ = self.control.shutdown().await;
+    }
+
+    async fn order(&mut self, bytes: &[u8]) {
+        // The command may be over.
+        let _ = self.control.write_all(bytes).await;
     }
 
     pub fn id(&self) -> Option<u32> {

@@ -9,7 +9,6 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -19,16 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use super::broker::{self, Broker, Reads, Recorder, Revoked, Roots};
 use super::children::{self, Children};
-use super::{ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest};
-use crate::process::{BrokerEvent, Exit};
+use super::{
+    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, descriptors,
+};
+use crate::process::{BrokerEvent, Exit, TEMPORARY};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 
@@ -37,17 +34,14 @@ mod own_folder;
 /// Variable with options of the C library's resolver.
 const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
 
-const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
-
 /// Returns once the command and all its descendants are gone. `entered` tells whether the supervisor is in the
 /// command's working directory.
 pub(super) fn run(connection: &UnixStream, entered: io::Result<()>) -> ExitCode {
     match supervise(connection, entered) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Modegate may be gone.
-            let _ = report(connection, &Report::Failed(error.to_string()));
-            let _ = report(connection, &Report::Gone { left_behind: 0 });
+            tell(connection, &Report::Failed(error.to_string()));
+            tell(connection, &Report::Gone { left_behind: 0 });
             ExitCode::FAILURE
         }
     }
@@ -55,23 +49,16 @@ pub(super) fn run(connection: &UnixStream, entered: io::Result<()>) -> ExitCode 
 
 /// Reads the byte [`HANDSHAKE`] with a descriptor, a length of 4 bytes (little endian), and JSON.
 fn read_request(mut connection: &UnixStream) -> io::Result<(SpawnRequest, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut ahead = [0];
-    let bytes = &mut [io::IoSliceMut::new(&mut ahead)];
-    let received = recvmsg(connection, bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    if received.bytes != 1 || ahead != [HANDSHAKE] {
+    let (count, handed) = descriptors::receive(connection, &mut ahead)?;
+    if count != 1 || ahead != [HANDSHAKE] {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let input = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-        _ => None,
-    });
     let mut length = [0; 4];
     connection.read_exact(&mut length)?;
     let mut request = Vec::new();
     connection.take(u32::from_le_bytes(length).into()).read_to_end(&mut request)?;
-    Ok((serde_json::from_slice(&request)?, input))
+    Ok((serde_json::from_slice(&request)?, handed.into_iter().next()))
 }
 
 /// Writes a whole line, also if several threads report.
@@ -81,6 +68,11 @@ pub(super) fn report(mut connection: &UnixStream, report: &Report) -> io::Result
     line.push(b'\n');
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     connection.write_all(&line)
+}
+
+/// Reports to Modegate, which may be gone.
+fn tell(connection: &UnixStream, message: &Report) {
+    let _ = report(connection, message);
 }
 
 fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()> {
@@ -101,8 +93,7 @@ fn supervise(connection: &UnixStream, entered: io::Result<()>) -> io::Result<()>
     if let Some(folder) = &request.own_folder {
         own_folder::remove(folder);
     }
-    // Modegate may be gone.
-    done.map(|left_behind| drop(report(connection, &Report::Gone { left_behind })))
+    done.map(|left_behind| tell(connection, &Report::Gone { left_behind }))
 }
 
 /// Returns the number of processes that the command left behind.
@@ -145,16 +136,9 @@ fn read_startup(
 ) -> io::Result<Option<OwnedFd>> {
     let (mut listener, mut problem) = (None, Vec::new());
     while !is_enough(&listener) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 1024];
-        let parts = &mut [io::IoSliceMut::new(&mut bytes)];
-        let count = recvmsg(startup, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
-        let received = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut handed) => handed.next(),
-            _ => None,
-        });
-        match (received, count) {
+        let (count, handed) = descriptors::receive(startup, &mut bytes)?;
+        match (handed.into_iter().next(), count) {
             (None, 0) if problem.is_empty() => return Ok(listener),
             (None, 0) => return Err(io::Error::other(String::from_utf8_lossy(&problem).into_owned())),
             (None, count) => problem.extend_from_slice(&bytes[..count]),
@@ -162,15 +146,6 @@ fn read_startup(
         }
     }
     Ok(listener)
-}
-
-fn send_listener(startup: &UnixStream, listener: &OwnedFd) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let handed = [listener.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&handed));
-    sendmsg(startup, &[io::IoSlice::new(&[HANDSHAKE])], &mut ancillary, SendFlags::empty())?;
-    Ok(())
 }
 
 /// Programs must ask for names over TCP, which the broker answers. `None` if their network is not limited.
@@ -191,7 +166,7 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &
     let prepared = prepare(request).and_then(|listener| {
         let unprepared = |error| format!("the command's process cannot be prepared: {error}");
         if let Some(listener) = listener {
-            send_listener(startup, &listener).map_err(unprepared)?;
+            descriptors::send(startup, HANDSHAKE, &[listener.as_fd()]).map_err(unprepared)?;
         }
         opened.map_err(unprepared)
     });
@@ -340,8 +315,7 @@ impl Supervision<'_> {
             if ready.died {
                 while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
                     if pid == child {
-                        // Modegate may be gone.
-                        let _ = report(connection, &Report::Exited(exit(status.as_raw())));
+                        tell(connection, &Report::Exited(exit(status.as_raw())));
                         return true;
                     }
                 }
@@ -356,8 +330,7 @@ impl Supervision<'_> {
                     }
                     Ok(1) if byte[0] == RELEASE => {
                         if let Err(error) = self.release() {
-                            // Modegate may be gone.
-                            let _ = report(connection, &Report::Failed(error.to_string()));
+                            tell(connection, &Report::Failed(error.to_string()));
                             return true;
                         }
                     }
@@ -385,8 +358,7 @@ impl Supervision<'_> {
 
     fn save_record(&self) {
         let is_saved = self.broker.as_ref().is_some_and(|broker| broker.save_record());
-        // Modegate may be gone.
-        let _ = report(self.connection, &Report::Broker(BrokerEvent::RecordSaved(is_saved)));
+        tell(self.connection, &Report::Broker(BrokerEvent::RecordSaved(is_saved)));
     }
 
     fn answer_question(&self, order: u8, number: u64) {
@@ -400,8 +372,7 @@ impl Supervision<'_> {
         let policy = POLICIES.iter().find(|(byte, _)| *byte == order).map(|(_, policy)| *policy);
         if let (Some(policy), Some(broker)) = (policy, &self.broker) {
             let Revoked { ended, is_complete } = broker.set_policy(policy);
-            // Modegate may be gone.
-            let _ = report(self.connection, &Report::Broker(BrokerEvent::PolicySet { ended, is_complete }));
+            tell(self.connection, &Report::Broker(BrokerEvent::PolicySet { ended, is_complete }));
         }
     }
 
@@ -470,7 +441,6 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
     }
 }
 
-/// Reaps all dead children.
 fn reap_children() {
     while let Ok(Some(_)) = process::wait(WaitOptions::NOHANG) {}
 }
