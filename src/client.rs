@@ -156,8 +156,7 @@ impl Client {
         }
     }
 
-    /// Selects whether the client counts the `line` of a location from 0. In the protocol
-    /// lines count from 1.
+    /// Selects whether the client counts the `line` of a location from 0, and not from 1 as in the protocol.
     pub fn set_zero_based_lines(&self, has_zero_based_lines: bool) {
         self.has_zero_based_lines.store(has_zero_based_lines, Ordering::Relaxed);
     }
@@ -192,11 +191,7 @@ impl Client {
         request: RequestPermissionRequest,
     ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
         let (id, answer) = self.request(ClientRequest::RequestPermission(Box::new(request)));
-        let answer = async move {
-            let answer = answer.await.unwrap_or(Err(ClientError::Gone))?;
-            serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
-        };
-        (id, answer)
+        (id, async move { decode(answer.await.unwrap_or(Err(ClientError::Gone))) })
     }
 
     /// Dropping the result without an answer withdraws the request.
@@ -239,14 +234,17 @@ impl Client {
     }
 }
 
+fn decode<A: DeserializeOwned>(answer: Result<Value, ClientError>) -> Result<A, ClientError> {
+    serde_json::from_value(answer?).map_err(|error| ClientError::Malformed(error.to_string()))
+}
+
 impl<A: DeserializeOwned> Open<A> {
     /// Waits for the answer. Cancel safe. Returns [`ClientError::Gone`] after an answer.
     pub async fn answer(&mut self) -> Result<A, ClientError> {
         let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
         let answer = receiver.await;
         self.answer = None;
-        let answer = answer.unwrap_or(Err(ClientError::Gone))?;
-        serde_json::from_value(answer).map_err(|error| ClientError::Malformed(error.to_string()))
+        decode(answer.unwrap_or(Err(ClientError::Gone)))
     }
 
     pub async fn within(mut self, deadline: Duration) -> Result<A, ClientError> {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{CancelRequestNotification, RequestId, SessionNotification};
@@ -84,7 +84,7 @@ pub async fn serve(
         tokio::select! {
             () = stop.cancelled() => break true,
             () = queue.closed() => break true,
-            () = until(deadline) => break false,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break false,
             line = lines.recv(), if may_read => if let Some(line) = line {
                 connection.line(line);
             } else {
@@ -115,13 +115,6 @@ pub async fn serve(
         if tokio::time::timeout(CLOSE, drain).await.is_err() {
             tracing::warn!("the client did not take all that was sent before the end");
         }
-    }
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }
 

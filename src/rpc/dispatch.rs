@@ -16,12 +16,10 @@ use serde_json::{Value, json};
 
 use super::Call;
 use crate::acp::{
-    AuthenticateRequest, AuthenticateResponse, CancelNotification, CloseSessionRequest, CloseSessionResponse,
-    DeleteSessionRequest, DeleteSessionResponse, ForkSessionRequest, ForkSessionResponse, InitializeRequest,
-    InitializeResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
-    Meta, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest,
-    ResumeSessionResponse, SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
-    SetSessionModeRequest, SetSessionModeResponse,
+    AuthenticateRequest, CancelNotification, CloseSessionRequest, DeleteSessionRequest, ForkSessionRequest,
+    InitializeRequest, ListSessionsRequest, LoadSessionRequest, Meta, NewSessionRequest, NewSessionResponse,
+    PromptRequest, PromptResponse, ResumeSessionRequest, SessionId, SetSessionConfigOptionRequest,
+    SetSessionModeRequest,
 };
 use crate::agent::Agent;
 use crate::error::AgentError;
@@ -35,41 +33,57 @@ pub const CANCEL_REQUEST: &str = "$/cancel_request";
 
 pub fn requests(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
-    row(&mut table, "initialize", initialize);
-    row(&mut table, "authenticate", authenticate);
+    row(&mut table, "initialize", |agent, request: InitializeRequest, _| async move {
+        Ok(agent.initialize(&request))
+    });
+    row(&mut table, "authenticate", |agent, request: AuthenticateRequest, _| async move {
+        agent.authenticate(&request).await
+    });
     row_with_payload(&mut table, "session/new", new_session);
-    row_with_payload(&mut table, "session/load", load_session);
-    row_with_payload(&mut table, "session/resume", resume_session);
-    row_with_payload(&mut table, "session/fork", fork_session);
-    row(&mut table, "session/list", list_sessions);
-    row(&mut table, "session/close", close_session);
-    row(&mut table, "session/delete", delete_session);
+    row_with_payload(&mut table, "session/load", |agent, request: LoadSessionRequest, _| async move {
+        let response = agent.load_session(&request).await?;
+        announcing_commands(&agent, &request.session_id, response)
+    });
+    row_with_payload(&mut table, "session/resume", |agent, request: ResumeSessionRequest, _| async move {
+        let response = agent.resume_session(&request).await?;
+        announcing_commands(&agent, &request.session_id, response)
+    });
+    row_with_payload(&mut table, "session/fork", |agent, request: ForkSessionRequest, _| async move {
+        let response = agent.fork_session(&request).await?;
+        let id = response.session_id.clone();
+        announcing_commands(&agent, &id, response)
+    });
+    row(&mut table, "session/list", |agent, request: ListSessionsRequest, _| async move {
+        agent.list_sessions(&request).await
+    });
+    row(&mut table, "session/close", |agent, request: CloseSessionRequest, _| async move {
+        agent.close_session(&request).await
+    });
+    row(&mut table, "session/delete", |agent, request: DeleteSessionRequest, _| async move {
+        agent.delete_session(&request).await
+    });
     row_with_payload(&mut table, "session/prompt", prompt);
-    row(&mut table, "session/set_mode", set_mode);
-    row(&mut table, "session/set_config_option", set_config_option);
+    row(&mut table, "session/set_mode", |agent, request: SetSessionModeRequest, _| async move {
+        agent.session(&request.session_id)?.set_mode(request.mode_id).await
+    });
+    row(
+        &mut table,
+        "session/set_config_option",
+        |agent, request: SetSessionConfigOptionRequest, _| async move {
+            let session = agent.session(&request.session_id)?;
+            session.set_config_option(request.config_id, request.value).await
+        },
+    );
     table.into()
 }
 
 pub fn notifications(agent: Arc<Agent>) -> Methods {
     let mut table = RpcModule::from_arc(agent);
-    row(&mut table, "session/cancel", cancel);
+    row(&mut table, "session/cancel", |agent, request: CancelNotification, _| async move {
+        agent.session(&request.session_id)?.cancel();
+        Ok(())
+    });
     table.into()
-}
-
-async fn initialize(
-    agent: Arc<Agent>,
-    request: InitializeRequest,
-    _: Call,
-) -> Result<InitializeResponse, AgentError> {
-    Ok(agent.initialize(&request))
-}
-
-async fn authenticate(
-    agent: Arc<Agent>,
-    request: AuthenticateRequest,
-    _: Call,
-) -> Result<AuthenticateResponse, AgentError> {
-    agent.authenticate(&request).await
 }
 
 async fn new_session(
@@ -84,34 +98,6 @@ async fn new_session(
     announcing_commands(&agent, &id, response)
 }
 
-async fn load_session(
-    agent: Arc<Agent>,
-    request: LoadSessionRequest,
-    _: Call,
-) -> Result<ResponsePayload<'static, LoadSessionResponse>, AgentError> {
-    let response = agent.load_session(&request).await?;
-    announcing_commands(&agent, &request.session_id, response)
-}
-
-async fn resume_session(
-    agent: Arc<Agent>,
-    request: ResumeSessionRequest,
-    _: Call,
-) -> Result<ResponsePayload<'static, ResumeSessionResponse>, AgentError> {
-    let response = agent.resume_session(&request).await?;
-    announcing_commands(&agent, &request.session_id, response)
-}
-
-async fn fork_session(
-    agent: Arc<Agent>,
-    request: ForkSessionRequest,
-    _: Call,
-) -> Result<ResponsePayload<'static, ForkSessionResponse>, AgentError> {
-    let response = agent.fork_session(&request).await?;
-    let id = response.session_id.clone();
-    announcing_commands(&agent, &id, response)
-}
-
 /// The session announces its commands after the response.
 fn announcing_commands<R: Serialize + Clone>(
     agent: &Agent,
@@ -122,30 +108,6 @@ fn announcing_commands<R: Serialize + Clone>(
     let (payload, answered) = ResponsePayload::success(response).notify_on_completion();
     session.announce_commands(answered.map(drop).boxed());
     Ok(payload)
-}
-
-async fn list_sessions(
-    agent: Arc<Agent>,
-    request: ListSessionsRequest,
-    _: Call,
-) -> Result<ListSessionsResponse, AgentError> {
-    agent.list_sessions(&request).await
-}
-
-async fn close_session(
-    agent: Arc<Agent>,
-    request: CloseSessionRequest,
-    _: Call,
-) -> Result<CloseSessionResponse, AgentError> {
-    agent.close_session(&request).await
-}
-
-async fn delete_session(
-    agent: Arc<Agent>,
-    request: DeleteSessionRequest,
-    _: Call,
-) -> Result<DeleteSessionResponse, AgentError> {
-    agent.delete_session(&request).await
 }
 
 async fn prompt(
@@ -181,54 +143,22 @@ fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
     }
 }
 
-async fn set_mode(
-    agent: Arc<Agent>,
-    request: SetSessionModeRequest,
-    _: Call,
-) -> Result<SetSessionModeResponse, AgentError> {
-    let session = agent.session(&request.session_id)?;
-    session.set_mode(request.mode_id).await
-}
-
-async fn set_config_option(
-    agent: Arc<Agent>,
-    request: SetSessionConfigOptionRequest,
-    _: Call,
-) -> Result<SetSessionConfigOptionResponse, AgentError> {
-    let session = agent.session(&request.session_id)?;
-    session.set_config_option(request.config_id, request.value).await
-}
-
-async fn cancel(agent: Arc<Agent>, request: CancelNotification, _: Call) -> Result<(), AgentError> {
-    agent.session(&request.session_id)?.cancel();
-    Ok(())
-}
-
-fn row<P, R, F>(table: &mut RpcModule<Agent>, method: &'static str, handler: fn(Arc<Agent>, P, Call) -> F)
-where
+fn row<P, R, F>(
+    table: &mut RpcModule<Agent>,
+    method: &'static str,
+    handler: impl Fn(Arc<Agent>, P, Call) -> F + Copy + Send + Sync + 'static,
+) where
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<R, AgentError>> + Send + 'static,
 {
-    register(table, method, move |agent, params, call| async move {
+    row_with_payload(table, method, move |agent, params, call| async move {
         Ok(ResponsePayload::success(handler(agent, params, call).await?))
     });
 }
 
 /// Adds a method whose handler acts after its answer is sent.
 fn row_with_payload<P, R, F>(
-    table: &mut RpcModule<Agent>,
-    method: &'static str,
-    handler: fn(Arc<Agent>, P, Call) -> F,
-) where
-    P: DeserializeOwned + Send + 'static,
-    R: Serialize + Clone + Send + 'static,
-    F: Future<Output = Result<ResponsePayload<'static, R>, AgentError>> + Send + 'static,
-{
-    register(table, method, handler);
-}
-
-fn register<P, R, F>(
     table: &mut RpcModule<Agent>,
     method: &'static str,
     handler: impl Fn(Arc<Agent>, P, Call) -> F + Copy + Send + Sync + 'static,
