@@ -7,11 +7,12 @@ use libc::c_long;
 use seccompiler::BpfProgram;
 
 use super::bpf::{
-    ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_above, jump_bits, keep, load, low,
+    self, ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_above, jump_bits, keep, load,
+    low,
 };
 use super::syscalls::{
-    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FILE_BYPASSES, MOUNTS_AND_NAMESPACES, NEW_NAMESPACES,
-    OTHER_PROCESSES, OWN_ARCHITECTURE, SHARED, SYSTEM_SETTINGS, number,
+    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FILE_BYPASSES, GET_FLAGS, MOUNTS_AND_NAMESPACES,
+    NEW_NAMESPACES, OTHER_PROCESSES, OWN_ARCHITECTURE, SHARED, SYSTEM_SETTINGS, TYPING, number,
 };
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
@@ -36,17 +37,11 @@ const REFUSED_OLD: &[c_long] = &[];
 /// Second byte of `ioctl` requests that do not change files or disks.
 const REQUESTS: [u32; 2] = [0x5400, 0x8900];
 
-/// Type or paste into a terminal, or take the console.
-const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
-
 /// The number of a pseudo-terminal, and its lock.
 pub(super) const PSEUDO_TERMINALS: [u32; 2] = [0x8004_5430, 0x4004_5431];
 
-const GET_FLAGS: u32 = 0x8008_6601;
-
 pub(super) fn filter() -> Result<(), String> {
-    seccompiler::apply_filter(&program(&parts()))
-        .map_err(|error| format!("system calls cannot be filtered: {error}"))
+    bpf::apply(&program(&parts()))
 }
 
 /// A filter that answers the listed calls by their parts, and allows the others.

@@ -15,6 +15,13 @@ pub(super) const ALLOW: u32 = 0x7fff_0000;
 
 pub(super) const KILL: u32 = 0x8000_0000;
 
+/// Suspends the call for the supervisor.
+pub(super) const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
+
+pub(super) fn apply(program: &BpfProgram) -> Result<(), String> {
+    seccompiler::apply_filter(program).map_err(|error| format!("system calls cannot be filtered: {error}"))
+}
+
 /// Skips the call and returns an error; 0 reports success.
 pub(super) const fn fail(error: i32) -> u32 {
     0x0005_0000 | error.cast_unsigned()

@@ -28,9 +28,17 @@ pub fn fork() -> io::Result<Fork> {
 
 /// Blocks all signals, because a signal to a process group must not end a supervisor.
 pub fn block_signals() -> io::Result<()> {
+    mask_all_signals(libc::SIG_BLOCK)
+}
+
+pub fn unblock_signals() -> io::Result<()> {
+    mask_all_signals(libc::SIG_UNBLOCK)
+}
+
+fn mask_all_signals(how: libc::c_int) -> io::Result<()> {
     let signals = signal_set(true);
     // SAFETY: `signals` is a valid set.
-    match unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) } {
+    match unsafe { libc::sigprocmask(how, &raw const signals, std::ptr::null_mut()) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
@@ -55,15 +63,6 @@ pub fn child_signals() -> io::Result<OwnedFd> {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
-    }
-}
-
-pub fn unblock_signals() -> io::Result<()> {
-    let signals = signal_set(true);
-    // SAFETY: `signals` is a valid set.
-    match unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut()) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
     }
 }
 

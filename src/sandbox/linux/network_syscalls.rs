@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
 
-use super::bpf::{ALLOW, answer, fail, jump, jump_bits, keep, load, low, when};
+use super::bpf::{ALLOW, SUSPEND, answer, fail, jump, jump_bits, keep, load, low, when};
 use super::kernel::notification::Call;
 use super::syscalls::number;
-
-const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 /// Send a packet to any host on the way, and to the host in the address only then.
 const ROUTES: [(i32, i32); 4] = [

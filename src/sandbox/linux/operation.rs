@@ -283,6 +283,10 @@ pub fn is_valid(flags: i32) -> bool {
 /// The error of a call that opens a file and is no [`Operation`].
 pub fn path_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let path = if call.number == libc::SYS_openat { call.arguments[1] } else { call.arguments[0] };
+    unread_path_error(path, memory)
+}
+
+fn unread_path_error(path: u64, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let is_long =
         memory(path, PATH_LENGTH).is_some_and(|bytes| bytes.len() == PATH_LENGTH && !bytes.contains(&0));
     if is_long { libc::ENAMETOOLONG } else { libc::EFAULT }
@@ -305,15 +309,7 @@ pub fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u
         let times: Option<[i64; 4]> = times.filter(|address| *address != 0).and_then(|at| reader.numbers(at));
         times.is_some_and(|[_, a, _, b]| [a, b].iter().any(|part| !MICROSECONDS.contains(part)))
     };
-    let is_long =
-        || memory(path, PATH_LENGTH).is_some_and(|bytes| bytes.len() == PATH_LENGTH && !bytes.contains(&0));
-    if has_unknown_flags(call) || has_wrong_times() {
-        libc::EINVAL
-    } else if is_long() {
-        libc::ENAMETOOLONG
-    } else {
-        libc::EFAULT
-    }
+    if has_unknown_flags(call) || has_wrong_times() { libc::EINVAL } else { unread_path_error(path, memory) }
 }
 
 /// Returns true for a change of attributes with flags that the kernel refuses before anything else.

@@ -9,7 +9,7 @@ use libc::c_long;
 use seccompiler::{BpfProgram, sock_filter};
 
 use super::bpf::{
-    ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_bits, keep, load, low,
+    self, ALLOW, ARCHITECTURE, KILL, NUMBER, SUSPEND, answer, fail, halving, jump, jump_bits, keep, load, low,
 };
 use super::kernel::notification;
 use super::operation::TMPFILE;
@@ -191,9 +191,9 @@ pub(super) const NEW_NAMESPACES: u32 = 0x7e02_0000;
 const TERMINALS: u32 = 0x5400;
 
 /// Type or paste into a terminal, or take the console.
-const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
+pub(super) const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
 
-const GET_FLAGS: u32 = 0x8008_6601;
+pub(super) const GET_FLAGS: u32 = 0x8008_6601;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_003e;
@@ -216,9 +216,7 @@ pub(super) fn filter(
             Err(_) => {}
         }
     }
-    seccompiler::apply_filter(&program(signals_held, false, false))
-        .map(|()| None)
-        .map_err(|error| format!("system calls cannot be filtered: {error}"))
+    bpf::apply(&program(signals_held, false, false)).map(|()| None)
 }
 
 fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> BpfProgram {
@@ -243,7 +241,7 @@ fn parts(signals_held: bool, suspends: bool, limits_reads: bool) -> BTreeMap<u32
     }
     listed(SIGNALS, if signals_held { ALLOW } else { fail(libc::EPERM) });
     for calls in [ATTRIBUTES, ATTRIBUTES_OLD] {
-        listed(calls, if suspends { libc::SECCOMP_RET_USER_NOTIF } else { fail(libc::EPERM) });
+        listed(calls, if suspends { SUSPEND } else { fail(libc::EPERM) });
     }
     for call in SELF_ONLY {
         parts.insert(number(*call), one_of(0, &[0]));
@@ -275,7 +273,7 @@ pub(super) fn suspend_reads(parts: &mut BTreeMap<u32, BpfProgram>) {
     let opens = |argument| {
         let writing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE).cast_unsigned();
         let harmless = (libc::O_PATH | libc::O_DIRECTORY).cast_unsigned();
-        let suspend = answer(libc::SECCOMP_RET_USER_NOTIF);
+        let suspend = answer(SUSPEND);
         vec![load(low(argument)), jump_bits(writing, 1, 0), jump_bits(harmless, 1, 0), suspend, answer(ALLOW)]
     };
     parts.insert(number(libc::SYS_openat), opens(2));

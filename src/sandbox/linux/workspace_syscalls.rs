@@ -2,13 +2,12 @@
 
 use seccompiler::BpfProgram;
 
-use super::bpf::{ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
+use super::bpf::{self, ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
 
 /// Blocks changes of other processes' limits (which can kill them) and priorities, and typing into terminals,
 /// which are writable files. Written by hand, because the library's filters kill 32-bit programs.
 pub(super) fn filter() -> Result<(), String> {
-    let program = workspace();
-    seccompiler::apply_filter(&program).map_err(|error| format!("system calls cannot be filtered: {error}"))
+    bpf::apply(&workspace())
 }
 
 struct Numbers {
