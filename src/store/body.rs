@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -12,17 +13,13 @@ use crate::tool::{Location, ToolContent};
 
 pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {
-        SessionEvent::UserMessage { message_id, content, typed: None } => {
-            ("user_message", json!({ "message_id": message_id, "content": content }))
-        }
         SessionEvent::UserMessage { message_id, content, typed } => {
-            ("user_message", json!({ "message_id": message_id, "content": content, "typed": typed }))
-        }
-        SessionEvent::AgentText { message_id, text, shown: None } => {
-            ("agent_text", json!({ "message_id": message_id, "text": text }))
+            let body = json!({ "message_id": message_id, "content": content });
+            ("user_message", with(body, "typed", typed.as_ref()))
         }
         SessionEvent::AgentText { message_id, text, shown } => {
-            ("agent_text", json!({ "message_id": message_id, "text": text, "shown": shown }))
+            let body = json!({ "message_id": message_id, "text": text });
+            ("agent_text", with(body, "shown", shown.as_ref()))
         }
         SessionEvent::Switch { switch: SwitchOutcome { from, to, analysis, outcome } } => {
             ("mode_switch", json!({ "from": from, "to": to, "analysis": analysis, "outcome": outcome }))
@@ -36,9 +33,8 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::Notice { message_id, kind, text } => {
             ("notice", json!({ "message_id": message_id, "kind": kind, "text": text }))
         }
-        SessionEvent::SystemNote { text, quotes: None } => ("system_note", json!({ "text": text })),
         SessionEvent::SystemNote { text, quotes } => {
-            ("system_note", json!({ "text": text, "quotes": quotes }))
+            ("system_note", with(json!({ "text": text }), "quotes", quotes.as_ref()))
         }
         SessionEvent::ReplyInterrupted { note } => ("reply_interrupted", json!({ "note": note })),
         SessionEvent::ToolCallStarted { id, name, kind } => {
@@ -69,22 +65,27 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
         SessionEvent::AgentChange { agent } => ("agent_change", json!({ "agent": agent })),
         SessionEvent::ForwardedUpdate { update } => ("relayed", json!({ "update": update })),
         SessionEvent::Usage(Usage { used, size, cache_read, cache_write, output, cost }) => {
-            let mut body = json!({
+            let body = json!({
                 "used": used,
                 "size": size,
                 "cache_read": cache_read,
                 "cache_write": cache_write,
                 "output": output,
             });
-            if let Some(cost) = cost {
-                body["cost"] = json!(cost);
-            }
-            ("usage", body)
+            ("usage", with(body, "cost", cost.as_ref()))
         }
         SessionEvent::Compaction { id, stage } => ("compaction", write_compaction(id, stage)),
         SessionEvent::Undone { turn, files } => ("undone", json!({ "turn": turn, "files": files })),
         SessionEvent::Stop { reason } => ("stop", json!({ "reason": reason })),
     }
+}
+
+/// Adds a member if there is a value.
+fn with(mut body: Value, key: &str, value: Option<&impl Serialize>) -> Value {
+    if let Some(value) = value {
+        body[key] = json!(value);
+    }
+    body
 }
 
 fn write_call(call: &ToolCallEvent) -> Value {

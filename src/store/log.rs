@@ -44,7 +44,3 @@ pub fn mode_changes(path: &Path, session: Option<&str>) -> Result<Vec<LoggedChan
     })?;
     Ok(changes)
 }
-
-pub fn current_mode(path: &Path, session: &str) -> Result<Option<String>, StoreError> {
-    Ok(mode_changes(path, Some(session))?.pop().map(|change| change.to))
-}

@@ -221,8 +221,7 @@ async fn mode_switches_are_recorded_with_reason_and_mode_text() {
     assert_eq!(row(2), (Some("code"), "plan", "in_band", Some("agent"), Some("Too risky.")));
     assert_eq!(rows[1].call.as_deref(), Some("call_1_1"));
     assert_eq!(rows[1].plan_hash.as_deref(), Some(modegate::ids::hash("1. Do it.").as_str()));
-    assert_eq!(modegate::store::log::current_mode(&file, &session).unwrap().as_deref(), Some("plan"));
-    assert_eq!(modegate::store::log::current_mode(&file, "none").unwrap(), None);
+    assert_eq!(modegate::store::log::mode_changes(&file, Some("none")).unwrap(), []);
     let record = rusqlite::Connection::open(file).unwrap();
     let query = "SELECT t.text FROM mode_texts t JOIN mode_changes c ON c.mode_hash = t.hash WHERE c.to_mode = 'code'";
     let text: String = record.query_row(query, [], |row| row.get(0)).unwrap();
