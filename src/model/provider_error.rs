@@ -43,10 +43,6 @@ impl ProviderError {
         Self { error: ModelError::new(text), retry: Retry::Later }
     }
 
-    pub fn malformed(text: impl Into<String>) -> Self {
-        Self::permanent(Failure::Other, text)
-    }
-
     pub fn cut() -> Self {
         Self::transient("the reply ended early")
     }
@@ -117,37 +113,35 @@ impl Rejection<'_> {
                 "{host} answered with a web page (HTTP {status}) instead of a reply: the address may be wrong, or a \
                  proxy may intercept the request"
             );
-            let passes = status >= 500;
-            return if passes { ProviderError::transient(text) } else { permanent(Failure::Other, text) };
-        }
-        match status {
-            200 => {
-                let text = format!("{host} answered without a stream: {reply}");
+            return if status >= 500 {
+                ProviderError::transient(text)
+            } else {
                 permanent(Failure::Other, text)
-            }
-            402 => permanent(Failure::Other, format!("{host} requires payment (HTTP 402): {reply}")),
-            403 => permanent(Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
-            404 => {
-                let text = format!(
+            };
+        }
+        let (failure, text) = match status {
+            200 => (Failure::Other, format!("{host} answered without a stream: {reply}")),
+            402 => (Failure::Other, format!("{host} requires payment (HTTP 402): {reply}")),
+            403 => (Failure::Key, format!("{host} refuses this key (HTTP 403): {reply}")),
+            404 => (
+                Failure::Other,
+                format!(
                     "{host} does not have the model {model:?}, or the address is wrong (HTTP 404; choose another with \
                      --model PROVIDER/NAME): {reply}"
-                );
-                permanent(Failure::Other, text)
-            }
-            413 => permanent(
-                Failure::ContextTooLong,
-                format!("the request is too large for {host} (HTTP 413): {reply}"),
+                ),
             ),
-            429 if is_quota(&kind, &message) => permanent(
+            413 => {
+                (Failure::ContextTooLong, format!("the request is too large for {host} (HTTP 413): {reply}"))
+            }
+            429 if is_quota(&kind, &message) => {
+                (Failure::Other, format!("the quota of the account at {host} is used up (HTTP 429): {reply}"))
+            }
+            300..400 => (
                 Failure::Other,
-                format!("the quota of the account at {host} is used up (HTTP 429): {reply}"),
-            ),
-            300..400 => {
-                let text = format!(
+                format!(
                     "{host} redirects to another address (HTTP {status}), which gets no key: check the address"
-                );
-                permanent(Failure::Other, text)
-            }
+                ),
+            ),
             408 | 409 | 425 | 429 | 500..=504 | 520..=524 | 529 => {
                 let what = match status {
                     429 => "is limiting the rate",
@@ -157,13 +151,12 @@ impl Rejection<'_> {
                 let wait = wait.or(delay);
                 let is_busy = matches!(status, 429 | 503 | 529) || wait.is_some();
                 let retry = if is_busy { Retry::Busy(wait) } else { Retry::Later };
-                ProviderError {
-                    error: ModelError::new(format!("{host} {what} (HTTP {status}): {reply}")),
-                    retry,
-                }
+                let error = ModelError::new(format!("{host} {what} (HTTP {status}): {reply}"));
+                return ProviderError { error, retry };
             }
-            _ => permanent(Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
-        }
+            _ => (Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
+        };
+        permanent(failure, text)
     }
 }
 

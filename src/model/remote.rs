@@ -133,7 +133,8 @@ struct ResponseStream {
 
 impl From<Unreadable> for ProviderError {
     fn from(_: Unreadable) -> Self {
-        Self::malformed("the server sent text that is not UTF-8, or an event that is too large")
+        let text = "the server sent text that is not UTF-8, or an event that is too large";
+        Self::permanent(Failure::Other, text)
     }
 }
 
@@ -217,13 +218,16 @@ impl PendingReply {
 
     fn unreachable(&self, error: &HttpError) -> ProviderError {
         let text = format!("{}: {error}", self.endpoint.host);
-        match error {
-            HttpError::Unusable(_) | HttpError::Refused(_) => ProviderError::permanent(Failure::Other, text),
+        let is_permanent = match error {
+            HttpError::Unusable(_) | HttpError::Refused(_) => true,
             // A server that is down seldom comes back within a minute.
-            HttpError::Unreachable(_) if self.attempts >= UNREACHABLE => {
-                ProviderError::permanent(Failure::Other, text)
-            }
-            HttpError::Unreachable(_) | HttpError::Broken(_) => ProviderError::transient(text),
+            HttpError::Unreachable(_) => self.attempts >= UNREACHABLE,
+            HttpError::Broken(_) => false,
+        };
+        if is_permanent {
+            ProviderError::permanent(Failure::Other, text)
+        } else {
+            ProviderError::transient(text)
         }
     }
 

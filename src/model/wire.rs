@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::known::Facts;
 use super::provider_error::{IMAGE, ProviderError};
-use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
+use super::{Block, Effort, Failure, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
 
 use crate::text::shorten;
@@ -91,7 +91,8 @@ pub trait Decode: Send + Sync {
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start = shorten(frame, 80);
-        ProviderError::malformed(format!("the server sent an invalid part of a reply ({error}): {start}"))
+        let text = format!("the server sent an invalid part of a reply ({error}): {start}");
+        ProviderError::permanent(Failure::Other, text)
     })
 }
 

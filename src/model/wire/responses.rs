@@ -182,15 +182,11 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         };
         items.push(item);
     }
-    remove_orphaned_reasoning(&mut items);
-    items
-}
-
-/// The server rejects reasoning without output after it, which interrupted replies leave.
-fn remove_orphaned_reasoning(items: &mut Vec<Item<'_>>) {
+    // The server rejects reasoning without output after it, which interrupted replies leave.
     while matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
+    items
 }
 
 #[derive(Deserialize)]
