@@ -49,7 +49,7 @@ impl From<io::Error> for ReadError {
 
 /// Reads a regular file of at most `limit` bytes. Fails on a link; links in parent folders are followed.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
-    check(&path.symlink_metadata()?, limit)?;
+    check(&Metadata::from_just_metadata(path.symlink_metadata()?), limit)?;
     let file = File::open_ambient_with(path, &options(), ambient_authority())?;
     take(file, limit)
 }
@@ -123,8 +123,8 @@ fn options() -> OpenOptions {
     options
 }
 
-fn check(metadata: &std::fs::Metadata, limit: u64) -> Result<(), ReadError> {
-    check_kind(&Metadata::from_just_metadata(metadata.clone()))?;
+fn check(metadata: &Metadata, limit: u64) -> Result<(), ReadError> {
+    check_kind(metadata)?;
     if metadata.len() > limit { Err(ReadError::TooLarge(limit)) } else { Ok(()) }
 }
 
@@ -144,10 +144,7 @@ fn check_kind(metadata: &Metadata) -> Result<(), ReadError> {
 /// Checks again, because the file may have been replaced and may grow.
 fn take(file: File, limit: u64) -> Result<Vec<u8>, ReadError> {
     let metadata = file.metadata()?;
-    check_kind(&metadata)?;
-    if metadata.len() > limit {
-        return Err(ReadError::TooLarge(limit));
-    }
+    check(&metadata, limit)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit { Err(ReadError::TooLarge(limit)) } else { Ok(bytes) }

@@ -207,25 +207,7 @@ impl SessionEvent {
     fn piece_of(&self) -> Option<&MessageId> {
         match self {
             Self::AgentText { message_id, .. } | Self::AgentThought { message_id, .. } => Some(message_id),
-            Self::UserMessage { .. }
-            | Self::ProviderState { .. }
-            | Self::ModelChange { .. }
-            | Self::Switch { .. }
-            | Self::Notice { .. }
-            | Self::SystemNote { .. }
-            | Self::ReplyInterrupted { .. }
-            | Self::ToolCallStarted { .. }
-            | Self::ToolCall(_)
-            | Self::ToolCallUpdate(_)
-            | Self::Plan { .. }
-            | Self::Title { .. }
-            | Self::ModeChange { .. }
-            | Self::Usage(_)
-            | Self::Compaction { .. }
-            | Self::Undone { .. }
-            | Self::AgentChange { .. }
-            | Self::ForwardedUpdate { .. }
-            | Self::Stop { .. } => None,
+            _ => None,
         }
     }
 

@@ -116,9 +116,8 @@ fn is_local(url: &str) -> bool {
         Some((number, _)) => number,
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
-    let is_number =
-        host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    is_number || host.eq_ignore_ascii_case("localhost")
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    address.is_ok_and(|address| address.is_loopback()) || host.eq_ignore_ascii_case("localhost")
 }
 
 impl Response {

@@ -108,11 +108,10 @@ impl ServerDefinition {
             ("`cwd`", self.cwd.is_some()),
         ];
         let is_about_program = program_keys.iter().any(|(_, is_set)| *is_set);
-        if let (None, None) = (&self.command, &self.url) {
-            let key = program_keys.iter().find(|(_, is_set)| *is_set).map(|(key, _)| *key);
-            if let Some(key) = key {
-                return Some(format!("{key} needs a `command`, the program to start"));
-            }
+        if self.is_for_client()
+            && let Some((key, _)) = program_keys.iter().find(|(_, is_set)| *is_set)
+        {
+            return Some(format!("{key} needs a `command`, the program to start"));
         }
         match (&self.command, &self.url) {
             (Some(_), Some(_)) => Some("it has both a `command` and a `url`; use one of them"),

@@ -148,7 +148,9 @@ impl Connection {
         if let Some(fault) = fault {
             self.state.send_modify(|state| state.fault = Some(fault));
         }
-        self.withdraw_requests();
+        for (_, question) in self.requests.drain() {
+            self.client.withdraw(question.client_request);
+        }
         // Ends the agent's input, and fails all waiting calls.
         drop(self);
         if fault.is_some() {
@@ -186,8 +188,7 @@ impl Connection {
         let params = CancelNotification::new(agent_session.clone());
         let cancel = Message { jsonrpc: "2.0", id: None, method: "session/cancel", params };
         let fault = self.send(requests::to_line(&cancel));
-        let open = self.requests.extract_if(|_, question| question.is_permission);
-        let open: Vec<_> = open.collect();
+        let open: Vec<_> = self.requests.extract_if(|_, question| question.is_permission).collect();
         open.into_iter().fold(fault, |fault, (id, question)| {
             self.client.withdraw(question.client_request);
             fault.or(self.answer(&id, Ok(requests::cancelled())))
@@ -289,20 +290,15 @@ impl Connection {
     }
 
     fn receive_request(&mut self, id: &RawValue, method: &str, params: &str) -> Option<&'static str> {
+        let invalid = |why| Err(Refusal::new(requests::INVALID_REQUEST, why));
         let outcome = match &self.phase {
-            _ if self.requests.len() >= MAX_OPEN_REQUESTS => {
-                Err(Refusal::new(requests::INVALID_REQUEST, "too many requests are open"))
-            }
-            _ if self.requests.contains_key(id.get()) => {
-                Err(Refusal::new(requests::INVALID_REQUEST, "a request with this id is already open"))
-            }
+            _ if self.requests.len() >= MAX_OPEN_REQUESTS => invalid("too many requests are open"),
+            _ if self.requests.contains_key(id.get()) => invalid("a request with this id is already open"),
             Phase::Open(agent_session) => {
                 let sessions = SessionIds { agent: agent_session, client: &self.session_id };
                 requests::request(method, params, sessions, self.capabilities)
             }
-            Phase::Starting(_) | Phase::Loading => {
-                Err(Refusal::new(requests::INVALID_REQUEST, "there is no session yet"))
-            }
+            Phase::Starting(_) | Phase::Loading => invalid("there is no session yet"),
         };
         let request = match outcome {
             Ok(request) => request,
@@ -344,12 +340,6 @@ impl Connection {
                 self.output = None;
                 None
             }
-        }
-    }
-
-    fn withdraw_requests(&mut self) {
-        for (_, question) in self.requests.drain() {
-            self.client.withdraw(question.client_request);
         }
     }
 

@@ -60,23 +60,19 @@ pub(super) fn request(
         }
         "elicitation/create" if capabilities.forms || capabilities.urls => {
             let mut request: CreateElicitationRequest = parse(params)?;
+            let invalid = |why| Err(Refusal::new(INVALID_PARAMS, why));
             let (scope, is_supported) = match &mut request.mode {
                 ElicitationMode::Form(form) => (&mut form.scope, capabilities.forms),
                 ElicitationMode::Url(url) => (&mut url.scope, capabilities.urls),
                 // The schema may grow.
-                _ => return Err(Refusal::new(INVALID_PARAMS, "unknown kind of elicitation")),
+                _ => return invalid("unknown kind of elicitation"),
             };
             if !is_supported {
-                return Err(Refusal::new(
-                    INVALID_PARAMS,
-                    "the client does not support this kind of elicitation",
-                ));
+                return invalid("the client does not support this kind of elicitation");
             }
             match scope {
                 ElicitationScope::Session(scope) => replace_session(&mut scope.session_id, sessions)?,
-                _ => {
-                    return Err(Refusal::new(INVALID_PARAMS, "only elicitations of a session are passed on"));
-                }
+                _ => return invalid("only elicitations of a session are passed on"),
             }
             Ok(request.into())
         }

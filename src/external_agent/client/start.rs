@@ -159,13 +159,9 @@ async fn begin(
 fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
     let files =
         FileSystemCapabilities::new().read_text_file(capabilities.reads).write_text_file(capabilities.writes);
-    let mut questions = ElicitationCapabilities::new();
-    if capabilities.forms {
-        questions = questions.form(ElicitationFormCapabilities::new());
-    }
-    if capabilities.urls {
-        questions = questions.url(ElicitationUrlCapabilities::new());
-    }
+    let questions = ElicitationCapabilities::new()
+        .form(capabilities.forms.then(ElicitationFormCapabilities::new))
+        .url(capabilities.urls.then(ElicitationUrlCapabilities::new));
     let all = AcpClientCapabilities::new().fs(files);
     if capabilities.forms || capabilities.urls { all.elicitation(questions) } else { all }
 }

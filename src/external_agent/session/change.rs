@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_mins(10);
 /// Maximum number of refused changes that are reported in one turn.
 const MAX_REFUSED: usize = 100;
 
-const TOOL: &str = "harness";
+pub(super) const TOOL: &str = "harness";
 
 /// The options of a question, in their order.
 const OPTIONS: [(&str, PermissionOptionKind, Option<ConsentScope>); 6] = [
@@ -173,12 +173,12 @@ impl AskedChanges {
         let title = asker.title(&question);
         let text =
             format!("By the program {}. The new content is not known before the change.", question.program);
-        let paths: Vec<PathBuf> = facts.targets.iter().map(|target| target.path.clone()).collect();
+        let locations = facts.targets.iter().map(|target| ToolCallLocation::new(target.path.clone()));
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
             .content(vec![text_content(&text)])
-            .locations(paths.into_iter().map(ToolCallLocation::new).collect::<Vec<_>>());
+            .locations(locations.collect::<Vec<_>>());
         let fields = ToolCallUpdateFields::new()
             .title(title)
             .kind(kind)
@@ -214,18 +214,13 @@ impl AskedChanges {
         else {
             return Vec::new();
         };
-        let mut refusal = "The user rejected this change.".to_owned();
-        let selected = match answer.map(|answer| answer.outcome) {
-            Ok(RequestPermissionOutcome::Selected(selected)) => selected.option_id.0.to_string(),
+        let (selected, refusal) = match answer.map(|answer| answer.outcome) {
+            Ok(RequestPermissionOutcome::Selected(selected)) => {
+                (selected.option_id.0.to_string(), "The user rejected this change.".to_owned())
+            }
             // Nothing else is consent.
-            Ok(_) => {
-                refusal = "The question to the user was cancelled.".into();
-                String::new()
-            }
-            Err(error) => {
-                refusal = format!("The user could not be asked: {error}.");
-                String::new()
-            }
+            Ok(_) => (String::new(), "The question to the user was cancelled.".into()),
+            Err(error) => (String::new(), format!("The user could not be asked: {error}.")),
         };
         let chosen = OPTIONS.iter().find(|(id, ..)| *id == selected);
         let consent = chosen.and_then(|(.., scope)| *scope);

@@ -1,10 +1,9 @@
 //! Tells the user about hosts that a brokered agent was refused.
 
+use super::change::TOOL;
 use super::{Effect, Host, Limits};
 use crate::acp::ToolCallId;
 use crate::permission::HOST;
-
-const TOOL: &str = "harness";
 
 /// `host` is a name, or an address with its port.
 pub(super) fn refused(host: &str, session: &Host, limits: &Limits) -> Vec<Effect> {
