@@ -1,8 +1,8 @@
-//! Bounded reads of regular files that Modegate opens on its own. A path is checked, opened without following
-//! a link and without blocking, and checked again. Writes nothing.
+//! Bounded reads of regular files that Modegate opens on its own: checked, opened without following a link
+//! and without blocking, and checked again.
 //!
-//! In a project every link is an error, because a link could lead to any file that the user may read. The
-//! user's own files may be links, as dotfile managers create them: [`read_own_text`] resolves the link first.
+//! In a project every link is an error, because it could lead to any file that the user may read. The user's
+//! own files may be links, as dotfile managers create them: [`read_own_text`] resolves the link first.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};

@@ -1,8 +1,6 @@
-//! Hash chain of a session's entries. Each hash covers the one before, so that a last hash kept elsewhere
-//! reveals any changed, removed or inserted entry. Pure.
-//!
-//! The chain reveals careless edits and our own bugs. An attacker can rewrite the whole chain if its last
-//! hash was not kept, because it contains no secret (`docs/security.md`).
+//! Hash chain of a session's entries. Each hash covers the one before, so a last hash kept elsewhere reveals
+//! any changed, removed or inserted entry. Without one, an attacker can rewrite the whole chain, because it
+//! contains no secret (`docs/security.md`). Pure.
 
 use crate::ids::hash;
 

@@ -1,7 +1,6 @@
 //! The agent's side of its connection to the client.
 //!
-//! A [`Client`] is a channel end, not a trait: the owner of the [`ClientEnd`] *is* the client. A single
-//! channel carries updates, requests and answers, so their order is kept. Sending never blocks: streamed
+//! One channel carries updates, requests and answers, so their order is kept. Sending never blocks: streamed
 //! updates need a [`Client::send_permit`], and requests in flight limit everything else.
 
 use std::future::Future;
@@ -239,7 +238,7 @@ fn decode<A: DeserializeOwned>(answer: Result<Value, ClientError>) -> Result<A, 
 }
 
 impl<A: DeserializeOwned> Open<A> {
-    /// Waits for the answer. Cancel safe. Returns [`ClientError::Gone`] after an answer.
+    /// Cancel safe. Returns [`ClientError::Gone`] after an answer.
     pub async fn answer(&mut self) -> Result<A, ClientError> {
         let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
         let answer = receiver.await;

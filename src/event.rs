@@ -1,7 +1,5 @@
-//! Events of a session, in order. Plain data.
-//!
-//! The ACP encoder ([`crate::conversation::acp_updates`]), the model's history ([`crate::conversation::history`]) and the
-//! store only read them, so that another protocol version needs only another encoder.
+//! Events of a session, in order. Plain data: the ACP encoder, the model's history and the store only read
+//! them, so another protocol version needs only another encoder.
 
 use std::borrow::Cow;
 
@@ -46,7 +44,6 @@ pub enum SessionEvent {
     /// A fact for the model that stays in its history, such as an undo. The client does not see it.
     SystemNote {
         text: String,
-        /// Set if the note quotes instructions.
         quotes: Option<InstructionSource>,
     },
     /// The reply broke off. Its text so far stays in the history, marked by the note.
@@ -83,7 +80,7 @@ pub enum SessionEvent {
     AgentChange {
         agent: String,
     },
-    /// An update of a sub-agent or an external agent, forwarded to the client. The model never sees it.
+    /// Of a sub-agent or an external agent, for the client only.
     ForwardedUpdate {
         update: Box<SessionUpdate>,
     },
@@ -148,7 +145,7 @@ pub struct ToolCallEvent {
     pub kind: ToolKind,
     pub arguments: Value,
     pub locations: Vec<Location>,
-    /// True if the client already knows the call by its name.
+    /// The client already knows the call by its name.
     pub is_announced: bool,
 }
 
@@ -156,9 +153,9 @@ pub struct ToolCallEvent {
 pub struct ToolCallUpdateEvent {
     pub id: ToolCallId,
     pub status: ToolCallStatus,
-    /// New content for the client, or `None` for no change.
+    /// For the client; `None` for no change.
     pub content: Option<Vec<ToolContent>>,
-    /// Text for the model, once the call is over.
+    /// For the model, once the call is over.
     pub result: Option<String>,
     pub denied: Option<Cow<'static, str>>,
 }

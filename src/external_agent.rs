@@ -1,9 +1,6 @@
-//! External agents: other programs that speak ACP and answer a session.
-//!
-//! [`client`] is an ACP client over the pipes of the agent's process. [`session`] keeps the process in the
-//! sandbox that the session's mode requires, and turns its messages into effects for the session's actor.
-//! [`definition`] is the user's text, and [`capability`] decides which modes an agent supports. This
-//! module never names the session.
+//! External agents: other programs that speak ACP and answer a session. [`client`] is an ACP client over the
+//! pipes of the agent's process; [`session`] keeps the process in the sandbox that the mode requires, and
+//! turns its messages into effects for the session's actor. Nothing here names the session.
 
 pub mod capability;
 pub mod client;

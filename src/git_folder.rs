@@ -1,8 +1,7 @@
-//! Finds the git folder of a session's folder, and other paths that belong to the repository.
+//! Finds the git folder of a session's folder, and other paths of the repository. Bounded reads only.
 //!
 //! A repository is untrusted, including `.git`. A reference to another folder counts only if that folder
-//! refers back, as the git folders of linked worktrees and submodules do. All reads are bounded; nothing is
-//! written.
+//! refers back, as the git folders of linked worktrees and submodules do.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,6 @@ pub struct Git {
     pub problems: Vec<String>,
 }
 
-/// A git folder that confirms its working folder.
 struct GitFolder {
     folder: PathBuf,
     /// Repository of a linked worktree.
@@ -147,7 +145,7 @@ impl GitFolder {
         self.worktree_of.as_ref().map_or(&self.folder, |common| &common.folder)
     }
 
-    /// True if `info/alternates` is trusted: the repository must lie outside its linked worktree and know the
+    /// Trusts `info/alternates` only if the repository lies outside its linked worktree and knows the
     /// worktree's absolute path. An archive can forge everything else.
     fn may_borrow(&self, root: &Path) -> bool {
         self.worktree_of.as_ref().is_some_and(|common| common.is_absolute && !common.folder.starts_with(root))

@@ -1,9 +1,8 @@
-//! HTTP clients: here for models, in [`fetch_client`] for addresses that models name. Knows nothing of the
-//! content.
+//! HTTP clients: here for models, in [`fetch_client`] for addresses that models name.
 //!
-//! The client is built off the main thread, because loading the system's certificates is slow. Redirects are
-//! not followed, so that a key goes only to the configured address. Proxies come from `HTTPS_PROXY`,
-//! `HTTP_PROXY` and `NO_PROXY`, except for servers on this machine.
+//! Redirects are not followed, so that a key goes only to the configured address. Proxies come from
+//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, except for servers on this machine. A client is built off the
+//! main thread, because loading the system's certificates is slow.
 
 use std::error::Error;
 use std::time::Duration;
@@ -67,7 +66,7 @@ impl Http {
         }
     }
 
-    /// Sends a request. Dropping the future or the response cancels it.
+    /// Dropping the future or the response cancels the request.
     pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
         let client = self.client(&post.url).await?;
         let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
@@ -93,7 +92,7 @@ impl Http {
     }
 }
 
-/// Converts headers and marks their values as sensitive. An error does not contain the value.
+/// Marks the values as sensitive. An error does not contain the value.
 pub fn headers(
     pairs: &[(String, SecretString)],
 ) -> Result<std::collections::HashMap<HeaderName, HeaderValue>, HttpError> {

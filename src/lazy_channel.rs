@@ -1,6 +1,5 @@
-//! An unbounded channel that takes no memory until its first sender is made.
-//!
-//! A channel of tokio allocates a block of 32 messages from the start: several kilobytes for each idle session.
+//! An unbounded channel that takes no memory until its first sender is made. One of tokio takes several
+//! kilobytes from the start, in each idle session.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

@@ -1,6 +1,4 @@
-//! Provider-neutral requests to models, and the events of a reply.
-//!
-//! Each wire format is one file below [`wire`] and knows nothing of modes, tools or clients.
+//! Provider-neutral requests to models, and the events of a reply. Only [`wire`] knows formats.
 
 use std::fmt;
 use std::sync::Arc;

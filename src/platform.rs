@@ -118,7 +118,6 @@ impl Platform {
         }
     }
 
-    /// Returns the `file:` URL of an absolute path.
     pub fn file_url(self, path: &str) -> String {
         let path = if self == Self::Windows { self.plain_path(path) } else { path.into() };
         let encode = |text: &str| utf8_percent_encode(text, IN_URL).to_string();
@@ -133,7 +132,7 @@ impl Platform {
         }
     }
 
-    /// Returns the path of a `file:` URL. `None` for any other text.
+    /// `None` for a text that is no `file:` URL.
     pub fn path_of_url(self, url: &str) -> Option<String> {
         let (scheme, rest) = url.split_at_checked("file:".len())?;
         if !scheme.eq_ignore_ascii_case("file:") {
@@ -157,7 +156,7 @@ impl Platform {
         })
     }
 
-    /// Returns the name of a program without its folder and, on Windows, without `.exe`.
+    /// Without its folder and, on Windows, without `.exe`.
     pub fn program_name(self, program: &str) -> &str {
         if self != Self::Windows {
             return program.rsplit('/').next().unwrap_or_default();
@@ -170,8 +169,7 @@ impl Platform {
         }
     }
 
-    /// Returns the file names of a program in the order in which the system tries them. `endings` is the variable
-    /// `PATHEXT`.
+    /// In the order in which the system tries them. `endings` is the variable `PATHEXT`.
     pub fn program_names(self, name: &str, endings: Option<&str>) -> Vec<String> {
         if self != Self::Windows {
             return vec![name.to_owned()];

@@ -342,7 +342,7 @@ impl<'a, P> Envelope<'a, P> {
     }
 }
 
-/// Returns the line of a `session/update`, with its newline.
+/// With a newline.
 pub fn update_line(notification: &SessionNotification) -> String {
     chunk_line(notification).unwrap_or_else(|| notification_line("session/update", notification))
 }

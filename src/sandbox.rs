@@ -1,6 +1,6 @@
 //! Sandbox of commands: the policy as one typed value, [`Confinement`], and its enforcement by the kernel. A
-//! command does not start if the kernel cannot enforce a required part. Descendants inherit the sandbox, and no
-//! process can leave it.
+//! command does not start if a required part cannot be enforced. Descendants inherit the sandbox; none can
+//! leave it.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;

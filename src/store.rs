@@ -2,8 +2,8 @@
 //! SQL.
 //!
 //! One writer thread commits posted rows in batches. Posting never waits. Rows that cannot be written are
-//! retried with the next batch, and waiting callers get the error. Reads run on the same thread, after the
-//! rows posted before them.
+//! retried with the next batch, and waiting callers get the error. Reads run on that thread, after the rows
+//! posted before.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -139,15 +139,12 @@ impl Store {
         self.post_all(vec![row]);
     }
 
-    /// Posts rows for a single commit.
     pub fn post_all(&self, rows: Vec<Row>) {
         self.send(Command::Post(rows));
     }
 
-    /// Waits until the row is durable. Blocks, so it must not run on the runtime's threads.
-    ///
-    /// # Errors
-    /// Returns an error if the row is not durable yet; a retry may still write it.
+    /// Blocks until the row is durable, so it must not run on the runtime's threads. After an error, a retry
+    /// may still write the row.
     pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
         self.post(row);
         let Answer { outcome, waiting: _waiting } = self.ask(Command::Flush);

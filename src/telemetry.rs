@@ -1,6 +1,5 @@
-//! Log on stderr, never on stdout. Fields carry names and ids, never contents or keys.
-//!
-//! A separate thread writes the log and drops lines while stderr is not read, so that the agent never waits.
+//! Log on stderr. Fields carry names and ids, never contents or keys. A separate thread writes the log and
+//! drops lines while stderr is not read, so that the agent never waits.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

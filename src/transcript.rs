@@ -1,7 +1,5 @@
-//! Records connections, paces recorded clients, and replays them against the binary.
-//!
-//! [`recorder`] and [`lockstep`] look like a transport to both sides. They know lines and ids, but no
-//! methods.
+//! Records connections, paces recorded clients, and replays them against the binary. [`recorder`] and
+//! [`lockstep`] look like a transport to both sides; they know lines and ids, but no methods.
 
 use crate::transport::Line;
 

@@ -1,5 +1,4 @@
-//! Converts bytes to lines and back on two threads, so that pipes, sockets, terminals and files work. Knows
-//! no JSON.
+//! Converts bytes to lines and back on two threads, so that pipes, sockets, terminals and files work.
 //!
 //! The reader's channel is bounded, so a flooding client blocks in its own pipe. The writer writes all queued
 //! lines together: a burst costs one system call, and a single line is not delayed.

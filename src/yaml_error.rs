@@ -1,7 +1,6 @@
-//! Describes errors of the YAML parser in sentences for users. Pure.
-//!
-//! A sentence names the key and what its value has to be. It contains no value of the file except of keys and
-//! enums, because other values may be secrets. The caller adds the place.
+//! Describes errors of the YAML parser in sentences for users: the key, and the form of its value. Values of
+//! the file other than keys and enums are left out, because they may be secrets. The caller adds the place.
+//! Pure.
 
 use serde_saphyr::Error;
 

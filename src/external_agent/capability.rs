@@ -1,7 +1,7 @@
 //! Modes that an external agent supports (D47). Pure.
 //!
-//! An external agent uses its own tools, so Modegate can only sandbox the whole process. Under a mode that
-//! does not allow everything, the agent runs sandboxed and changes nothing, unless its changes are brokered.
+//! An external agent uses its own tools, so Modegate can only sandbox the whole process: it then changes
+//! nothing, unless its changes are brokered.
 
 use serde_json::json;
 
@@ -36,8 +36,7 @@ pub fn is_sandboxed(ceilings: &Ceilings, control: Control) -> Option<bool> {
     }
 }
 
-/// True if the agent can run under these ceilings, the session's own mode first. A sandboxed agent cannot
-/// edit, so it does not support an edit mode.
+/// The session's own mode is the first ceiling. A sandboxed agent cannot edit, so it supports no edit mode.
 pub fn is_supported(ceilings: &Ceilings, control: Control) -> bool {
     let is_some_edit = ceilings.modes.first().is_some_and(|own| own.access == Access::Edit);
     is_sandboxed(ceilings, control).is_some_and(|sandboxed| !(sandboxed && is_some_edit))

@@ -1,7 +1,6 @@
-//! ACP client for external agents, over the pipes of a supervised process.
-//!
-//! Messages of an agent go to a [`Client`] in the order of arrival. This module makes no permission
-//! decisions. Dropping the last [`ExternalAgent`] shuts the agent down.
+//! ACP client for external agents, over the pipes of a supervised process. Messages of an agent go to a
+//! [`Client`] in the order of arrival. Makes no permission decisions. Dropping the last [`ExternalAgent`]
+//! shuts the agent down.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -86,10 +85,9 @@ struct Peer {
 }
 
 impl ExternalAgent {
-    /// Starts an agent and creates or loads its session.
-    ///
-    /// All its messages are sent to `client` under the id `session`. Replayed history is dropped until the
-    /// first prompt. The agent is ended as soon as `unwanted` completes, or after 30 s without a session.
+    /// Creates or loads a session. All messages go to `client` under the id `session`; replayed history is
+    /// dropped until the first prompt. The agent is ended as soon as `unwanted` completes, or after 30 s
+    /// without a session.
     pub async fn start(
         order: StartRequest,
         shell: &Shell,
@@ -100,7 +98,6 @@ impl ExternalAgent {
         start::start(order, shell, (session, client), unwanted).await
     }
 
-    /// The agent's own name and version.
     pub fn about(&self) -> Option<&str> {
         self.0.about.as_deref()
     }
@@ -162,8 +159,8 @@ impl ExternalAgent {
         Ok(answer.config_options)
     }
 
-    /// Sends a prompt, and returns after all updates of the turn have gone to the client. A cancelled turn
-    /// returns within 2 s; if the agent has not answered by then, its process is ended.
+    /// Returns after all updates of the turn have gone to the client. A cancelled turn returns within 2 s: if
+    /// the agent has not answered by then, its process is ended.
     pub async fn prompt(
         &self,
         content: Vec<ContentBlock>,
@@ -204,7 +201,6 @@ impl ExternalAgent {
         &self.0.peer.program
     }
 
-    /// Allows or refuses a change that waits.
     pub async fn answer_change(&self, number: u64, allows: bool) {
         self.0.peer.program.answer(number, allows).await;
     }

@@ -1,6 +1,5 @@
-//! Merges the config options of a session with those of its external agent. Pure.
-//!
-//! The agent's own modes become a separate option, which never loosens the session's mode.
+//! Merges the config options of a session with those of its external agent. The agent's own modes become an
+//! option of their own, which never loosens the session's mode. Pure.
 
 use crate::acp::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeState,
@@ -8,7 +7,7 @@ use crate::acp::{
 
 pub const AGENT_MODE_OPTION: &str = "agent_mode";
 
-/// Keeps the `shared` options of the session, because the agent chooses its own model.
+/// Keeps only the `shared` options of the session: the agent chooses its own model.
 pub fn merged(
     own: Vec<SessionConfigOption>,
     shared: &[&str],

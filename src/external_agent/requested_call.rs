@@ -1,7 +1,5 @@
-//! The call that an external agent asks about, in the agent's own words. Pure.
-//!
-//! An agent's word about itself is no proof: its paths are mentions, so no `allow` rule for files matches
-//! them.
+//! The call that an external agent asks about, in the agent's own words. These are no proof: its paths are
+//! mentions, so no `allow` rule for files matches them. Pure.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -32,7 +30,6 @@ pub struct Readers {
     pub address: fn(&str) -> Option<Address>,
 }
 
-/// An agent's own description of one of its calls.
 #[derive(Debug, Clone, Default)]
 pub struct RequestedCall {
     kind: Option<ToolKind>,
@@ -83,7 +80,6 @@ impl RequestedCall {
         self.address = text("url").or(self.address.take());
     }
 
-    /// `folders` are the session's folders.
     pub fn facts(&self, folders: &[&Path], readers: Readers) -> CallFacts {
         let known = TOOLS.iter().find(|(kind, ..)| self.kind == Some(*kind));
         let (tool, effect) = match known {
@@ -109,8 +105,8 @@ impl RequestedCall {
     }
 }
 
-/// Returns the facts of an external agent's request for a call of one of Modegate's tools. Returns `None` if
-/// no kind of request corresponds to the tool.
+/// Facts of an external agent's request for a call of one of Modegate's tools. `None` if no kind of request
+/// corresponds to the tool.
 pub fn same_request(call: CallFacts) -> Option<CallFacts> {
     let requested = if call.tool == "write_file" { EDIT } else { &call.tool };
     let (_, _, effect) = *TOOLS.iter().find(|(_, tool, _)| *tool == requested)?;

@@ -1,8 +1,8 @@
 //! The external agent of a session: started for the current mode, stopped when a tighter one is set, started
-//! again for the next prompt.
+//! again for the next prompt. Methods return the [`Effect`]s for the session's actor.
 //!
-//! Its process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
-//! confirms a mode that requires the sandbox. Methods return the [`Effect`]s for the session's actor.
+//! The process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
+//! confirms a mode that requires the sandbox.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -169,7 +169,7 @@ impl ExternalAgentSession {
         self.running.as_ref().is_some_and(Running::is_sandboxed)
     }
 
-    /// Reads the limits only for messages that depend on them, because updates are many.
+    /// `limits` is read only for messages that depend on it, because updates are many.
     pub fn handle(
         &mut self,
         message: Message,
@@ -257,7 +257,6 @@ impl ExternalAgentSession {
         (&mut self.asked_changes, asker)
     }
 
-    /// Refuses all changes that wait, because the turn is cancelled.
     pub fn refuse_changes(&mut self) -> Vec<Effect> {
         let (changes, asker) = self.asked_changes();
         changes.refuse(&asker)
@@ -268,7 +267,6 @@ impl ExternalAgentSession {
         changes.end_turn(&asker)
     }
 
-    /// Decides the changes that wait again, under the new mode.
     pub fn decide_changes_again(&mut self, limits: &Limits) -> Vec<Effect> {
         let (changes, asker) = self.asked_changes();
         changes.decide_again(&asker, limits)

@@ -1,8 +1,8 @@
-//! Fetches addresses that a model names: public ones, and those that the user's settings allow.
+//! Fetches addresses that a model names: public ones, and those that the user's settings allow. A request
+//! contains no cookie, key or referrer. Redirects are not followed here.
 //!
 //! The client's own resolver looks a name up, checks the addresses and connects to them, so that no second
-//! lookup can give other addresses. A request contains no cookie, key or referrer. Redirects are not followed
-//! here.
+//! lookup can give other addresses.
 
 use std::fmt;
 use std::io;
@@ -116,10 +116,7 @@ impl FetchClient {
         Self { lookup, ..self }
     }
 
-    /// Requests an address. Dropping the future or the response cancels it.
-    ///
-    /// # Errors
-    /// Returns an error if the address is not allowed, or if the request fails.
+    /// Dropping the future or the response cancels the request.
     pub async fn get(&self, url: &Url) -> Result<Response, HttpError> {
         let is_allowed = self.allowed.iter().any(|host| host.is(url));
         if !is_allowed {

@@ -27,8 +27,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the highest supported effort up to `effort`, or else the lowest supported one. Returns `None` if
-    /// the request names no effort: for the provider's default, and for `Effort::None` if it is not supported.
+    /// The highest supported effort up to `effort`, or else the lowest. `None` if the request names no
+    /// effort: for the provider's default, and for `Effort::None` if that is not supported.
     pub fn nearest(&self, effort: Effort) -> Option<Effort> {
         match effort {
             Effort::Default => None,
@@ -118,16 +118,15 @@ const ROWS: [Row; 33] = [
     family("kimi", text_only(256_000, 32_000, ByEffort, &[Low, High, Max])),
 ];
 
-/// Defaults for unknown models. Images are off, because an image would fail every request to a model without
-/// image support. Users can turn them on in the settings.
+/// Without images, because one would fail every request to a model that takes none.
 const UNKNOWN: Facts = text_only(128_000, 16_384, ByEffort, &[Off, Minimal, Low, Medium, High]);
 
-/// Returns the facts for a model name. Ignores a vendor before a slash.
+/// Ignores a vendor before a slash.
 pub fn facts_of(name: &str) -> Facts {
     find(name).map_or(UNKNOWN, |row| row.facts)
 }
 
-/// Returns a name for people. What follows a known name tells variants apart, and stays.
+/// What follows a known name tells variants apart, and stays.
 pub fn title_of(name: &str) -> String {
     let Some((row, title)) = find(name).and_then(|row| Some((row, row.title?))) else {
         return name.to_owned();

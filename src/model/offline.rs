@@ -1,8 +1,7 @@
-//! The embedded default model: research without a language model, a network or a key. Deterministic.
-//!
-//! With the same tools as any model, it searches for the words of the prompt, reads around the best places,
-//! and writes a plan that names file and line. It also carries out three plain sentences ([`action`]). Each
-//! step follows from the conversation alone, so the model keeps no state.
+//! The embedded default model: research without a language model, a network or a key. It searches for the
+//! words of the prompt, reads around the best places, and writes a plan that names file and line. It also
+//! carries out three plain sentences ([`action`]). Deterministic: each step follows from the conversation
+//! alone.
 
 use futures_util::StreamExt;
 use futures_util::stream;

@@ -1,6 +1,5 @@
-//! Turns provider errors into sentences for the user, and decides if a retry may help. Pure.
-//!
-//! Sentences may quote the provider. Anything that looks like a key is removed.
+//! Turns provider errors into sentences for the user, and decides if a retry may help. Sentences may quote
+//! the provider, without anything that looks like a key. Pure.
 
 use std::time::Duration;
 
@@ -166,8 +165,8 @@ pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
 /// Optional part that covers all images: an image that a server cannot read must not end the conversation.
 pub const IMAGE: &str = "image";
 
-/// Returns the optional part that an error rejects, if the request contained it. Rejected values do not
-/// count, because the user chose them.
+/// The optional part that an error rejects, if the request had it. Rejected values do not count, because the
+/// user chose them.
 pub fn refused_part(
     error: &str,
     optional: &[&'static str],

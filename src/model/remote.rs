@@ -1,7 +1,6 @@
-//! A model at a provider: sends requests, retries them, and decodes the response into events.
-//!
-//! Dropping the stream cancels the request. A request is retried here only while no output of its reply was
-//! passed on. The turn decides about a reply that breaks off later.
+//! A model at a provider: sends requests, retries them, and decodes the response. Dropping the stream cancels
+//! the request. Retries only while no output was passed on; the turn decides about a reply that breaks off
+//! later.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,7 +113,7 @@ struct PendingReply {
     /// Provider state that waits for output, because the request may still be retried.
     buffered: Vec<ModelEvent>,
     ready: VecDeque<Result<ModelEvent, ModelError>>,
-    /// True once output was passed on, which rules out a retry.
+    /// Output was passed on, which rules out a retry.
     has_output: bool,
 }
 
@@ -337,8 +336,7 @@ impl ResponseStream {
     }
 }
 
-/// Wait after the given number of answers that the provider is busy. A provider that names only short waits is
-/// asked less often after some of them.
+/// After some short waits, a provider that names only such is asked less often.
 fn busy_wait(named: Option<Duration>, number: u32) -> Duration {
     let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(number - 1)).min(LONGEST_WAIT);
     match named {

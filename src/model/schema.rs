@@ -1,5 +1,4 @@
-//! JSON Schema of a tool's arguments, serialized on first use: requests contain the schemas of all tools, but
-//! an idle session needs none.
+//! JSON Schema of a tool's arguments, serialized on first use, because an idle session needs none.
 
 use std::sync::{Arc, LazyLock};
 

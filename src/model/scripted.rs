@@ -162,7 +162,6 @@ impl Scripted {
     }
 }
 
-/// Returns the JSON Schema of a line.
 pub fn line_schema() -> Value {
     let mut schema = schemars::schema_for!(Word).to_value();
     for word in schema["oneOf"].as_array_mut().into_iter().flatten() {
@@ -221,7 +220,6 @@ async fn pause(delay: u64, pauses: Option<&Pauses>) {
         return tokio::time::sleep(Duration::from_millis(delay)).await;
     };
     let (end, ended) = oneshot::channel();
-    // A pause without a receiver ends.
     if pauses.send(end).is_ok() {
         let _ = ended.await;
     }

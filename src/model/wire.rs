@@ -1,7 +1,5 @@
-//! Wire formats: encode requests, and decode frames of the response into events. Pure.
-//!
-//! Equal requests give equal bytes. The reminder comes last, so that the bytes before it start the next
-//! request, too.
+//! Wire formats: encode requests, and decode frames of the response into events. Equal requests give equal
+//! bytes, and the reminder comes last, so that the bytes before it start the next request, too. Pure.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -87,7 +85,6 @@ pub trait Decode: Send + Sync {
     }
 }
 
-/// Parses a frame. An error quotes the start of the frame.
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
     serde_json::from_str(frame).map_err(|error| {
         let start = shorten(frame, 80);
@@ -96,7 +93,7 @@ pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, 
     })
 }
 
-/// Parses tool arguments. Invalid JSON stays a string, which the tool rejects with a reason.
+/// Invalid JSON stays a string, which the tool rejects with a reason.
 pub(super) fn arguments(text: &str) -> Value {
     if text.trim().is_empty() {
         return json!({});
@@ -116,8 +113,8 @@ pub(super) fn as_object(arguments: &Value) -> Cow<'_, Value> {
 /// Optional part that covers all provider state, for servers that reject this state.
 pub const SIGNATURE: &str = "signature";
 
-/// Returns an id that every provider accepts: letters, digits, `_` and `-`, at most 40 bytes. Other ids get a
-/// stable replacement.
+/// An id that every provider accepts: letters, digits, `_` and `-`, at most 40 bytes. Others get a stable
+/// replacement.
 pub(super) fn call_id(id: &str) -> Cow<'_, str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !id.is_empty() && id.len() <= 40 && id.bytes().all(fits) {
@@ -130,7 +127,7 @@ pub(super) fn call_id(id: &str) -> Cow<'_, str> {
     Cow::Owned(format!("call_{hash:016x}"))
 }
 
-/// Returns the server's id of a call, or a new one if the server sent none.
+/// A new id if the server sent none.
 pub(super) fn id_or_new(id: Option<String>, prefix: &str) -> String {
     id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::now_v7().simple()))
 }

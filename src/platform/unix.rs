@@ -118,7 +118,7 @@ pub fn times(metadata: &cap::Metadata) -> Times {
     }
 }
 
-/// Names the kind of an entry that is no file, folder or link.
+/// Of an entry that is no file, folder or link.
 pub fn special_kind(metadata: &cap::Metadata) -> &'static str {
     let kind = metadata.file_type();
     if kind.is_fifo() {
@@ -143,14 +143,12 @@ pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
     dir.symlink_contents(text, name)
 }
 
-/// True if the input is a regular file.
 pub fn is_file(input: &impl AsFd) -> bool {
     let file = input.as_fd().try_clone_to_owned().map(File::from);
     file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())
 }
 
-/// Waits for the request to stop. If a program shares the terminal, it decides about the keys that interrupt and
-/// quit.
+/// If a program shares the terminal, it decides about the keys that interrupt and quit.
 pub async fn stop_requested(shares_terminal: bool) {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return pending().await };
     if !shares_terminal {

@@ -20,17 +20,14 @@ pub fn identity(path: &Path) -> io::Result<Identity> {
     std::fs::metadata(path).map(|_| Identity)
 }
 
-/// Creates a folder and its parents.
 pub fn create_private_folders(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)
 }
 
-/// Creates a folder that must not exist.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     std::fs::create_dir(path)
 }
 
-/// Creates a file that must not exist.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
@@ -86,7 +83,6 @@ pub fn times(metadata: &cap::Metadata) -> Times {
     Times { modified: (time.as_secs().cast_signed(), i64::from(time.subsec_nanos())), changed: None }
 }
 
-/// Names the kind of an entry that is no file, folder or link.
 pub fn special_kind(_: &cap::Metadata) -> &'static str {
     "a special file"
 }
@@ -110,7 +106,7 @@ pub fn is_file(_: &std::io::Stdin) -> bool {
     false
 }
 
-/// Waits for the request to stop. If a program shares the terminal, it decides about the keys that interrupt.
+/// If a program shares the terminal, it decides about the keys that interrupt.
 pub async fn stop_requested(shares_terminal: bool) {
     if shares_terminal || tokio::signal::ctrl_c().await.is_err() {
         pending::<()>().await;

@@ -69,7 +69,6 @@ const POLICIES: [(u8, BrokerPolicy); 3] =
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 const HANDSHAKE: u8 = b'o';
 
-/// How a command ends together with its descendants.
 pub const ENDING: &str = "a supervisor ends a command with all its descendants, and confirms it";
 
 /// Runs the fork server, if the first argument is its own, on the connection that is the input. Any other process

@@ -92,26 +92,23 @@ impl Program {
         self.over().await
     }
 
-    /// Selects the policy of a brokered program, and waits until it applies. Returns false if the program ends, or
-    /// if a process may still be able to write under a tighter policy.
+    /// Waits until the policy applies. Returns false if the program ends, or if a process may still be able
+    /// to write under a tighter policy.
     pub async fn set_policy(&self, policy: BrokerPolicy) -> bool {
         let (reply, is_complete) = oneshot::channel();
         self.request(Request::SetPolicy(policy, reply)).await;
         is_complete.await.unwrap_or(false)
     }
 
-    /// Returns the questions of a brokered program, [`BrokerEvent::Asked`] and [`BrokerEvent::Withdrawn`], and its
-    /// [`BrokerEvent::HostRefused`], once.
+    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`] and [`BrokerEvent::HostRefused`]. Taken once.
     pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Allows or refuses a change that waits.
     pub async fn answer(&self, number: u64, allows: bool) {
         self.request(Request::Answer(number, allows)).await;
     }
 
-    /// Executes a program that waits.
     pub async fn release(&self) {
         self.request(Request::Release).await;
     }

@@ -34,7 +34,7 @@ impl Secrets {
         Self(parts.into())
     }
 
-    /// Bytes of the longest secret. A caller that keeps only the start of a text passes so many bytes more to
+    /// In bytes. A caller that keeps only the start of a text passes so many bytes more to
     /// [`Self::redact_start`], because a secret may cross the cut.
     pub fn longest(&self) -> usize {
         self.0.first().map_or(0, |secret| secret.expose_secret().len())
@@ -45,8 +45,8 @@ impl Secrets {
         self.redact_start(text, text.len())
     }
 
-    /// As [`Self::redact`], but returns only what begins within the first `most` bytes of the text. The cut is a
-    /// position of the original text: in the redacted text, the rest of a secret could move before it.
+    /// As [`Self::redact`], for what begins within the first `most` bytes of the original text: in the
+    /// redacted text, the rest of a secret could move before a cut.
     pub fn redact_start(&self, text: &str, most: usize) -> String {
         let mut redacted = String::new();
         let mut at = 0;

@@ -63,7 +63,6 @@ pub struct CommandSandbox(Arc<Sandboxed>);
 struct Sandboxed {
     kind: Kind,
     confinement: OnceLock<Confinement>,
-    /// Completes the paths.
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
 }
 
@@ -216,7 +215,7 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
-    /// Existing caches of build tools that a brokered agent may change. They contain none of the session's folders, whose
+    /// Existing caches that a brokered agent may change. They contain none of the session's folders, whose
     /// changes are recorded.
     pub fn caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
         let mut caches = SandboxPaths::of_system(&self.0.user, &[]).caches();

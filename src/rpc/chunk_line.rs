@@ -1,6 +1,5 @@
-//! Encodes text chunks, the most frequent messages. Pure.
-//!
-//! The general encoder writes such a line in sixty small pieces, which took a sixth of the work for a chunk.
+//! Encodes text chunks, the most frequent messages: in the general encoder, a sixth of the work for a chunk.
+//! Pure.
 
 use crate::acp::{ContentBlock, ContentChunk, SessionNotification, SessionUpdate, TextContent, Update};
 

@@ -1,7 +1,5 @@
-//! Table of ACP methods, each with a thin handler.
-//!
-//! A handler posts to a session's mailbox before its first await: the connection polls it once in place and
-//! only then reads the next line.
+//! Table of ACP methods. A handler posts to a session's mailbox before its first await: the connection polls
+//! it once in place and only then reads the next line.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
-//! Entries of a session's hash chain, as JSON.
-//!
-//! A call entry contains all facts that its decision used, so that `modegate audit` can decide the call
-//! again.
+//! Entries of a session's hash chain, as JSON. A call entry contains all facts that its decision used, so
+//! that `modegate audit` can decide the call again.
 
 use std::path::{Path, PathBuf};
 

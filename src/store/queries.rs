@@ -62,10 +62,8 @@ impl Store {
             .await
     }
 
-    /// Deletes a session with all its data. An unknown id is not an error (S11).
-    ///
-    /// # Errors
-    /// Returns an error for a session that is open elsewhere or belongs to a sub-agent.
+    /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
+    /// (S11).
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
         self.change_session(id, sessions::delete).await
     }
@@ -81,7 +79,6 @@ impl Store {
         self.work(move |connection, owner| change(connection, owner, &id)).await?
     }
 
-    /// Mode before the newest change.
     pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
         self.read(id, sessions::mode_before).await
     }
@@ -127,8 +124,8 @@ impl Store {
         self.read(id, move |connection, id| checkpoint::mark_undone(connection, id, turn, at)).await
     }
 
-    /// Returns this process's folder beside the store, or `None` if the store is in memory. The next process
-    /// deletes the folder of a killed one.
+    /// This process's folder beside the store; `None` in memory. The next process deletes the folder of a
+    /// killed one.
     pub async fn private_folder(&self) -> Option<PathBuf> {
         self.work(|_, owner| Ok(owner.files())).await.ok().flatten()
     }

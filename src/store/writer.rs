@@ -193,8 +193,8 @@ fn forget_oldest(retained: &mut Vec<Row>) {
     });
 }
 
-/// Writes everything, or nothing on error. A row that violates a constraint, for example because its session
-/// was deleted, is left out so that it does not block the others.
+/// Writes everything, or nothing on error. A row that violates a constraint, such as one of a deleted
+/// session, is left out, so that it does not block the others.
 fn commit<'a>(
     database: &mut Database,
     rows: &[Row],

@@ -1,8 +1,6 @@
-//! Removes from the agent's messages what differs in every run, and nothing else. Pure.
-//!
-//! Session ids, and hashes in `_meta` that cover ids or times, are numbered in the order of their appearance.
-//! Times and request ids become placeholders, chunks of one message are joined, and transient updates are
-//! dropped.
+//! Removes from the agent's messages what differs in every run, and nothing else. Session ids, and hashes in
+//! `_meta` that cover ids or times, are numbered in the order of their appearance. Times and request ids
+//! become placeholders, chunks of one message are joined, and transient updates are dropped. Pure.
 
 use std::collections::HashMap;
 use std::fmt::Write;

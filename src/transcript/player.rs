@@ -85,13 +85,13 @@ impl AgentPlayer {
         Ok(Self { steps, next: 0, inbox, renamed, sessions: HashSet::new(), output: Vec::new() })
     }
 
-    /// What the agent sent before the client's first message.
+    /// Plays up to the client's first message.
     pub fn start(&mut self) -> Vec<Output> {
         self.advance();
         std::mem::take(&mut self.output)
     }
 
-    /// What the agent sends after `line` of the client.
+    /// Takes a line of the client, and plays up to its next message.
     pub fn receive(&mut self, line: &str) -> Vec<Output> {
         match serde_json::from_str::<Value>(line) {
             Ok(message) if message.is_object() => {
@@ -108,7 +108,7 @@ impl AgentPlayer {
         std::mem::take(&mut self.output)
     }
 
-    /// The message of the client that comes next in the recording. `None` after the last.
+    /// The client's next message in the recording. `None` after the last.
     pub fn awaited(&self) -> Option<String> {
         let step = self.steps.get(self.next)?;
         let what = match method(&step.message) {

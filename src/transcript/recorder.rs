@@ -1,6 +1,5 @@
-//! Records every line of a connection as it is on the wire, not as it was parsed.
-//!
-//! The file is JSON lines: a header with version and launch options, then one object per line.
+//! Records every line of a connection as it is on the wire. The file is JSON lines: a header with version and
+//! launch options, then one object per line.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,7 +1,5 @@
-//! The connection to an external agent, which owns all requests in flight.
-//!
-//! It stops reading while the client has no send permit for the last update, so messages keep their order and
-//! an agent cannot flood the client.
+//! The connection to an external agent, which owns all requests in flight. It stops reading while the client
+//! has no send permit for the last update, so an agent cannot flood the client.
 
 use std::collections::HashMap;
 use std::future::Future;

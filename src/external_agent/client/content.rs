@@ -1,13 +1,9 @@
-//! Converts prompt content to the types that an external agent supports. Pure.
+//! Converts prompt content to the types that an external agent supports (P2). Pure.
 
 use super::ExternalAgentError;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, PromptCapabilities, TextContent};
 
-/// Converts a prompt to the agent's prompt capabilities (P2). Embedded text files become text if necessary.
-///
-/// # Errors
-///
-/// Returns an error if the agent does not support images, audio or binary files in the content.
+/// Embedded text files become text if necessary. Fails for unsupported images, audio and binary files.
 pub(super) fn supported_content(
     content: Vec<ContentBlock>,
     takes: &PromptCapabilities,

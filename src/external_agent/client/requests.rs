@@ -39,9 +39,8 @@ pub(super) struct SessionIds<'a> {
     pub client: &'a SessionId,
 }
 
-/// Replaces the agent's session id with Modegate's. Methods beyond the announced capabilities are unknown; an
-/// unsupported kind of elicitation is invalid. Permission requests are always passed on: a client that cannot
-/// answer them refuses later.
+/// Replaces the agent's session id with Modegate's. Refuses requests beyond the announced capabilities,
+/// except for permissions: a client that cannot answer these refuses later.
 pub(super) fn request(
     method: &str,
     params: &str,
@@ -125,8 +124,7 @@ pub(super) fn to_line(message: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Converts the client's answer for the agent. An error stays an error, so a lost client never counts as
-/// consent.
+/// An error stays an error, so a lost client never counts as consent.
 pub(super) fn to_result(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };

@@ -19,7 +19,7 @@ const SESSION: &str = "program";
 
 const CALL: &str = "program";
 
-/// Returns the ends of a connection to an agent that stands for the program. The program has to wait for its release.
+/// The program must wait for its release.
 pub(super) fn connect(program: Program) -> ChildStdio {
     let (ours, theirs) = tokio::io::duplex(BUFFER);
     let (from, to) = tokio::io::split(theirs);

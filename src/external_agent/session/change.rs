@@ -1,5 +1,5 @@
-//! Changes of a brokered agent that wait for a decision. The user gets one question at a time. The other changes
-//! wait for its answer, which may cover them.
+//! Changes of a brokered agent that wait for a decision. The user gets one question at a time, whose answer
+//! may cover the others.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -246,7 +246,7 @@ impl AskedChanges {
         vec![concluded(call, Some(why))]
     }
 
-    /// Refuses all changes that wait, because the turn is cancelled or over.
+    /// The turn is cancelled or over.
     pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<Effect> {
         let open = self.open.as_ref().map(|open| open.question.number);
         let waiting = std::mem::take(&mut self.waiting);
@@ -272,7 +272,6 @@ impl AskedChanges {
         self.refuse(asker)
     }
 
-    /// Decides again under the new mode.
     pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &Limits) -> Vec<Effect> {
         let Some(open) = &self.open else { return self.decide(asker, limits) };
         if matches!(decide(&open.facts, limits), Verdict::Ask(_)) {

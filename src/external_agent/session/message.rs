@@ -45,7 +45,6 @@ pub enum Message {
     },
     /// The user's answer to the question about a restart. `None` if a mode change voided the question.
     Restart(Option<bool>),
-    /// Asks for the current config options.
     Options(oneshot::Sender<Vec<SessionConfigOption>>),
 }
 
@@ -75,7 +74,6 @@ pub struct Request {
 
 /// Work for the session's actor, done in the order of the list before it handles another event.
 pub enum Effect {
-    /// Records an event and shows it.
     Record(SessionEvent, Option<OwnedSemaphorePermit>),
     /// Shows an update without recording it.
     Show(Box<SessionUpdate>, Option<OwnedSemaphorePermit>),

@@ -25,7 +25,6 @@ pub enum PromptOutcome {
 }
 
 impl Ready {
-    /// Returns true if the agent may change files now, and its changes are recorded.
     pub fn may_change_recorded(&self) -> bool {
         self.record.is_some() && !self.is_sandboxed
     }

@@ -1,8 +1,6 @@
-//! Relays updates and requests of an external agent into the session's own events, in order.
-//!
-//! From the second start on, a prefix keeps call ids unique. Each call is announced once, even before its
-//! permission request, which may never reach the client. The session shows modes and options together with
-//! its own.
+//! Relays updates and requests of an external agent into the session's own events, in order. From the second
+//! start on, a prefix keeps call ids unique. Each call is announced once, even before its permission request,
+//! which may never reach the client.
 
 use std::collections::HashSet;
 

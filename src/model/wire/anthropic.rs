@@ -1,7 +1,6 @@
-//! Anthropic's Messages API.
-//!
-//! Cache markers are on the system prompt, which covers the tools before it, and on the last stable block of
-//! the last two user messages: the one before the reminder, and the one that the previous request marked.
+//! Anthropic's Messages API. Cache markers are on the system prompt, which covers the tools before it, and on
+//! the last stable block of the last two user messages: the one before the reminder, and the one that the
+//! previous request marked.
 
 use std::borrow::Cow;
 
@@ -19,8 +18,8 @@ mod decode;
 
 const VERSION: &str = "2023-06-01";
 
-/// Lets the server drop thoughts that a changed prefix invalidates, instead of rejecting the request. The
-/// prefix changes when a reminder is gone or a mode removes tools.
+/// Lets the server drop thoughts that a changed prefix invalidates, instead of rejecting the request. A
+/// reminder that is gone or a mode that removes tools changes the prefix.
 const BETA: &str = "thinking-binding-controls-2026-08-01";
 
 const BETA_HEADER: &str = "anthropic-beta";

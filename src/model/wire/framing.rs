@@ -1,6 +1,5 @@
-//! Splits response bytes into frames. Pure; chunks may end anywhere.
-//!
-//! Only the data of an event matters, because all providers repeat the event name in it.
+//! Splits response bytes into frames. Chunks may end anywhere. Only the data of an event matters, because all
+//! providers repeat the event name in it. Pure.
 
 /// Maximum bytes of a frame. No model sends longer ones.
 const MAX_FRAME: usize = 32 * 1024 * 1024;

@@ -12,7 +12,6 @@ use rustix::net::{
 /// Maximum number of descriptors in a message.
 pub(super) const MAX: usize = 4;
 
-/// Sends a byte with descriptors.
 pub(super) fn send(to: impl AsFd, byte: u8, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -216,15 +216,15 @@ impl Process {
         self.order(&[REQUEST_EXIT]).await;
     }
 
-    /// Selects the policy of a brokered command. [`BrokerEvent::PolicySet`] follows when it applies and nothing can be
-    /// written under a looser one any more.
+    /// [`BrokerEvent::PolicySet`] follows when the policy applies and nothing can be written under a looser
+    /// one.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
         if let Some((order, _)) = POLICIES.iter().find(|(_, of)| *of == policy) {
             self.order(&[*order]).await;
         }
     }
 
-    /// Allows or refuses the change of a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
+    /// Answers a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
     pub async fn answer(&mut self, number: u64, allows: bool) {
         let mut order = Vec::with_capacity(9);
         order.extend(ANSWERS.iter().find(|(_, of)| *of == allows).map(|(byte, _)| *byte));
@@ -232,12 +232,11 @@ impl Process {
         self.order(&order).await;
     }
 
-    /// Executes a command that waits.
     pub async fn release(&mut self) {
         self.order(&[RELEASE]).await;
     }
 
-    /// Saves the record of a brokered command's changes. [`BrokerEvent::RecordSaved`] follows.
+    /// [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
         self.order(&[SAVE_RECORD]).await;
     }

@@ -1,4 +1,4 @@
-//! seccomp filter for external agents. Blocks calls that Landlock does not restrict or that make other
+//! seccomp filter for external agents: blocks calls that Landlock does not restrict or that make other
 //! programs write for the agent. Written by hand, because filters of the library allow x32 calls.
 
 use std::collections::BTreeMap;

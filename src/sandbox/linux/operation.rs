@@ -1,7 +1,7 @@
 //! System calls that change files, read from the arguments of a suspended call. Pure.
 //!
-//! Landlock does not know attributes, so the supervisor carries out changes of them for every sandboxed command.
-//! For a brokered command it carries out the other operations too.
+//! The supervisor carries out changes of attributes, which Landlock does not know, for every sandboxed
+//! command, and the other operations for a brokered one.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;

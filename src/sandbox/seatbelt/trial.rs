@@ -1,5 +1,5 @@
-//! Trial of the sandbox on the user's machine: a dozen escapes must fail in it, and work without it. Until then
-//! nothing is offered that relies on the sandbox.
+//! Trial of the sandbox on the user's machine: a dozen escapes must fail in it, and work without it. Until
+//! then nothing that relies on the sandbox is offered.
 
 use std::fs;
 use std::io;

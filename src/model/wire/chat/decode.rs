@@ -224,8 +224,7 @@ impl Decode for Decoder {
             self.finish(events);
             return Ok(());
         }
-        // The content is nearly always a string. Testing for it costs more than parsing the rest of the
-        // chunk.
+        // Nearly always a string. Testing for it costs more than parsing the rest of the chunk.
         match serde_json::from_str::<Chunk<String>>(frame) {
             Ok(chunk) => self.chunk(chunk, events),
             Err(_) => self.chunk::<Content>(parse(frame)?, events),

@@ -31,7 +31,6 @@ impl Group {
         Ok((child, Self { leader: leader.filter(|_| !keeps_terminal), was_killed: false }))
     }
 
-    /// Asks all members to exit.
     pub(in crate::process::plain) fn request_exit(&mut self) {
         self.send(Signal::TERM);
     }

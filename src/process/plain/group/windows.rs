@@ -104,7 +104,6 @@ impl Group {
         false
     }
 
-    /// Number of processes in the job.
     fn active(&self) -> io::Result<u32> {
         let mut counts = JOBOBJECT_BASIC_ACCOUNTING_INFORMATION::default();
         let size = size_of_u32(&counts);
