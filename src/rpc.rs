@@ -39,14 +39,9 @@ const MAX_IN_FLIGHT: usize = 16_384;
 /// Time for the client to take the last messages.
 const CLOSE: Duration = Duration::from_millis(700);
 
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Cancelled by `$/cancel_request`.
-    pub cancel: CancellationToken,
-}
-
 struct InFlight {
     id: Box<RawValue>,
+    /// Cancelled by `$/cancel_request`.
     cancel: CancellationToken,
 }
 
@@ -63,8 +58,8 @@ struct Connection {
     disconnected: bool,
 }
 
-/// Serves one client until its input ends, its output is gone, or `stop` is cancelled. After the end of the
-/// input, calls in flight have `grace`, then they are cancelled.
+/// Ends with the input, the output or `stop`. After the end of the input, calls in flight have `grace`, then
+/// they are cancelled.
 pub async fn serve(
     transport: Transport,
     agent: Arc<Agent>,
@@ -118,8 +113,8 @@ pub async fn serve(
     }
 }
 
-/// Reserves a queue slot before it takes a message. The caller owns `barrier`, which blocks the next message,
-/// because this future may be dropped at any time.
+/// Reserves a queue slot before it takes a message. The caller owns `barrier`, because this future may be
+/// dropped at any time.
 async fn next_outgoing<'q>(
     queue: &'q mpsc::Sender<String>,
     outgoing: &mut ClientEnd,
@@ -289,8 +284,7 @@ impl Drop for Connection {
     }
 }
 
-/// Passes a response to the client, and then notifies the handler that waits for it
-/// (`ResponsePayload::notify_on_completion`).
+/// Then notifies the handler that waits for it (`ResponsePayload::notify_on_completion`).
 fn pass_on(client: &Client, call: u64, response: MethodResponse) {
     let is_success = response.is_success();
     let (json, waiting, _) = response.into_parts();
@@ -314,7 +308,7 @@ fn call_table(
         return std::future::ready(MethodResponse::error(id, ErrorObjectOwned::from(error))).boxed();
     };
     let mut extensions = Extensions::new();
-    extensions.insert(Call { cancel });
+    extensions.insert(cancel);
     let params = Params::new(params.map(RawValue::get)).into_owned();
     let response = handler(id, params, ConnectionId(0), usize::MAX, extensions);
     AssertUnwindSafe(response)

@@ -1,4 +1,4 @@
-//! Encodes text chunks, the most frequent messages: in the general encoder, a sixth of the work for a chunk.
+//! Encodes text chunks, the most frequent messages: a sixth of the work for a chunk was the general encoder.
 //! Pure.
 
 use crate::acp::{ContentBlock, ContentChunk, SessionNotification, SessionUpdate, TextContent, Update};

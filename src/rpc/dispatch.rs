@@ -11,8 +11,8 @@ use jsonrpsee_types::{ErrorObjectOwned, Params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-use super::Call;
 use crate::acp::{
     AuthenticateRequest, CancelNotification, CloseSessionRequest, DeleteSessionRequest, ForkSessionRequest,
     InitializeRequest, ListSessionsRequest, LoadSessionRequest, Meta, NewSessionRequest, NewSessionResponse,
@@ -87,7 +87,7 @@ pub fn notifications(agent: Arc<Agent>) -> Methods {
 async fn new_session(
     agent: Arc<Agent>,
     request: NewSessionRequest,
-    _: Call,
+    _: CancellationToken,
 ) -> Result<ResponsePayload<'static, NewSessionResponse>, AgentError> {
     let response = agent.new_session(&request).await?;
     let id = response.session_id.clone();
@@ -111,12 +111,12 @@ fn announcing_commands<R: Serialize + Clone>(
 async fn prompt(
     agent: Arc<Agent>,
     request: PromptRequest,
-    call: Call,
+    cancel: CancellationToken,
 ) -> Result<ResponsePayload<'static, PromptResponse>, AgentError> {
     let session = agent.session(&request.session_id)?;
     let steers = steers(request.meta.as_ref())?;
     let trace = TraceContext::from_meta(request.meta.as_ref());
-    let end = session.prompt(request.prompt, PromptOptions { steers, trace }, call.cancel).await?;
+    let end = session.prompt(request.prompt, PromptOptions { steers, trace }, cancel).await?;
     let (payload, answered) = ResponsePayload::success(
         PromptResponse::new(end.reason.stop_reason()).meta(end.head.as_ref().map(head_meta)),
     )
@@ -144,14 +144,14 @@ fn steers(meta: Option<&Meta>) -> Result<Option<bool>, AgentError> {
 fn row<P, R, F>(
     table: &mut RpcModule<Agent>,
     method: &'static str,
-    handler: impl Fn(Arc<Agent>, P, Call) -> F + Copy + Send + Sync + 'static,
+    handler: impl Fn(Arc<Agent>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
 ) where
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<R, AgentError>> + Send + 'static,
 {
-    row_with_payload(table, method, move |agent, params, call| async move {
-        Ok(ResponsePayload::success(handler(agent, params, call).await?))
+    row_with_payload(table, method, move |agent, params, cancel| async move {
+        Ok(ResponsePayload::success(handler(agent, params, cancel).await?))
     });
 }
 
@@ -159,16 +159,16 @@ fn row<P, R, F>(
 fn row_with_payload<P, R, F>(
     table: &mut RpcModule<Agent>,
     method: &'static str,
-    handler: impl Fn(Arc<Agent>, P, Call) -> F + Copy + Send + Sync + 'static,
+    handler: impl Fn(Arc<Agent>, P, CancellationToken) -> F + Copy + Send + Sync + 'static,
 ) where
     P: DeserializeOwned + Send + 'static,
     R: Serialize + Clone + Send + 'static,
     F: Future<Output = Result<ResponsePayload<'static, R>, AgentError>> + Send + 'static,
 {
     let row = table.register_async_method(method, move |params, agent, extensions| {
-        let call = extensions.get::<Call>().cloned();
+        let cancel = extensions.get::<CancellationToken>().cloned();
         async move {
-            let answer = async { handler(agent, parse(&params)?, call.ok_or(AgentError::Internal)?).await };
+            let answer = async { handler(agent, parse(&params)?, cancel.ok_or(AgentError::Internal)?).await };
             answer.await.unwrap_or_else(|error| ResponsePayload::error(ErrorObjectOwned::from(error)))
         }
     });

@@ -1,7 +1,5 @@
-//! Classifies one line: request, notification, answer, or an error to send back. Pure.
-//!
-//! jsonrpsee's own entry point refuses notifications, answers, batches and negative ids, so this module comes
-//! first. Ids keep the client's spelling.
+//! Classifies one line: jsonrpsee's own entry point refuses notifications, answers, batches and negative ids.
+//! Ids keep the client's spelling. Pure.
 
 use std::borrow::Cow;
 
