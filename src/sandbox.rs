@@ -39,7 +39,7 @@ pub enum Confinement {
         /// The supervisor opens all other files for the command. `None` if there are none.
         denied: Option<DeniedReads>,
     },
-    /// Reads everything and writes the listed paths. Signals only its own descendants, if the kernel supports
+    /// Reads everything, writes the listed paths. Signals only its own descendants, if the kernel supports
     /// that.
     Workspace {
         write: Vec<PathBuf>,

@@ -20,10 +20,7 @@ pub fn support() -> Support {
     SUPPORT.get_or_init(|| try_sandbox().map_or_else(Support::None, |()| Support::Seatbelt)).clone()
 }
 
-/// Returns the program and its arguments, with `sandbox-exec` in front if the command is confined.
-///
-/// # Errors
-/// Returns a reason, as a sentence, if the confinement cannot be enforced.
+/// With `sandbox-exec` in front if the command is confined. The error is a sentence.
 pub fn command(
     confinement: &Confinement,
     own_folder: Option<&Path>,

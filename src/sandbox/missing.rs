@@ -9,10 +9,7 @@ pub fn support() -> Support {
     Support::None("sandboxing requires Linux or macOS".into())
 }
 
-/// Returns the program and its arguments.
-///
-/// # Errors
-/// Returns a reason, as a sentence, if the command must be confined.
+/// The error is a sentence: the command must be confined.
 pub fn command(
     confinement: &Confinement,
     _: Option<&Path>,

@@ -174,10 +174,7 @@ impl Profile {
         self.0.iter().any(|rule| rule.matches(operation, object))
     }
 
-    /// Returns the text for `sandbox-exec -p`.
-    ///
-    /// # Errors
-    /// Returns a path that the profile language cannot express.
+    /// For `sandbox-exec -p`. The error is a path that the profile language cannot express.
     pub fn to_text(&self) -> Result<String, PathBuf> {
         let mut paths = self.0.iter().flat_map(|rule| &rule.filters).filter_map(Filter::path);
         let is_quotable = |path: &&Path| path.to_str().is_some_and(|path| !path.contains(char::is_control));

@@ -9,6 +9,11 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 pub mod notification;
 
+/// Returns the error of a call that returned -1.
+fn checked<Number: PartialEq + From<i8>>(result: Number) -> io::Result<Number> {
+    if result == Number::from(-1) { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
 #[derive(Debug)]
 pub enum Fork {
     Child,
@@ -19,8 +24,7 @@ pub enum Fork {
 pub fn fork() -> io::Result<Fork> {
     // SAFETY: only the fork server and supervisors call this, before they start a second thread, so no
     // lock can belong to a thread that the child lacks.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
+    match checked(unsafe { libc::fork() })? {
         0 => Ok(Fork::Child),
         child => Pid::from_raw(child).map(Fork::Parent).ok_or_else(|| io::ErrorKind::InvalidData.into()),
     }
@@ -38,10 +42,7 @@ pub fn unblock_signals() -> io::Result<()> {
 fn mask_all_signals(how: libc::c_int) -> io::Result<()> {
     let signals = signal_set(true);
     // SAFETY: `signals` is a valid set.
-    match unsafe { libc::sigprocmask(how, &raw const signals, std::ptr::null_mut()) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    checked(unsafe { libc::sigprocmask(how, &raw const signals, std::ptr::null_mut()) }).map(drop)
 }
 
 /// Children that end leave no zombies. Forked processes inherit this setting.
@@ -59,10 +60,8 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     let signals = signal_set(false);
     // SAFETY: `signals` is a valid set, and the result is a new descriptor without another owner.
     unsafe {
-        match libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
+        let fd = libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        Ok(OwnedFd::from_raw_fd(checked(fd)?))
     }
 }
 
@@ -84,8 +83,7 @@ fn signal_set(all: bool) -> libc::sigset_t {
 /// Includes descriptors that Modegate inherited.
 pub fn close_the_rest_on_exec() -> io::Result<()> {
     // SAFETY: the call takes numbers only, and closes nothing now.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    checked(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
 /// Applies to executed programs too: root becomes an ordinary user.
@@ -97,8 +95,8 @@ pub fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Overwrites a variable's value in `/proc/PID/environ`, which shows the initial memory of the process. The
-/// process must have one thread.
+/// Overwrites the value in `/proc/PID/environ`, the initial memory of the process, which must have one
+/// thread.
 pub fn wipe_variable(name: &str) {
     let Ok(name) = std::ffi::CString::new(name) else { return };
     // SAFETY: there is one thread, so the environment does not change during the call; the value is a string
@@ -120,14 +118,11 @@ pub fn wipe_variable(name: &str) {
 pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
     let lease = |kind: libc::c_int| {
         // SAFETY: the call takes numbers only.
-        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) })
     };
     // The kernel refuses a read lease while the file is open for writing.
     match lease(libc::F_RDLCK) {
-        Ok(()) => lease(libc::F_UNLCK).map(|()| false),
+        Ok(_) => lease(libc::F_UNLCK).map(|_| false),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
         Err(error) => Err(error),
     }

@@ -273,8 +273,7 @@ pub fn flags_for_reading(call: &Call) -> Option<i32> {
     (flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC) == libc::O_RDONLY).then_some(flags)
 }
 
-/// Returns false for flags with which no file is opened for reading: an unnamed file is written, and no folder is
-/// created.
+/// Nothing is opened for reading with other flags: an unnamed file is written, and no folder is created.
 pub fn is_valid(flags: i32) -> bool {
     let creation = libc::O_CREAT | libc::O_DIRECTORY;
     flags & TMPFILE == 0 && flags & creation != creation

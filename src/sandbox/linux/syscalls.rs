@@ -200,8 +200,8 @@ pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// The returned descriptor receives the calls of [`ATTRIBUTES`] if `suspends`. Where the kernel cannot suspend
-/// calls, they are refused.
+/// The returned descriptor receives calls of [`ATTRIBUTES`] if `suspends` and the kernel can. Otherwise they
+/// are refused.
 pub(super) fn filter(
     signals_held: bool,
     suspends: bool,

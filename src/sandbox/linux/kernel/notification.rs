@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use seccompiler::sock_filter;
 
+use super::checked;
+
 /// System call that a filter suspended.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
@@ -35,37 +37,25 @@ pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
     // SAFETY: `program` is valid for the call, which only reads it. Both types have the layout of the kernel's
     // `sock_filter`, and the result is a new descriptor without another owner.
     unsafe {
-        match libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => {
-                let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-                Ok(OwnedFd::from_raw_fd(fd))
-            }
-        }
+        let fd = checked(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program))?;
+        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?))
     }
 }
 
-/// Waits until the filter suspends a call.
-///
-/// # Errors
-/// Returns `ENOENT` if the caller is gone, and `EINTR` after a signal.
+/// Waits until the filter suspends a call. Fails with `ENOENT` if the caller is gone, and `EINTR` after a
+/// signal.
 pub fn receive(listener: &OwnedFd) -> io::Result<Call> {
     // SAFETY: an all-zero notification is a valid value and what the kernel demands, and the call fills it.
     let notification = unsafe {
         let mut notification: libc::seccomp_notif = std::mem::zeroed();
-        if libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification) == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        checked(libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification))?;
         notification
     };
     let libc::seccomp_notif { id, pid, data, .. } = notification;
     Ok(Call { id, thread: pid, number: data.nr.into(), arguments: data.args })
 }
 
-/// Ends a suspended call with an answer.
-///
-/// # Errors
-/// Returns `ENOENT` if the caller is gone.
+/// Fails with `ENOENT` if the caller is gone.
 pub fn respond(listener: &OwnedFd, id: u64, answer: Answer) -> io::Result<()> {
     let (val, error, flags) = match answer {
         Answer::Value(value) => (value, 0, 0),
@@ -77,11 +67,10 @@ pub fn respond(listener: &OwnedFd, id: u64, answer: Answer) -> io::Result<()> {
     // SAFETY: the call only reads `response`.
     let done =
         unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
-    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    checked(done).map(drop)
 }
 
-/// Returns true if the call is still suspended. Then everything that was read from its thread before belongs to its
-/// caller.
+/// If true, everything that was read from the call's thread before belongs to its caller.
 pub fn is_suspended(listener: &OwnedFd, id: u64) -> bool {
     // SAFETY: the call only reads `id`.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
@@ -98,9 +87,7 @@ pub fn install(listener: &OwnedFd, id: u64, file: BorrowedFd<'_>, closes_on_exec
         newfd_flags: flags.cast_unsigned(),
     };
     // SAFETY: the call only reads `request`.
-    let number =
-        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) };
-    if number == -1 { Err(io::Error::last_os_error()) } else { Ok(number) }
+    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) })
 }
 
 /// Reads a thread's memory. Returns the number of bytes before the first unreadable page.
@@ -129,7 +116,7 @@ pub fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> io::Result<u
 /// Gives the calling thread a working directory and a umask of its own.
 pub fn separate_umask() -> io::Result<()> {
     // SAFETY: affects only the working directory and the umask of the calling thread.
-    if unsafe { libc::unshare(libc::CLONE_FS) } == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    checked(unsafe { libc::unshare(libc::CLONE_FS) }).map(drop)
 }
 
 const _: () = assert!(size_of::<libc::seccomp_notif_addfd>() == 24);
