@@ -49,8 +49,7 @@ pub struct Command {
     /// `None` inherits the environment of this process.
     pub environment: Option<Vec<(OsString, OsString)>>,
     pub settings: &'static [(&'static str, &'static str)],
-    /// Set after the command is sandboxed. The supervisor must not see these variables, because they may be
-    /// untrusted.
+    /// Set in the sandbox only: the supervisor must not see these variables, which may be untrusted.
     pub own: Vec<(String, SecretString)>,
     pub confinement: Confinement,
     pub streams: Streams,

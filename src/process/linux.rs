@@ -1,6 +1,6 @@
-//! Processes on Linux. Each command runs under a supervisor ([`supervisor`]), a process forked by the fork server
-//! ([`fork_server`]) that sandboxes the command and adopts its orphaned descendants. The supervisor kills all of
-//! them on request, when the command exits, or when this process is gone, and reports when none is left.
+//! Processes on Linux. Each command runs under a supervisor ([`supervisor`]), forked by the fork server
+//! ([`fork_server`]), which sandboxes the command and adopts its orphaned descendants. It kills all of them
+//! on request, when the command exits, or when this process is gone, and reports when none is left.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -71,8 +71,8 @@ const HANDSHAKE: u8 = b'o';
 
 pub const ENDING: &str = "a supervisor ends a command with all its descendants, and confirms it";
 
-/// Runs the fork server, if the first argument is its own, on the connection that is the input. Any other process
-/// becomes the parent of processes whose supervisor died.
+/// Runs the fork server on the input, if the first argument says so. Any other process becomes the parent of
+/// processes whose supervisor died.
 pub fn begin(first_argument: Option<OsString>, input: &io::Stdin) -> Option<ExitCode> {
     if first_argument.is_none_or(|argument| argument != fork_server::ARGUMENT) {
         orphans::adopt();

@@ -1,5 +1,4 @@
-//! Processes on systems without a supervisor. A command runs with its descendants in a [`Group`], and is killed
-//! with it.
+//! Processes on systems without a supervisor. A command is killed with its descendants, a [`Group`].
 #![allow(clippy::unused_async, reason = "on Linux the same functions wait")]
 #![cfg_attr(
     target_os = "linux",
@@ -209,10 +208,7 @@ fn program(command: &Command) -> PathBuf {
     found.unwrap_or_else(|| command.program.clone().into())
 }
 
-/// Returns the program and its arguments, in the sandbox of the command.
-///
-/// # Errors
-/// Returns a reason, as a sentence, if the sandbox cannot be enforced.
+/// In the sandbox of the command. The error is a sentence.
 #[cfg(not(target_os = "linux"))]
 fn confined(
     command: &Command,

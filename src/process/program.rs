@@ -1,5 +1,5 @@
-//! A running MCP server or external agent. Standard error goes to the log without secrets; the last part
-//! explains why the program ended. Output is read elsewhere.
+//! A running MCP server or external agent. Standard error goes to the log without secrets; its last part
+//! explains why the program ended.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -113,8 +113,7 @@ impl Program {
         self.request(Request::Release).await;
     }
 
-    /// Saves the record of a brokered program's changes, also if the program has ended. Returns false if it could not
-    /// be saved.
+    /// Also after the end of the program. Returns false if the record could not be saved.
     pub async fn save_record(&self) -> bool {
         let (reply, saved) = oneshot::channel();
         self.request(Request::SaveRecord(reply)).await;

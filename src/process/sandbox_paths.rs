@@ -1,6 +1,5 @@
-//! Readable and writable paths of sandboxed commands. A read-only command reads the system, toolchains, git
-//! settings and the session's folders, but neither a whole home folder nor the root of the file system.
-//! Nothing is created.
+//! Readable and writable paths of sandboxed commands. A read-only command reads neither a whole home folder
+//! nor the root of the file system. Nothing is created.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -111,8 +110,8 @@ impl<'a> SandboxPaths<'a> {
         self.roots
     }
 
-    /// The session's folders and repositories, and paths that the user's settings name. Returns `None` if a root
-    /// is the root of the file system, a home folder or a parent of a home folder.
+    /// Besides, paths that the user's settings name. `None` if a root is that of the file system, a home
+    /// folder or a parent of one.
     pub fn readable_own(&mut self) -> Option<Vec<PathBuf>> {
         let Self { user, roots, real, repositories } = self;
         if roots.iter().any(|root| real.is_too_wide(root)) {

@@ -1,6 +1,5 @@
-//! Removes secret values from program output for the log and for the user. Pure.
-//!
-//! Values are found as they are, and escaped as in JSON. Other encodings (URL, Base64) are not recognised.
+//! Removes secret values, as they are and escaped as in JSON, from program output for the log and for the
+//! user. Other encodings (URL, Base64) are not recognised. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -87,14 +87,12 @@ impl Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Off,
-    Brokered,
     ReadOnly,
     Other,
 }
 
 impl Shell {
-    /// `program` is `None` if there is no shell; then no command starts. `environment` is the complete environment of
-    /// read-only commands.
+    /// Without a `program`, no command starts. `environment` is the whole one of read-only commands.
     pub fn new(
         processes: Processes,
         program: Option<String>,
@@ -107,8 +105,8 @@ impl Shell {
         Self(Arc::new(Inner { processes, program, user, environment, sandbox, support, denied_reads }))
     }
 
-    /// Keeps commands from reading the files that match these patterns; see [`DeniedReads`]. Commands that may change files
-    /// then run with [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
+    /// Commands then cannot read files that match; see [`DeniedReads`]. Those that may change files run with
+    /// [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
     #[must_use]
     pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
         Self(Arc::new(Inner { denied_reads: patterns, ..Inner::clone(&self.0) }))
@@ -131,8 +129,8 @@ impl Shell {
         Some(sandbox)
     }
 
-    /// The sandboxes of a session. Paths that its commands could replace by links are resolved now; those of the
-    /// system when a command needs them, because most sessions start many commands or none.
+    /// The sandboxes of a session. Paths that its commands could replace by links are resolved now, those of
+    /// the system when a command needs them: many sessions start none.
     pub fn sandboxes(&self, roots: &[PathBuf]) -> (Option<CommandSandbox>, CommandSandbox) {
         let mut paths = SandboxPaths::of(&self.0.user, roots);
         (self.read_only_in(&mut paths, &[]), self.workspace_in(&mut paths))
@@ -170,7 +168,7 @@ impl Shell {
 
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
-        CommandSandbox::new(Kind::Brokered, move || {
+        CommandSandbox::new(Kind::Other, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
@@ -215,8 +213,8 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
-    /// Existing caches that a brokered agent may change. They contain none of the session's folders, whose
-    /// changes are recorded.
+    /// Existing caches that a brokered agent may change, and that contain none of the roots, whose changes
+    /// are recorded.
     pub fn caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
         let mut caches = SandboxPaths::of_system(&self.0.user, &[]).caches();
         caches.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
@@ -327,7 +325,6 @@ impl CommandSandbox {
         let kind = match confinement {
             Confinement::Off => Kind::Off,
             Confinement::ReadOnly { .. } => Kind::ReadOnly,
-            Confinement::Brokered { .. } => Kind::Brokered,
             _ => Kind::Other,
         };
         let sandbox = Self::new(kind, move || confinement.clone());

@@ -60,11 +60,8 @@ exit 0
 /// Expected output before the policy becomes tighter.
 const BEFORE: &str = "wrote 100\nmoved\n";
 
-/// Tries a brokered command in an empty folder: it changes files below a root, none elsewhere, and nothing after
-/// the policy has become tighter.
-///
-/// # Errors
-/// Returns a sentence if the broker must not be used here.
+/// In an empty folder, a brokered command changes files below a root, none elsewhere, and nothing after the
+/// policy has become tighter. The error is a sentence.
 pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
     let inside = folder.join("inside");
     std::fs::create_dir(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
@@ -79,10 +76,7 @@ pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
 
 const READ: &str = "cat allowed denied 2>/dev/null\nexit 0\n";
 
-/// Tries a read-only and a brokered command in an empty folder that may not read one of two files.
-///
-/// # Errors
-/// Returns a sentence if rules cannot keep commands from reading files here.
+/// In an empty folder, a read-only and a brokered command may read one of two files. The error is a sentence.
 pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
     for name in ["allowed", "denied"] {
         let file = folder.join(name);
@@ -104,10 +98,8 @@ pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
 
 const CONNECT: &str = "(exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected\nexit 0\n";
 
-/// Tries a brokered command with a limited network: it connects to an allowed host, and to no other.
-///
-/// # Errors
-/// Returns a sentence if the network is open in every mode, or if the shell cannot try it.
+/// A brokered command connects to an allowed host, and to no other. Returns a sentence if the network is open
+/// in every mode, or if the shell cannot try it.
 pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;

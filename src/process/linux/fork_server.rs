@@ -1,8 +1,8 @@
-//! The fork server: a process started from this binary before the first command, which forks the supervisor of
-//! every command. Starting this binary takes longer than most commands run, a fork does not.
+//! The fork server, started from this binary before the first command, forks the supervisor of every command:
+//! starting this binary takes longer than most commands run.
 //!
 //! It has one thread, so it may fork. It keeps no descriptor of a command, reads no request and ends with
-//! Modegate, which holds the other end of its standard input.
+//! Modegate, which has the other end of its standard input.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! Kills processes whose supervisor died. They become children of this process only after [`adopt`], which
-//! `main` calls; otherwise their end stays unconfirmed.
+//! Kills processes whose supervisor died: children of this process, if `main` has called [`adopt`]. Otherwise
+//! their end stays unconfirmed.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,8 +43,7 @@ pub(super) fn forget(known: Pid) {
     }
 }
 
-/// Kills every child that is no fork server or supervisor. Returns true if none is left. Blocks for about a
-/// second at most.
+/// Kills every other child. Returns true if none is left. Blocks for about a second at most.
 pub(super) fn end_all() -> bool {
     // Without this flag orphans become children of another process.
     if !process::child_subreaper().is_ok_and(|own| own.is_some()) {

@@ -40,13 +40,11 @@ pub struct Process {
 impl Processes {
     /// A failure to start can also arrive later, as [`Event::Failed`].
     pub async fn start(&self, command: Command) -> io::Result<Process> {
-        let Command { program, arguments, cwd, environment, settings, confinement, streams, .. } = command;
-        let (keeps_terminal, waits) = (command.keeps_terminal, command.waits);
-        let own = command.own.iter();
-        let own = own.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
+        let streams = command.streams;
         let (ours, theirs) = StdStream::pair()?;
         let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
-        let folder = fs::open(&cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let folder =
+            fs::open(&command.cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let handed = Handed {
             connection: theirs.as_fd(),
             folder: folder.as_fd(),
@@ -56,19 +54,17 @@ impl Processes {
         self.launcher.fork(&handed).await?;
         // Only the supervisor may keep them open.
         drop((theirs, to_output, to_errors));
-        let own_folder = self.own_folder(&confinement);
-        let settings =
-            settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let request = SpawnRequest {
-            program,
-            arguments,
-            environment,
-            settings,
-            confinement,
-            own_folder,
-            keeps_terminal,
-            waits,
-            own,
+            own_folder: self.own_folder(&command.confinement),
+            settings: command.settings.iter().map(|(name, value)| variable(name, value)).collect(),
+            own: command.own.iter().map(|(name, value)| variable(name, value.expose_secret())).collect(),
+            program: command.program,
+            arguments: command.arguments,
+            environment: command.environment,
+            confinement: command.confinement,
+            keeps_terminal: command.keeps_terminal,
+            waits: command.waits,
         };
         let Ok((control, input, supervisor)) = begin(ours, streams, &request).await else {
             // A command may have lowered the server's limits.
@@ -116,8 +112,8 @@ impl CommandStreams {
     }
 }
 
-/// Sends [`HANDSHAKE`] with the command's input: the read end of a new pipe, which no other process ever has, or the
-/// input of this process. Returns the other end of the pipe.
+/// Sends [`HANDSHAKE`] with the command's input: that of this process, or the read end of a new pipe that no
+/// other process ever has. Returns the other end.
 fn send_handshake(to: &StdStream, streams: Streams) -> io::Result<Option<pipe::Sender>> {
     let (input, to_input) = match streams {
         Streams::Merged | Streams::Apart => (None, None),

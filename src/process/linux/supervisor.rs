@@ -1,9 +1,7 @@
-//! The supervisor, which starts one command. Without a runtime, and single-threaded unless its command is
-//! brokered.
+//! The supervisor of one command. Without a runtime, and single-threaded unless its command is brokered.
 //!
-//! The end of the connection to Modegate kills everything. The supervisor runs outside the command's sandbox. As
-//! a subreaper it becomes the parent of all orphaned descendants, so no session, process group or double fork
-//! escapes.
+//! The end of the connection to Modegate kills everything. The supervisor runs outside the command's sandbox,
+//! and adopts all orphaned descendants as a subreaper, so no session, process group or double fork escapes.
 
 use std::env;
 use std::ffi::OsString;
@@ -128,8 +126,8 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     Ok(left_behind)
 }
 
-/// Reads until the command is executed, or until `is_enough`. Returns the descriptor for suspended calls, or the
-/// reason why the command was not executed.
+/// Reads until the command is executed, or until `is_enough`. Returns the descriptor for suspended calls. The
+/// error is why the command was not executed.
 fn read_startup(
     startup: &UnixStream,
     is_enough: impl Fn(&Option<OwnedFd>) -> bool,
@@ -216,8 +214,8 @@ fn prepare(request: &SpawnRequest) -> Result<Option<OwnedFd>, String> {
     };
     steps().map_err(|error| format!("the command's process cannot be prepared: {error}"))?;
     if request.confinement != Confinement::Off {
-        // Limit 1 instead of 0: the kernel then does not start a core dump handler either. A lower limit
-        // stays, because raising it takes privileges.
+        // With 1 instead of 0 the kernel does not start a core dump handler either. A lower limit stays:
+        // raising it takes privileges.
         let own = process::getrlimit(process::Resource::Core).maximum;
         let limit = Some(own.map_or(1, |own| own.min(1)));
         let limit = process::Rlimit { current: limit, maximum: limit };
@@ -420,8 +418,8 @@ fn exit(status: i32) -> Exit {
     }
 }
 
-/// Kills all descendants and waits for them. The death of a child makes its children ours. Returns the
-/// initial number of children.
+/// Kills all descendants and waits for them. Children of a dead child become ours. Returns the initial number
+/// of children.
 fn end_all(children: &mut Children, command: Pid) -> usize {
     reap_children();
     let mut first = None;
