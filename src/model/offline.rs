@@ -50,7 +50,7 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
         Some(action)
             if turn.has_started() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
         {
-            events.push(action.next(turn.outcome("look").as_ref(), turn.outcome("change").as_ref()));
+            events.push(action.next(turn.outcome("look"), turn.outcome("change")));
         }
         _ => events.extend(research(&turn, &offered)),
     }
@@ -162,9 +162,8 @@ impl<'a> OfflineTurn<'a> {
         ["look", "change"].iter().any(|call| self.outcome(call).is_some())
     }
 
-    fn outcome(&self, call: &str) -> Option<action::Outcome<'a>> {
-        let result = self.results.iter().find(|result| result.id == call)?;
-        Some(action::Outcome { text: result.text, failed: result.failed })
+    fn outcome(&self, call: &str) -> Option<&CallResult<'a>> {
+        self.results.iter().find(|result| result.id == call)
     }
 
     fn findings(&self, words: &[Word]) -> findings::Findings {

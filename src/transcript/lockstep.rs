@@ -36,7 +36,7 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(1);
     let (outgoing, from_agent) = mpsc::channel(1);
-    let stage = LockstepRun {
+    let mut stage = LockstepRun {
         wire_in,
         wire_out,
         to_agent,
@@ -51,7 +51,10 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
         sent: 0,
         determinism,
     };
-    tokio::spawn(stage.run());
+    tokio::spawn(async move {
+        // Ends when a side is gone.
+        let _ = stage.play().await;
+    });
     Transport { incoming, outgoing, flushed }
 }
 
@@ -85,10 +88,6 @@ struct LockstepRun {
 struct Gone;
 
 impl LockstepRun {
-    async fn run(mut self) {
-        let _ = self.play().await;
-    }
-
     async fn play(&mut self) -> Result<(), Gone> {
         loop {
             let ended = self.read_head().await?;
@@ -146,13 +145,11 @@ impl LockstepRun {
 
     async fn feed_head(&mut self) -> Result<(), Gone> {
         let Some(Head { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
-        self.last_fed = match &shape {
-            Shape::Request(id) => Some(id.clone()),
-            Shape::Answer(_) | Shape::Other => None,
-        };
+        self.last_fed = None;
         let is_answer = matches!(shape, Shape::Answer(_));
         match shape {
             Shape::Request(id) => {
+                self.last_fed = Some(id.clone());
                 self.requests.push(id.clone());
                 self.open.push(id);
             }

@@ -15,8 +15,7 @@ use crate::transport::{Line, Transport};
 
 pub const VERSION_KEY: &str = "modegate_transcript";
 
-/// # Errors
-/// Returns an error if the file exists or cannot be created. Later errors stop only the recording.
+/// Fails if the file exists or cannot be created. Later errors stop only the recording.
 pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
     let mut file = BufWriter::new(File::create_new(path)?);
     let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });

@@ -57,11 +57,8 @@ struct InputLine {
 
 pub(super) type RealPath<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Returns `None` if the first line is no header. `real` finds canonical paths: the agent uses them where the
-/// client uses a link.
-///
-/// # Errors
-/// Returns an error if the recording cannot be replayed.
+/// `None` if the first line is no header. `real` finds canonical paths: the agent uses them where the client
+/// uses a link.
 pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, String>> {
     let options = match options(text)? {
         Ok(options) => options,
@@ -75,10 +72,7 @@ pub(super) fn read(text: &str, real: RealPath<'_>) -> Option<Result<Recording, S
     Some(conversation(entries(text), real).map(|recording| Recording { options, ..recording }))
 }
 
-/// Returns `None` if the first line is no header.
-///
-/// # Errors
-/// Returns an error if the version or an option is unknown.
+/// `None` if the first line is no header. Fails for an unknown version or option.
 pub(super) fn options(text: &str) -> Option<Result<LaunchOptions, String>> {
     let first: Value = serde_json::from_str(text.lines().next()?).ok()?;
     let version = first.get(VERSION_KEY)?;

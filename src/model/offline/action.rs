@@ -10,7 +10,7 @@
 
 use serde_json::json;
 
-use super::{call, unnumbered};
+use super::{CallResult, call, unnumbered};
 use crate::model::ModelEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,11 +18,6 @@ pub(super) enum Action {
     Create { file: String, text: String },
     Replace { old: String, new: String, file: String },
     Append { text: String, file: String },
-}
-
-pub(super) struct Outcome<'a> {
-    pub text: &'a str,
-    pub failed: bool,
 }
 
 pub(super) fn parse(prompt: &str) -> Option<Action> {
@@ -54,7 +49,7 @@ impl Action {
         }
     }
 
-    pub(super) fn next(&self, read: Option<&Outcome<'_>>, changed: Option<&Outcome<'_>>) -> ModelEvent {
+    pub(super) fn next(&self, read: Option<&CallResult<'_>>, changed: Option<&CallResult<'_>>) -> ModelEvent {
         if let Some(changed) = changed {
             let text = if changed.failed {
                 format!("Not done: {}\n", changed.text)
@@ -70,16 +65,16 @@ impl Action {
             (Self::Create { file, .. } | Self::Append { file, .. }, None) => {
                 call("look", "read_file", json!({ "path": file }))
             }
-            (Self::Create { file, .. }, Some(Outcome { failed: false, .. })) => {
+            (Self::Create { file, .. }, Some(CallResult { failed: false, .. })) => {
                 ModelEvent::Text(format!("Not done: {file} exists already. Use replace or append.\n"))
             }
             (Self::Create { file, text }, Some(_)) => {
                 call("change", "write_file", json!({ "path": file, "content": with_newline(text) }))
             }
-            (Self::Append { .. }, Some(Outcome { failed: true, text })) => {
+            (Self::Append { .. }, Some(CallResult { failed: true, text, .. })) => {
                 ModelEvent::Text(format!("Not done: {text}\n"))
             }
-            (Self::Append { text, file }, Some(Outcome { text: read, .. })) => match content(read) {
+            (Self::Append { text, file }, Some(CallResult { text: read, .. })) => match content(read) {
                 Some(old) => {
                     let content = old + &with_newline(text);
                     call("change", "write_file", json!({ "path": file, "content": content }))

@@ -10,8 +10,7 @@ use serde_json::Value;
 use super::{Ask, NO_IMAGE, as_object, blocks, call_id, result_text};
 use crate::model::{Block, Image, Message, Role};
 
-/// Assistant text between a tool result and a user message, because some chat templates reject the two in a
-/// row.
+/// Between a tool result and a user message, because some chat templates reject the two in a row.
 const CUT_OFF: &str = "[interrupted]";
 
 /// The same before images of a tool result.
