@@ -54,8 +54,8 @@ impl From<SessionUpdate> for Update {
     }
 }
 
-/// `current_mode_update` with two keys: `currentModeId` is in the schema and read by clients, `modeId` is on
-/// ACP's page on session modes.
+/// `current_mode_update` with `currentModeId`, as in the schema, and `modeId`, as on ACP's page on session
+/// modes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "sessionUpdate", rename = "current_mode_update", rename_all = "camelCase")]
 pub struct CurrentModeUpdate {

@@ -42,8 +42,7 @@ pub enum Outgoing {
     },
     /// Answers to this request are ignored from now on.
     Withdraw(u64),
-    /// Delays everything that follows until sent or dropped, so that events are stored before the client sees
-    /// them.
+    /// Delays what follows until sent or dropped, so that events are stored before the client sees them.
     Barrier(oneshot::Receiver<()>),
     Answer {
         call: u64,

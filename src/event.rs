@@ -111,8 +111,7 @@ pub enum InstructionSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchOutcome {
     pub from: SessionModeId,
-    /// Id of the requested mode, or the model's text if there is no such mode. Equal to `from` if the model
-    /// stays.
+    /// The requested mode, or the model's text if there is no such mode. Equal to `from` if the model stays.
     pub to: String,
     pub analysis: String,
     /// `switched`, `stayed`, `rejected`, `unknown_mode`, `malformed` or `several`.

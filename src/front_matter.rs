@@ -1,9 +1,6 @@
 //! YAML header of a Markdown file, between two lines of `---` at its top. Pure.
 
-/// Splits a text into its header, if any, and the text below.
-///
-/// # Errors
-/// Returns an error if the header has no end.
+/// Returns the header, if any, and the text below. Fails if the header has no end.
 pub fn split(text: &str) -> Result<(Option<&str>, &str), &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {

@@ -145,8 +145,8 @@ impl GitFolder {
         self.worktree_of.as_ref().map_or(&self.folder, |common| &common.folder)
     }
 
-    /// Trusts `info/alternates` only if the repository lies outside its linked worktree and knows the
-    /// worktree's absolute path. An archive can forge everything else.
+    /// The repository must lie outside its linked worktree and know the worktree's absolute path: an archive
+    /// can forge everything else.
     fn may_borrow(&self, root: &Path) -> bool {
         self.worktree_of.as_ref().is_some_and(|common| common.is_absolute && !common.folder.starts_with(root))
     }

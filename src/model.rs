@@ -36,8 +36,7 @@ pub enum Role {
 pub enum Block {
     Text(String),
     Thought(String),
-    /// Opaque state that the provider wants back with the block beside it, such as the signature of a
-    /// thought.
+    /// Such as the signature of the thought beside it.
     ProviderState(ProviderState),
     Image(Image),
     ToolCall {

@@ -69,8 +69,8 @@ impl Platform {
         }
     }
 
-    /// Returns a path with `/` as separator, and without parts that change nothing about its file: the prefix
-    /// `\\?\`, streams, and dots and blanks at the end of a name.
+    /// With `/` as separator, and without parts that change nothing about the file: the prefix `\\?\`,
+    /// streams, and dots and blanks at the end of a name.
     pub fn plain_path(self, path: &str) -> Cow<'_, str> {
         match self {
             Self::Linux => path.into(),
@@ -95,8 +95,8 @@ impl Platform {
         }
     }
 
-    /// Returns why Modegate does not open a path, as the end of a sentence that begins with the path. The system
-    /// would open something else than the path's last name says, or reach another machine.
+    /// The reason not to open a path, as the end of a sentence that begins with it: the system would open
+    /// something else than the last name says, or reach another machine.
     pub fn fault_of(self, path: &str, roots: &[PathBuf]) -> Option<&'static str> {
         match self {
             Self::Linux => None,

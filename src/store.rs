@@ -128,8 +128,7 @@ impl Store {
         Ok(schema::open_file(path, Sync::Normal).map(drop)?)
     }
 
-    /// Returns an error if an existing file is no store, cannot be written, or needs a newer Modegate. Unlike
-    /// [`Self::check`], changes nothing.
+    /// Fails if an existing file is no store, cannot be written, or needs a newer Modegate. Changes nothing.
     pub fn inspect(path: &Path) -> Result<(), StoreError> {
         Ok(schema::inspect(path)?)
     }
@@ -211,8 +210,7 @@ impl Store {
         self.is_memory || self.substituted().is_some()
     }
 
-    /// Returns the reason, as a clause, for data in memory although the user requested a file. Known after
-    /// the first wait.
+    /// The reason for data in memory although the user requested a file, as a clause. Known after the first wait.
     pub fn substituted(&self) -> Option<&str> {
         self.substituted.get().map(String::as_str)
     }

@@ -132,10 +132,8 @@ impl ExternalAgent {
         }
         let option = self.0.peer.state.borrow().option_of_mode();
         if let Some(option) = option {
-            return self
-                .set_option(&option, SessionConfigOptionValue::value_id(id.to_owned()))
-                .await
-                .map(drop);
+            let value = SessionConfigOptionValue::value_id(id.to_owned());
+            return self.set_option(&option, value).await.map(drop);
         }
         let mode = SessionModeId::new(id.to_owned());
         let request = SetSessionModeRequest::new(self.0.session_id.clone(), mode.clone());

@@ -1,5 +1,5 @@
-//! Classifies addresses by the IANA registries of special-purpose addresses (RFC 6890 and its updates). Pure.
-//! When in doubt, an address is not public.
+//! Classifies addresses by the IANA registries of special-purpose addresses (RFC 6890 and its updates). In
+//! doubt, an address is not public. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,8 +37,7 @@ fn of_six(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("this machine"),
-        // IPv4-compatible, mapped and translated addresses are refused even if the IPv4 address is public,
-        // because its plain form is available.
+        // Refused even if the IPv4 address in it is public, because its plain form is available.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
             Some(carried(high, low).unwrap_or("reserved"))
         }

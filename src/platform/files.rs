@@ -36,8 +36,8 @@ pub struct Times {
     pub changed: Option<Time>,
 }
 
-/// Returns the file of a program, as the system finds it: by a path relative to `cwd`, or by a name in `folders`.
-/// `endings` is the variable `PATHEXT` of Windows.
+/// As the system finds it: by a path relative to `cwd`, or by a name in `folders`. `endings` is the variable
+/// `PATHEXT` of Windows.
 pub fn find_program(
     program: &str,
     cwd: &Path,

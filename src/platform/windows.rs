@@ -1,5 +1,4 @@
-//! Windows, where a user's folders restrict access to their files, and the standard library reads no inode
-//! numbers.
+//! Windows: a user's folders restrict access to their files, and the standard library reads no inode numbers.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

@@ -222,8 +222,7 @@ fn meaning<T: Copy>(table: &[(T, &'static str)], word: &str) -> T {
 }
 
 impl Facts {
-    /// `is_portable` leaves out absolute paths in the session's folders, so that every run gives the same
-    /// bytes.
+    /// `is_portable` leaves out absolute paths in the session's folders: every run gives the same bytes.
     pub fn new(facts: &CallFacts, is_portable: bool) -> Self {
         // A new field must be stored, or left out on purpose: an audit decides again from the stored facts.
         let CallFacts {

@@ -15,8 +15,6 @@ pub struct ModeRow {
     pub allowed_tools: Option<String>,
 }
 
-/// # Errors
-/// Returns an error if the file is not a regular file, not a SQLite database, or lacks the table.
 pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
     let expected = |found: &str| {
         format!("{found}: expected a SQLite database with a table agent_modes (name, prompt, allowed_tools)")

@@ -36,8 +36,8 @@ impl Owner {
             if path.extension().is_none()
                 && let LockState::Free(_lock) = try_lock(&path)
             {
-                // Deleted under the lock: a process that just created the file waits for the lock, then sees
-                // that the file is gone.
+                // Under the lock: a process that just created the file waits for it, then sees that the file
+                // is gone.
                 remove(&path);
             }
         }

@@ -33,8 +33,7 @@ pub struct StoredSession {
     pub forked_from: Option<String>,
     pub parent: Option<SessionId>,
     pub agent: Option<String>,
-    /// Session id of the external agent, if the agent can load it again. Forks have none, because two
-    /// sessions would write to it.
+    /// If the external agent can load it again. Forks have none: two sessions would write to it.
     pub external_session: Option<String>,
     /// The external agent's mode before the sandbox required its read-only mode.
     pub external_mode: Option<String>,

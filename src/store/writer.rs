@@ -222,8 +222,7 @@ fn commit<'a>(
     })
 }
 
-/// Commits what `work` writes, or rolls it back on error. The library's own transactions parse their statements
-/// each time.
+/// Commits, or rolls back on error. The library's own transactions parse their statements each time.
 fn in_transaction<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,

@@ -66,8 +66,7 @@ impl Running {
 }
 
 impl ExternalAgentSession {
-    /// Prepares the agent for a prompt, or only starts it without `reply`. Restarts the agent if its sandbox
-    /// does not match the mode.
+    /// Without `reply`, only starts the agent. Restarts it if its sandbox does not match the mode.
     pub fn ready(&mut self, reply: Option<Waiting>, limits: &Limits) -> Vec<Effect> {
         let refuse = |reply: Option<Waiting>, text: String| {
             if let Some(reply) = reply {
