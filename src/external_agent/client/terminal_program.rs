@@ -6,6 +6,7 @@ use std::io;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
+use super::requests::to_line;
 use crate::process::program::{Over, Program};
 use crate::process::{ChildStdio, Exit};
 
@@ -95,8 +96,6 @@ fn update(update: &Value) -> Value {
 }
 
 async fn write(output: &mut (impl AsyncWriteExt + Unpin), message: &Value) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    output.write_all(&line).await?;
+    output.write_all(&to_line(message)).await?;
     output.flush().await
 }

@@ -47,8 +47,7 @@ pub(super) fn restrict_to_reading(read: &[PathBuf], own_folder: Option<&Path>) -
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, AccessFs::from_all(OLDEST))))
         .and_then(|ruleset| {
             ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))
-        })
-        .map_err(|error| unavailable(&error))?;
+        });
     let status = restrict(ruleset)?;
     Ok(matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6))
 }
@@ -60,8 +59,7 @@ pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
         .and_then(Ruleset::create)
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
-        .map_err(|error| unavailable(&error))?;
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)));
     restrict(ruleset).map(drop)
 }
 
@@ -76,8 +74,7 @@ pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Re
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, writing)))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)))
-        .map_err(|error| unavailable(&error))?;
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)));
     restrict(ruleset).map(drop)
 }
 
@@ -85,14 +82,12 @@ fn required() -> Ruleset {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement)
 }
 
-fn restrict(ruleset: RulesetCreated) -> Result<RestrictionStatus, String> {
-    let status = ruleset.restrict_self().map_err(|error| unavailable(&error))?;
+fn restrict(ruleset: Result<RulesetCreated, RulesetError>) -> Result<RestrictionStatus, String> {
+    let status = ruleset
+        .and_then(RulesetCreated::restrict_self)
+        .map_err(|error| format!("Landlock cannot be used: {error}"))?;
     if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
         return Err("the kernel does not enforce Landlock".into());
     }
     Ok(status)
-}
-
-fn unavailable(error: &RulesetError) -> String {
-    format!("Landlock cannot be used: {error}")
 }
