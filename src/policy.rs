@@ -14,6 +14,7 @@ use crate::mode::{DEFAULT, InBand, Mode, Modes, UnknownMode, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;
+use crate::text::capitalised;
 use crate::yaml_error;
 
 /// Modes, permission rules, agents and MCP servers of a user or a project.
@@ -194,18 +195,13 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
     };
     let mut mode = definition.complete(base)?;
     if !definition.has_description(base) {
-        mode.description = sentence(&compare::describe_effects(&[&mode]));
+        mode.description = capitalised(&compare::describe_effects(&[&mode]));
     }
     if let (Owner::Project, Some(base)) = (owner, base) {
         narrow(&mut mode, base, modes, definition)?;
     }
     modes.put(mode);
     Ok(())
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Limits a project's mode to its base in settings beyond ceilings.

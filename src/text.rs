@@ -38,6 +38,12 @@ pub fn grouped(number: usize) -> String {
     text
 }
 
+/// The text with an upper-case first letter.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 /// The first line that is not blank, trimmed. Empty if all lines are.
 pub fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()

@@ -65,7 +65,6 @@ struct Actor {
     mailbox: mpsc::UnboundedReceiver<Mail>,
 }
 
-/// Everything that makes a session act.
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 enum Event {
     Command(SessionCommand, Option<OwnedSemaphorePermit>),
@@ -74,11 +73,9 @@ enum Event {
     NoHandle,
     /// The answer to a permission request with this id.
     Answer(u64, Answer),
-    /// The answer to a question about a mode switch.
     SwitchAnswer(u64, Answer),
     Report(Report),
     ExternalAgent(external_agent::Message),
-    /// The id of a background job that has ended.
     JobEnded(String),
     Changes(Change),
     Turn(TurnEvent),

@@ -239,7 +239,6 @@ impl Approvals {
         });
     }
 
-    /// Returns why an open question is asked, or `None` if the call has none.
     pub(super) fn ask_reason(&self, call: &ToolCallId, policy: &Policy) -> Option<AskReason> {
         let question = self.open.values().find(|question| question.call == *call)?;
         Some(permission::ask_reason(&policy.call_ceilings(), &question.facts))
@@ -310,7 +309,6 @@ impl Approvals {
         log.save().await;
     }
 
-    /// Records files that a brokered agent has changed.
     pub(super) async fn record_agent_changes(
         &mut self,
         targets: Vec<Target>,

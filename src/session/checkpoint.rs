@@ -154,11 +154,8 @@ impl Checkpoints {
         }
     }
 
-    /// Undoes the given turn, or the last one that changed something. No turn may be running.
-    ///
-    /// # Errors
-    /// Returns an error if the mode forbids the change, or files have changed since. No file is restored
-    /// unless the message says otherwise.
+    /// Undoes the given turn, or the last one that changed something. No turn may be running. After an error,
+    /// no file is restored unless the message says otherwise.
     pub(super) async fn undo(
         &mut self,
         turn: Option<u64>,

@@ -172,10 +172,8 @@ const MAX_IGNORED: usize = 3;
 /// Parses the command at the start of a block. Only the first block may be indented: after a file mention,
 /// clients continue a sentence with a space.
 fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
-    if is_first {
-        return parse(text.trim(), words);
-    }
-    parse(text.trim_start_matches(['\n', '\r']).trim_end(), words)
+    let text = if is_first { text.trim_start() } else { text.trim_start_matches(['\n', '\r']) };
+    parse(text.trim_end(), words)
 }
 
 /// Parses a mode command after mentions of buffers, as codecompanion.nvim writes them for `#{buffer}`, and of
@@ -251,7 +249,7 @@ fn inner_modes<'a>(
 const SLASHES: [char; 2] = ['/', '\\'];
 
 fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
-    let Vocabulary { modes, unsupported_modes: unsupported, own } = words;
+    let Vocabulary { modes, unsupported_modes, own } = words;
     let behind = text.strip_prefix(SLASHES)?;
     let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
@@ -266,7 +264,7 @@ fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
         }
         "mode" if rest.is_empty() => Some(Command::ShowMode),
         "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
-        name if modes.resolve(name).is_ok() || unsupported.contains(&canonical(name)) => {
+        name if modes.resolve(name).is_ok() || unsupported_modes.contains(&canonical(name)) => {
             let rest = expand_user_command(&rest, own).unwrap_or(rest);
             Some(Command::SetMode { mode: name.to_owned(), rest })
         }
@@ -302,13 +300,7 @@ pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<Content
     let rest = match &placed.command {
         Command::SetMode { rest, .. } => rest.as_str(),
         Command::Prompt(text) => text.as_str(),
-        Command::ShowMode
-        | Command::Help
-        | Command::Permissions
-        | Command::Servers
-        | Command::Compact
-        | Command::InvalidArgument(_)
-        | Command::Undo(_) => "",
+        _ => "",
     };
     let gap = if placed.mention.is_empty() || rest.is_empty() { "" } else { " " };
     let rest = format!("{}{gap}{rest}", placed.mention);

@@ -52,7 +52,6 @@ pub(super) struct EventLog {
     pub(super) saved: u64,
     posted: Posted,
     has_failed: bool,
-    /// Updates that the client accepts.
     updates: OptionalUpdates,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
@@ -245,7 +244,6 @@ impl EventLog {
         self.record(SessionEvent::Notice { message_id, kind, text }, None);
     }
 
-    /// Reads some stored events.
     pub(super) async fn page(&self, from: u64) -> Result<Vec<StoredEvent>, StoreError> {
         self.store.events(&self.id, from, PAGE).await
     }

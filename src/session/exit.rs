@@ -4,8 +4,9 @@ use tokio::sync::oneshot;
 
 use super::event_log::EventLog;
 use super::exit_form;
+use super::permission_options::REJECT_WITH_FEEDBACK;
 use super::policy::Policy;
-use super::switch::{REJECT, REJECT_WITH_FEEDBACK, SwitchRequest, Switches, capitalised, options_to};
+use super::switch::{REJECT, SwitchRequest, Switches, options_to};
 use super::turn_message::Proposed;
 use crate::acp::{
     PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
@@ -15,6 +16,7 @@ use crate::acp::{
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::permission::compare;
+use crate::text::capitalised;
 use crate::tool::{Proposal, ToolContent};
 
 pub(super) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
@@ -78,7 +80,7 @@ fn question(targets: &[SessionModeId]) -> String {
 
 pub(super) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
     let all = policy.ceilings().modes;
-    let own = policy.context.modes.ceilings(&mode.0).unwrap_or_default();
+    let own = policy.mode_ceilings(mode);
     if compare::changes_nothing(&all) {
         return format!(
             "The user accepted the plan and chose {mode} mode, but another limit of this session still applies: nothing may be \

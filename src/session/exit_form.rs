@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::permission_options::FEEDBACK_META;
-use super::switch::{REJECT, REJECT_WITH_FEEDBACK};
+use super::permission_options::{FEEDBACK_META, REJECT_WITH_FEEDBACK};
+use super::switch::REJECT;
 use crate::acp::{
     CreateElicitationRequest, CreateElicitationResponse, ElicitationAction, ElicitationContentValue,
     ElicitationFormMode, ElicitationSchema, ElicitationSessionScope, EnumOption, Meta, PermissionOption,

@@ -6,7 +6,7 @@ use super::handle::EndReason;
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
-use crate::event::{NoticeKind, SessionEvent};
+use crate::event::NoticeKind;
 use crate::external_agent::ExternalAgentError;
 use crate::external_agent::session::{PromptOutcome, Ready};
 use crate::model::{Failure, ModelError};
@@ -35,12 +35,7 @@ pub(super) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndRe
         Ok(PromptOutcome::Stopped(reason)) => Ok(reason.into()),
         Ok(PromptOutcome::ModeChanged) => {
             let message_id = MessageId::new(format!("msg_{}_stopped", turn.number));
-            turn.post_event(SessionEvent::Notice {
-                message_id,
-                kind: NoticeKind::Message,
-                text: STOPPED.into(),
-            })
-            .await?;
+            turn.post_notice(message_id, NoticeKind::Message, STOPPED).await?;
             Ok(EndReason::ModeChanged)
         }
         Err(error) => Err(TurnError::Model(failure(turn, &error))),
@@ -58,7 +53,6 @@ async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
     recorded.unwrap_or_default().then_some(token)
 }
 
-/// Records the changes of a brokered agent.
 async fn record_changes(turn: &Turn, ready: &Ready, intent: Option<String>) {
     let Some(folder) = ready.save_record().await.map(Path::to_owned) else { return };
     let workspace = turn.workspace.clone();

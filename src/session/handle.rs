@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::ModeEffect;
-use super::options::{self};
+use super::options;
 use crate::acp::{
     ContentBlock, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, ToolCallId,
@@ -84,10 +84,8 @@ pub struct Undone {
     pub uncovered: Vec<String>,
 }
 
-/// Summary of the session's last turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LastTurn {
-    /// Number of the turn, from 1.
     pub turn: u64,
     /// Number of model requests.
     pub steps: u32,
@@ -133,7 +131,7 @@ pub(super) struct Prompt {
     pub(super) compacts: bool,
     /// The user's full input, if `content` is only a part.
     pub(super) typed: Option<Vec<ContentBlock>>,
-    /// Whether the prompt joins a running turn. `None` for the user's setting.
+    /// See [`PromptOptions::steers`].
     pub(super) steers: Option<bool>,
     pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) cancel: CancellationToken,
@@ -192,27 +190,6 @@ pub struct SessionHandle {
     client_prompt: Option<Arc<ClientPrompt>>,
 }
 
-impl std::fmt::Debug for SessionCommand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Prompt(_) => "Prompt",
-            Self::TakeBack => "TakeBack",
-            Self::Cancel => "Cancel",
-            Self::AnnounceCommands(_) => "AnnounceCommands",
-            Self::SetMode { .. } => "SetMode",
-            Self::Recorded(_) => "Recorded",
-            Self::Snapshot(_) => "Snapshot",
-            Self::AskReason { .. } => "AskReason",
-            Self::Replay(_) => "Replay",
-            Self::Undo { .. } => "Undo",
-            Self::LastTurn(_) => "LastTurn",
-            Self::Close(_) => "Close",
-            Self::Tighten(_) => "Tighten",
-            Self::SetOption { .. } => "SetOption",
-        })
-    }
-}
-
 impl SessionHandle {
     pub(super) fn new(
         commands: mpsc::UnboundedSender<Mail>,
@@ -268,50 +245,35 @@ impl SessionHandle {
     /// Waits until a new session is stored. The first turn reports a failure, because clients drop updates
     /// for a session that they do not know yet.
     pub async fn recorded(&self) {
-        let (reply, recorded) = oneshot::channel();
-        if self.post(SessionCommand::Recorded(reply)).is_ok() {
-            let _ = recorded.await;
-        }
+        let _ = self.ask(SessionCommand::Recorded).await;
     }
 
     /// Waits until the session is restored.
     pub async fn snapshot(&self) -> Result<SessionSnapshot, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Snapshot(reply))?;
-        answer.await.map_err(|_| AgentError::SessionDied)
+        self.ask(SessionCommand::Snapshot).await
     }
 
-    /// Returns why an open permission request is asked, or `None` if the call has none in this session.
     pub async fn ask_reason(&self, call: ToolCallId) -> Option<AskReason> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::AskReason { call, reply }).ok()?;
-        answer.await.ok()?
+        self.ask(|reply| SessionCommand::AskReason { call, reply }).await.ok()?
     }
 
     pub async fn replay(&self) -> Result<SessionSnapshot, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Replay(reply))?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
+        self.ask(SessionCommand::Replay).await?
     }
 
     /// Undoes the given turn, or the last one that changed something.
     pub async fn undo(&self, turn: Option<u64>) -> Result<Undone, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::Undo { turn, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
+        self.ask(|reply| SessionCommand::Undo { turn, reply }).await?
     }
 
     pub async fn last_turn(&self) -> Result<LastTurn, AgentError> {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::LastTurn(reply))?;
-        answer.await.map_err(|_| AgentError::SessionDied)
+        self.ask(SessionCommand::LastTurn).await
     }
 
     pub fn workspace(&self) -> &Workspace {
         &self.workspace
     }
 
-    /// Handles `session/set_config_option`. Returns all options.
     pub async fn set_config_option(
         &self,
         option: SessionConfigId,
@@ -327,9 +289,8 @@ impl SessionHandle {
                 return Err(AgentError::invalid_params(message, json!({ "expected": "a string" })));
             }
             _ => {
-                let (reply, answer) = oneshot::channel();
-                self.post(SessionCommand::SetOption { option, value, reply })?;
-                (None, answer.await.unwrap_or(Err(AgentError::SessionDied))?, None)
+                let options = self.ask(|reply| SessionCommand::SetOption { option, value, reply }).await??;
+                (None, options, None)
             }
         };
         Ok(SetSessionConfigOptionResponse::new(options)
@@ -355,42 +316,33 @@ impl SessionHandle {
 
     /// Returns `None` if the session was gone already.
     pub async fn close(&self) -> Option<Closed> {
-        let (reply, closed) = oneshot::channel();
-        self.post(SessionCommand::Close(reply)).ok()?;
-        closed.await.ok()
+        self.ask(SessionCommand::Close).await.ok()
     }
 
     async fn change_mode(&self, mode: SessionModeId, source: ModeSource) -> ModeOutcome {
-        let (reply, answer) = oneshot::channel();
-        self.post(SessionCommand::SetMode { mode, source, reply })?;
-        answer.await.unwrap_or(Err(AgentError::SessionDied))
+        self.ask(|reply| SessionCommand::SetMode { mode, source, reply }).await?
     }
 
-    /// Posts a command to the actor, which takes it as an event. Preserves the order of the calls.
-    ///
-    /// # Errors
-    /// Returns an error if the mailbox is full or the session is gone.
+    /// Posts before the first wait, so the order of the calls stays.
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> SessionCommand,
+    ) -> Result<T, AgentError> {
+        let (reply, answer) = oneshot::channel();
+        self.post(command(reply))?;
+        answer.await.map_err(|_| AgentError::SessionDied)
+    }
+
     pub(super) fn post(&self, command: SessionCommand) -> Result<(), AgentError> {
         let slot = match command {
             SessionCommand::Cancel
             | SessionCommand::TakeBack
             | SessionCommand::Tighten(_)
             | SessionCommand::Close(_) => None,
-            SessionCommand::Prompt(_)
-            | SessionCommand::AnnounceCommands(_)
-            | SessionCommand::SetMode { .. }
-            | SessionCommand::Recorded(_)
-            | SessionCommand::Snapshot(_)
-            | SessionCommand::AskReason { .. }
-            | SessionCommand::Replay(_)
-            | SessionCommand::LastTurn(_)
-            | SessionCommand::Undo { .. }
-            | SessionCommand::SetOption { .. } => {
-                Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
-                    let text = "too many requests wait for this session: wait for some answers first";
-                    AgentError::InvalidRequest(text.into())
-                })?)
-            }
+            _ => Some(Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+                let text = "too many requests wait for this session: wait for some answers first";
+                AgentError::InvalidRequest(text.into())
+            })?),
         };
         self.commands.send((Box::new(command), slot)).map_err(|_| AgentError::SessionDied)
     }

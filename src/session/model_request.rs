@@ -30,7 +30,6 @@ pub(super) struct Requests {
     pub(super) count: u64,
     /// System prompt, frozen at the first request.
     pub(super) system: Option<Arc<str>>,
-    /// Trace context of the turn's prompt.
     pub(super) trace: Option<Arc<TraceContext>>,
     offers: Offers,
     is_reminded: bool,
@@ -57,7 +56,6 @@ struct Offers {
 }
 
 impl Requests {
-    /// Continues a stored session.
     pub(super) fn resume(&mut self, system_prompt: Option<Arc<str>>, transition: Option<Transition>) {
         self.system = system_prompt;
         if let Some(transition) = transition {
@@ -83,9 +81,7 @@ impl Requests {
             self.transition = None;
         }
     }
-}
 
-impl Requests {
     /// Builds the next request of a turn, under the current ceilings. `summary_due` precedes it.
     pub(super) fn next(
         &mut self,
@@ -223,7 +219,6 @@ impl Requests {
         Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
     }
 
-    /// Applies the outcome of a summary.
     pub(super) async fn summarised(
         &mut self,
         summarised: Summarised,

@@ -37,7 +37,6 @@ impl Models {
         Self { active, chosen }
     }
 
-    /// Restores the user's stored choice.
     pub(super) fn restore(&mut self, chosen: Option<&(String, String)>, policy: &Policy, notes: &mut Notes) {
         let Some((model, effort)) = chosen else { return };
         match policy.context.models.resolve(model) {
@@ -53,7 +52,6 @@ impl Models {
         policy.context.model.prepare(&self.active.model);
     }
 
-    /// Returns the selection in a mode.
     pub(super) fn entering(&self, policy: &Policy, mode: &SessionModeId) -> ModelSelection {
         let SessionContext { modes, models, .. } = &*policy.context;
         options::entering(modes, models, mode, &policy.agent, &self.chosen)
@@ -72,10 +70,8 @@ impl Models {
         options::config_options(modes, mode, models, selection, (agents, &policy.agent))
     }
 
-    /// Notes the user's choice. Returns the selection that applies from the next request on.
-    ///
-    /// # Errors
-    /// Returns an error, and changes nothing, if the model or effort is unknown or there is no key.
+    /// Notes the user's choice. Returns the selection that applies from the next request on. An error changes
+    /// nothing.
     pub(super) fn choose(
         &mut self,
         setting: ModelSetting,

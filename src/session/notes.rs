@@ -37,26 +37,23 @@ impl Notes {
         Self { for_user, ..Self::default() }
     }
 
-    /// Tells the user at the start of the next turn, once, in a message that every client shows and keeps. For
-    /// facts about the mode: a client may drop a passing notice.
+    /// In a message that every client shows and keeps. For facts about the mode: a client may drop a passing
+    /// notice.
     pub(super) fn tell(&mut self, texts: impl IntoIterator<Item = String>) {
         for text in texts {
             self.add_for_user(NoticeKind::Message, text);
         }
     }
 
-    /// Warns the user at the start of the next turn, once.
     pub(super) fn warn(&mut self, text: String) {
         self.add_for_user(NoticeKind::Warning, text);
     }
 
-    /// Informs the user at the start of the next turn, once.
-    pub(super) fn inform(&mut self, texts: impl IntoIterator<Item = String>) {
-        for text in texts {
-            self.add_for_user(NoticeKind::Info, text);
-        }
+    pub(super) fn inform(&mut self, text: String) {
+        self.add_for_user(NoticeKind::Info, text);
     }
 
+    /// Tells the user at the start of the next turn, once.
     fn add_for_user(&mut self, kind: NoticeKind, text: String) {
         let notice = (kind, text);
         if !self.for_user.contains(&notice) {
@@ -64,7 +61,6 @@ impl Notes {
         }
     }
 
-    /// Number of notices for the next turn.
     pub(super) fn pending_for_user(&self) -> usize {
         self.for_user.len()
     }

@@ -2,7 +2,7 @@
 
 use crate::acp::{
     ElicitationContentValue, ElicitationSchema, PermissionOption, PermissionOptionKind,
-    RequestPermissionOutcome, RequestPermissionResponse, StringPropertySchema,
+    RequestPermissionOutcome, RequestPermissionResponse, SelectedPermissionOutcome, StringPropertySchema,
 };
 use crate::client::ClientError;
 use crate::permission::Scope;
@@ -13,9 +13,14 @@ const ALLOW_ONCE: &str = "allow_once";
 const ALLOW_ALWAYS: &str = "allow_always";
 const REJECT_ONCE: &str = "reject_once";
 const REJECT_ALWAYS: &str = "reject_always";
-const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
+pub(super) const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
 const REJECTED: &str = "The user rejected this call.";
+
+pub(super) const NOT_OFFERED: &str =
+    "The client chose an option that was not offered, which does not count as consent.";
+
+pub(super) const CANCELLED: &str = "The question to the user was cancelled.";
 
 const REASON: &str = "reason";
 
@@ -67,18 +72,23 @@ pub(super) fn read_answer(answer: Answer) -> PermissionAnswer {
             ALLOW_ALWAYS => PermissionAnswer::Always,
             REJECT_ALWAYS => PermissionAnswer::Never,
             REJECT_ONCE => no(REJECTED),
-            REJECT_WITH_FEEDBACK => {
-                let meta = selected.meta.as_ref().or(response.meta.as_ref());
-                match meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|text| text.as_str()) {
-                    Some(text) => PermissionAnswer::No(with_reason(text)),
-                    None => PermissionAnswer::AskReason,
-                }
-            }
-            _ => no("The client chose an option that was not offered, which does not count as consent."),
+            REJECT_WITH_FEEDBACK => match feedback(&response, selected) {
+                Some(text) => PermissionAnswer::No(with_reason(text)),
+                None => PermissionAnswer::AskReason,
+            },
+            _ => no(NOT_OFFERED),
         },
         // No other outcome is consent, including future ones.
-        _ => no("The question to the user was cancelled."),
+        _ => no(CANCELLED),
     }
+}
+
+/// The user's text beside the selected option.
+pub(super) fn feedback<'a>(
+    response: &'a RequestPermissionResponse,
+    selected: &'a SelectedPermissionOutcome,
+) -> Option<&'a str> {
+    selected.meta.as_ref().or(response.meta.as_ref())?.get(FEEDBACK_META)?.as_str()
 }
 
 pub(super) async fn reason(client_io: &ClientIo, title: &str) -> String {

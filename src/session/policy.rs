@@ -107,11 +107,15 @@ impl Policy {
     /// Returns the mode at the start of the reply if it allows no more than the current one, else the current
     /// one.
     pub(super) fn mode_for_started(&self) -> SessionModeId {
-        let now = &self.mode;
-        let ceilings = |mode: &SessionModeId| self.context.modes.ceilings(&mode.0).unwrap_or_default();
+        let now = self.mode_ceilings(&self.mode);
         let then = self.reply.as_ref().map(|reply| &reply.mode);
-        let tighter = then.filter(|then| !compare::allows_more(&ceilings(then), &ceilings(now)));
-        tighter.unwrap_or(now).clone()
+        let tighter = then.filter(|then| !compare::allows_more(&self.mode_ceilings(then), &now));
+        tighter.unwrap_or(&self.mode).clone()
+    }
+
+    /// The mode, and those that it cannot exceed. None of an unknown mode.
+    pub(super) fn mode_ceilings(&self, mode: &SessionModeId) -> Vec<Arc<Mode>> {
+        self.context.modes.ceilings(&mode.0).unwrap_or_default()
     }
 
     pub(super) fn ceilings(&self) -> Ceilings {
@@ -142,9 +146,8 @@ impl Policy {
             .unwrap_or_else(|| AgentError::invalid_params(unknown.to_string(), valid_modes(modes)))
     }
 
-    pub(super) fn is_tighter(&self, old: &str, new: &str) -> bool {
-        let ceilings = |id| self.context.modes.ceilings(id).unwrap_or_default();
-        let (old, new) = (ceilings(old), ceilings(new));
+    pub(super) fn is_tighter(&self, old: &SessionModeId, new: &SessionModeId) -> bool {
+        let (old, new) = (self.mode_ceilings(old), self.mode_ceilings(new));
         if compare::allows_more(&old, &new) {
             return true;
         }
@@ -163,12 +166,10 @@ impl Policy {
     }
 
     pub(super) fn would_widen(&self, target: &SessionModeId) -> bool {
-        let (modes, mode) = (&self.context.modes, &self.mode);
-        let ceilings = |id: &SessionModeId| modes.ceilings(&id.0).unwrap_or_default();
         // Unrecorded tighter modes are in force too, and grants may be wider in the target mode.
-        let now: Vec<Arc<Mode>> =
-            std::iter::once(mode).chain(&self.unrecorded_modes).flat_map(&ceilings).collect();
-        compare::allows_more(&ceilings(target), &now) || self.grants.may_allow_more(&target.0, &mode.0)
+        let now: Vec<Arc<Mode>> = self.modes().flat_map(|mode| self.mode_ceilings(mode)).collect();
+        compare::allows_more(&self.mode_ceilings(target), &now)
+            || self.grants.may_allow_more(&target.0, &self.mode.0)
     }
 
     /// Returns a notice if the client has widened the mode of a reopened session before its first prompt. Some
@@ -261,18 +262,15 @@ impl Policy {
         }
     }
 
-    /// Updates the facts of a call, because a server may have changed its tool's hints. A missing tool gets
-    /// the worst effect.
+    /// Updates the facts of a call: see [`current_facts`] and [`Self::name_agent`].
     pub(super) fn refreshed(&self, facts: &CallFacts) -> CallFacts {
         let mut facts = current_facts(&self.context.tools, facts);
         self.name_agent(&mut facts);
         facts
     }
 
-    /// Returns the current limits of the session's external agent.
     pub(super) fn limits(&self) -> Limits {
-        let modes = self.context.modes.ceilings(&self.mode.0).unwrap_or_default();
-        let own = Ceilings { modes, rules: Vec::new() };
+        let own = Ceilings { modes: self.mode_ceilings(&self.mode), rules: Vec::new() };
         Limits {
             mode: self.mode.clone(),
             ceilings: self.ceilings(),
@@ -281,7 +279,6 @@ impl Policy {
         }
     }
 
-    /// Returns the mode of `--max-mode` if the session's mode would allow more.
     pub(super) fn limited_to(&self) -> Option<String> {
         let SessionContext { modes, max_modes, .. } = &*self.context;
         let max = max_modes.first()?;

@@ -209,7 +209,6 @@ impl Past {
         Ok(())
     }
 
-    /// Returns the mode change that the model does not know.
     fn transition(&self, policy: &Policy) -> Option<Transition> {
         let from = self.old_mode.clone().filter(|_| self.has_reply)?;
         let before = policy.ceilings_in(std::iter::once(&from));

@@ -21,8 +21,6 @@ pub(super) enum Setting {
     Agent(String),
 }
 
-/// # Errors
-/// Returns an error with the valid values if the option or its value is unknown.
 pub(super) fn parse(
     option: &SessionConfigId,
     value: &SessionConfigOptionValue,

@@ -25,20 +25,11 @@ pub(super) fn announce(policy: &Policy, external_agent: &[AvailableCommand], log
 }
 
 pub(super) fn is_local(prompt: &Prompt, policy: &Policy) -> bool {
-    find(prompt, policy).command.is_some_and(|placed| {
-        if is_for_external_agent(policy, &placed.command) {
-            return false;
-        }
-        match &placed.command {
-            Command::Help
-            | Command::ShowMode
-            | Command::Permissions
-            | Command::Servers
-            | Command::InvalidArgument(_)
-            | Command::Undo(_) => true,
-            Command::Prompt(_) | Command::Compact => false,
-            Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
-        }
+    find(prompt, policy).command.is_some_and(|placed| match &placed.command {
+        command if is_for_external_agent(policy, command) => false,
+        Command::Prompt(_) | Command::Compact => false,
+        Command::SetMode { .. } => command::without_command(&prompt.content, &placed).is_empty(),
+        _ => true,
     })
 }
 
@@ -57,22 +48,24 @@ pub(super) fn find(prompt: &Prompt, policy: &Policy) -> Found {
     if policy.ancestry.parent.is_some() {
         return Found::default();
     }
-    let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &*policy.context;
+    let modes = &policy.context.modes;
     let id = |mode: &str| modes.resolve(mode).ok().map(Mode::mode_id);
-    let ceilings = |mode: &str| modes.ceilings(mode).unwrap_or_default();
     let compare = Comparison {
         allows_more: &|mode, other| match (id(mode), id(other)) {
-            (Some(mode), Some(other)) => compare::allows_more(&ceilings(&mode.0), &ceilings(&other.0)),
+            (Some(mode), Some(other)) => {
+                compare::allows_more(&policy.mode_ceilings(&mode), &policy.mode_ceilings(&other))
+            }
             (known, _) => known.is_none(),
         },
         widens: &|mode| id(mode).is_none_or(|mode| policy.would_widen(&mode)),
         is_on: &|mode| id(mode).is_some_and(|mode| mode == policy.mode),
     };
-    command::find(
-        &prompt.content,
-        Vocabulary { modes, unsupported_modes: unsupported, own: commands },
-        &compare,
-    )
+    command::find(&prompt.content, vocabulary(policy), &compare)
+}
+
+fn vocabulary(policy: &Policy) -> Vocabulary<'_> {
+    let SessionContext { modes, unsupported_modes, commands, .. } = &*policy.context;
+    Vocabulary { modes, unsupported_modes, own: commands }
 }
 
 /// An external agent has commands of its own, and no user writes the prompts of sub-agents.
@@ -80,9 +73,7 @@ pub(super) fn misspelt(prompt: &Prompt, policy: &Policy) -> Option<String> {
     if policy.ancestry.parent.is_some() || policy.agent.external_agent.is_some() {
         return None;
     }
-    let SessionContext { modes, unsupported_modes: unsupported, commands, .. } = &*policy.context;
-    let words = Vocabulary { modes, unsupported_modes: unsupported, own: commands };
-    let command::Misspelt { word, nearest } = command::misspelt(&prompt.content, words)?;
+    let command::Misspelt { word, nearest } = command::misspelt(&prompt.content, vocabulary(policy))?;
     Some(format!("There is no command /{word} (did you mean /{nearest}?). The model got the text.\n\n"))
 }
 

@@ -48,10 +48,7 @@ pub(super) struct Inherited {
 }
 
 impl Delegation {
-    /// Delegates to the agent with this id, or to the session's own agent.
-    ///
-    /// # Errors
-    /// Returns the reason for the model if the agent cannot start.
+    /// Delegates to the agent with this id, or to the session's own agent. The error is for the model.
     pub(super) fn to_agent(
         agent: Option<&str>,
         task: String,
@@ -66,10 +63,7 @@ impl Delegation {
         Self::new(agent, task, is_background, policy)
     }
 
-    /// Delegates a skill to the session's own agent.
-    ///
-    /// # Errors
-    /// Returns the reason for the model if the skill is unknown or the agent cannot start.
+    /// Delegates a skill to the session's own agent. The error is for the model.
     pub(super) fn to_skill(skill: &str, task: &str, policy: &Policy) -> Result<Self, String> {
         let skills = &policy.context.skills;
         let Some(found) = skills.find(skill) else {

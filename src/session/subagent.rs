@@ -63,36 +63,17 @@ impl Subagent {
         };
         drop(slot);
         let mut finished = match outcome {
-            Some(Ok(EndReason::RefusedAgain)) => {
-                failed(&output, "was stopped because the same call was refused again and again")
+            Some(Ok(EndReason::Stop(StopReason::EndTurn))) if !output.text.trim().is_empty() => {
+                Finished { text: output.text, has_failed: false, plan: output.plan }
             }
-            Some(Ok(EndReason::ModeChanged)) => {
-                failed(&output, "was stopped because the new mode denies its calls")
-            }
-            Some(Ok(EndReason::Stop(StopReason::EndTurn))) if output.text.trim().is_empty() => {
-                failed(&output, "ended without an answer")
-            }
-            Some(Ok(EndReason::Stop(StopReason::EndTurn))) => {
-                Finished { text: output.text.clone(), has_failed: false, plan: output.plan.clone() }
-            }
-            Some(Ok(EndReason::Stop(StopReason::MaxTokens))) => {
-                failed(&output, "ran out of tokens before it finished")
-            }
-            Some(Ok(EndReason::Stop(StopReason::MaxTurnRequests))) => {
-                failed(&output, "made as many requests as the mode allows and did not finish")
-            }
-            Some(Ok(EndReason::Stop(StopReason::Refusal))) => failed(&output, "refused the task"),
-            Some(Ok(EndReason::Stop(StopReason::Cancelled))) => {
-                failed(&output, "was stopped before it finished")
-            }
-            Some(Ok(EndReason::Stop(_))) => failed(&output, "ended for an unknown reason"),
+            Some(Ok(reason)) => failed(output, failure(reason)),
             Some(Err(error)) => {
                 let text = error.to_string();
                 let why = text.strip_prefix(&format!("the agent {agent}: ")).unwrap_or(&text);
-                failed(&output, &format!("failed: {why}"))
+                failed(output, &format!("failed: {why}"))
             }
             None => {
-                failed(&output, &format!("did nothing for {} s and was stopped", idle_timeout.as_secs_f64()))
+                failed(output, &format!("did nothing for {} s and was stopped", idle_timeout.as_secs_f64()))
             }
         };
         if !is_closed {
@@ -112,10 +93,26 @@ impl Subagent {
     }
 }
 
-fn failed(output: &SubagentOutput, how: &str) -> Finished {
+fn failed(output: SubagentOutput, how: &str) -> Finished {
     let last = output.text.trim();
     let text = if last.is_empty() { format!("{how}.") } else { format!("{how}. Its last message:\n{last}") };
-    Finished { text, has_failed: true, plan: output.plan.clone() }
+    Finished { text, has_failed: true, plan: output.plan }
+}
+
+/// How a turn without an answer ended.
+fn failure(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::RefusedAgain => "was stopped because the same call was refused again and again",
+        EndReason::ModeChanged => "was stopped because the new mode denies its calls",
+        EndReason::Stop(StopReason::EndTurn) => "ended without an answer",
+        EndReason::Stop(StopReason::MaxTokens) => "ran out of tokens before it finished",
+        EndReason::Stop(StopReason::MaxTurnRequests) => {
+            "made as many requests as the mode allows and did not finish"
+        }
+        EndReason::Stop(StopReason::Refusal) => "refused the task",
+        EndReason::Stop(StopReason::Cancelled) => "was stopped before it finished",
+        EndReason::Stop(_) => "ended for an unknown reason",
+    }
 }
 
 /// Completes after `idle_timeout` without activity, except while [`Heartbeat::waits`].

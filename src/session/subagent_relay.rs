@@ -40,15 +40,33 @@ const SHOWN: usize = 4 * 1024;
 /// Messages to a session's actor from its sub-agents.
 pub(super) enum Report {
     /// An update for the client; transient updates are not recorded.
-    Update { update: Box<SessionUpdate>, is_recorded: bool, send_permit: Option<OwnedSemaphorePermit> },
+    Update {
+        update: Box<SessionUpdate>,
+        is_recorded: bool,
+        send_permit: Option<OwnedSemaphorePermit>,
+    },
     /// Current content of the parent's call.
-    Progress { call: ToolCallId, content: ToolContent, send_permit: Option<OwnedSemaphorePermit> },
-    /// A request to the client.
-    Request { call: ToolCallId, number: u64, request: ClientRequest, reply: ReplySender },
-    /// Withdraws an earlier client request.
-    Withdraw { call: ToolCallId, number: u64 },
+    Progress {
+        call: ToolCallId,
+        content: ToolContent,
+        send_permit: Option<OwnedSemaphorePermit>,
+    },
+    Request {
+        call: ToolCallId,
+        number: u64,
+        request: ClientRequest,
+        reply: ReplySender,
+    },
+    Withdraw {
+        call: ToolCallId,
+        number: u64,
+    },
     /// The last message for a call. `unfinished` is `None` if the session itself has not ended.
-    Ended { call: ToolCallId, note: Option<String>, unfinished: Option<Gate> },
+    Ended {
+        call: ToolCallId,
+        note: Option<String>,
+        unfinished: Option<Gate>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -16,13 +16,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::event_log::EventLog;
-use super::permission_options::{Answer, FEEDBACK_META};
+use super::permission_options::{Answer, CANCELLED, NOT_OFFERED, REJECT_WITH_FEEDBACK, feedback};
 use super::policy::Policy;
 use super::turn_message::Proposed;
 use crate::acp::{
     MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
-    SelectedPermissionOutcome, SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate,
-    ToolCallUpdateFields, ToolKind,
+    SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
@@ -30,12 +29,12 @@ use crate::conversation::mode_switch::{self, Found, Switch};
 use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
+use crate::text::capitalised;
 use crate::tool::Proposal;
 
 const MAX_REJECTIONS: u32 = 3;
 
 pub(super) const REJECT: &str = "reject";
-pub(super) const REJECT_WITH_FEEDBACK: &str = "reject_with_feedback";
 
 const REJECTED_AGAIN: &str =
     "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
@@ -204,7 +203,6 @@ impl Switches {
         Some(Answered { from, targets, request, chosen, speed: (number, at.elapsed()) })
     }
 
-    /// Counts a rejection.
     pub(super) fn reject(&mut self) {
         self.rejections += 1;
     }
@@ -326,29 +324,17 @@ fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
         Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
         Ok(response) => response,
     };
-    let text = |selected: &SelectedPermissionOutcome| {
-        let meta = selected.meta.as_ref().or(response.meta.as_ref());
-        let text = meta.and_then(|meta| meta.get(FEEDBACK_META)).and_then(|value| value.as_str());
-        text.map(str::to_owned)
-    };
+    let text = |selected| feedback(response, selected).map(str::to_owned);
     match &response.outcome {
         RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
             REJECT => Chosen::No("The user rejected the mode change.".into()),
             REJECT_WITH_FEEDBACK => Chosen::Feedback(text(selected)),
             id => match targets.iter().find(|target| *target.0 == *id) {
                 Some(target) => Chosen::Mode(target.clone(), text(selected)),
-                None => Chosen::No(
-                    "The client chose an option that was not offered, which does not count as consent."
-                        .into(),
-                ),
+                None => Chosen::No(NOT_OFFERED.into()),
             },
         },
         // No other outcome is consent, including future ones.
-        _ => Chosen::No("The question to the user was cancelled.".into()),
+        _ => Chosen::No(CANCELLED.into()),
     }
-}
-
-pub(super) fn capitalised(id: &str) -> String {
-    let mut letters = id.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

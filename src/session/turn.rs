@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::ancestry::Change;
 use super::turn_message::TurnMessage;
-use crate::acp::{ContentBlock, ToolCallId};
+use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::model::{Model, ModelError};
 use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
 use crate::workspace::{Changes, IntentLog, Workspace};
@@ -77,6 +77,15 @@ impl Turn {
     pub(super) async fn post_event(&self, event: SessionEvent) -> Result<(), TurnError> {
         let send_permit = self.send_permit().await;
         self.post(TurnMessage::Event(event, send_permit)).await
+    }
+
+    pub(super) async fn post_notice(
+        &self,
+        message_id: MessageId,
+        kind: NoticeKind,
+        text: impl Into<String>,
+    ) -> Result<(), TurnError> {
+        self.post_event(SessionEvent::Notice { message_id, kind, text: text.into() }).await
     }
 
     /// Returns `None` if the turn is cancelled: its end must not wait for a client that does not read.

@@ -21,10 +21,13 @@ use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolCo
 
 /// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
 pub(super) enum TurnMessage {
-    /// An event to record and to show.
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
     /// Current content of a running call.
-    Progress { id: ToolCallId, content: ToolContent, send_permit: Option<OwnedSemaphorePermit> },
+    Progress {
+        id: ToolCallId,
+        content: ToolContent,
+        send_permit: Option<OwnedSemaphorePermit>,
+    },
     /// The end of a call. `seen` contains the files that the model now knows.
     Finished {
         update: ToolCallUpdateEvent,
@@ -37,10 +40,14 @@ pub(super) enum TurnMessage {
     /// Files whose changes the error of a call shows.
     Shown(Vec<(PathBuf, LastSeen)>),
     /// Asks for the next step; `None` once `made` has reached the mode's limit.
-    NextRequest { made: u32, reply: oneshot::Sender<Option<Next>> },
+    NextRequest {
+        made: u32,
+        reply: oneshot::Sender<Option<Next>>,
+    },
     /// Asks for a summary; `None` if there is nothing to summarise.
-    Compact { reply: oneshot::Sender<Option<Summary>> },
-    /// The outcome of a summary request.
+    Compact {
+        reply: oneshot::Sender<Option<Summary>>,
+    },
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
     /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
     /// runs.
@@ -50,24 +57,31 @@ pub(super) enum TurnMessage {
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
-    /// Asks for the snapshot of the session's files.
-    Snapshot { reply: oneshot::Sender<Option<SnapshotHandle>> },
+    Snapshot {
+        reply: oneshot::Sender<Option<SnapshotHandle>>,
+    },
     /// Replies once the switch is settled, with a text if the turn must end.
-    InBand { found: Found, reply: oneshot::Sender<Option<&'static str>> },
+    InBand {
+        found: Found,
+        reply: oneshot::Sender<Option<&'static str>>,
+    },
     /// The model's proposal to leave the mode.
-    Propose { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
+    Propose {
+        call: ToolCallId,
+        proposal: Proposal,
+        reply: oneshot::Sender<Proposed>,
+    },
     /// Waits until the external agent is ready.
-    ExternalAgent { reply: Waiting },
-    /// Files that the external agent has changed.
+    ExternalAgent {
+        reply: Waiting,
+    },
     AgentChanges(Vec<Target>),
-    /// Starts an action that the session carries out.
     SessionAction {
         call: ToolCallId,
         action: SessionAction,
         cancel: CancellationToken,
         reply: oneshot::Sender<Spawned>,
     },
-    /// Asks the user whether a call may run.
     Ask {
         call: ToolCallId,
         facts: Box<CallFacts>,

@@ -152,7 +152,6 @@ impl Turns {
         let _ = prompt.reply.send(Err(AgentError::InvalidRequest(text)));
     }
 
-    /// Returns the next prompt if it can start.
     pub(super) fn next_prompt(&mut self) -> Option<Prompt> {
         if self.is_ready() { self.waiting.pop_front() } else { None }
     }

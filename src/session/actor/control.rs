@@ -36,10 +36,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 impl Actor {
-    /// Returns `None` if the mode is active already.
-    ///
-    /// # Errors
-    /// Returns an error if the mode is unknown or the change cannot be recorded. The mode then stays.
+    /// Returns `None` if the mode is active already. After an error, the mode stays.
     pub(in crate::session) async fn change_mode(
         &mut self,
         mode: &SessionModeId,
@@ -62,7 +59,7 @@ impl Actor {
         let text = modes.text(&to.0);
         let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
-        let tightened = self.policy.is_tighter(&from.0, &to.0);
+        let tightened = self.policy.is_tighter(&from, &to);
         // Nothing is decided during this wait: only this loop decides.
         if let Err(error) = self.log.store.record_mode_change(change).await {
             tracing::error!(%error, "a mode change was not made");
@@ -385,7 +382,6 @@ impl Actor {
         let _ = reply.send(outcome);
     }
 
-    /// Config options as the client sees them.
     pub(in crate::session) fn options(&self) -> Vec<SessionConfigOption> {
         let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
         self.external_agent.options(own, &options::SHARED)

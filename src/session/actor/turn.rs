@@ -275,7 +275,6 @@ impl Actor {
         self.start_next().await;
     }
 
-    /// Adds a fact for the model, immediately if no turn is running.
     pub(in crate::session) fn note_for_model(&mut self, text: String) {
         self.notes.add(text, self.turns.is_running(), &self.policy, &mut self.log);
     }
@@ -320,7 +319,7 @@ impl Actor {
     pub(super) fn report(&mut self, report: Report) {
         let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log) else { return };
         if !self.turns.is_running() {
-            self.notes.inform([format!("{note}\n\n")]);
+            self.notes.inform(format!("{note}\n\n"));
         }
         self.note_for_model(note);
     }

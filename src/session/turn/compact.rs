@@ -35,8 +35,7 @@ pub(super) async fn run(turn: &Turn) -> Result<StopReason, TurnError> {
         },
     };
     if let Some(text) = message {
-        let (message_id, kind) = (notice_id(turn.number), NoticeKind::Message);
-        turn.post_event(SessionEvent::Notice { message_id, kind, text }).await?;
+        turn.post_notice(notice_id(turn.number), NoticeKind::Message, text).await?;
     }
     Ok(StopReason::EndTurn)
 }
@@ -95,5 +94,5 @@ async fn summary_text(
 async fn notice(turn: &Turn, id: &str, notices: &mut u32, text: String) -> Result<(), TurnError> {
     *notices += 1;
     let message_id = MessageId::new(format!("{id}_{notices}"));
-    turn.post_event(SessionEvent::Notice { message_id, kind: NoticeKind::Warning, text }).await
+    turn.post_notice(message_id, NoticeKind::Warning, text).await
 }

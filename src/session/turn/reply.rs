@@ -121,7 +121,6 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// # Errors
     /// If the reply breaks off, its calls have ended and the history marks its text as incomplete.
     pub(super) async fn listen(mut self, mut reply: Reply) -> Result<Step, TurnError> {
         loop {
@@ -188,9 +187,8 @@ impl<'a> Listener<'a> {
             }
             ModelEvent::Usage(usage) => return self.turn.post_event(SessionEvent::Usage(usage)).await,
             ModelEvent::Waiting { reason, wait } => {
-                let (message_id, kind) = (self.ids.message(), NoticeKind::Warning);
-                let notice = SessionEvent::Notice { message_id, kind, text: waiting(&reason, wait) };
-                return self.turn.post_event(notice).await;
+                let text = waiting(&reason, wait);
+                return self.turn.post_notice(self.ids.message(), NoticeKind::Warning, text).await;
             }
             // Ends the reply.
             ModelEvent::Stop(_) => return Ok(()),

@@ -7,7 +7,7 @@ use super::reply::{Ids, Interruptions, Listener, interruption_notice};
 use super::{After, Announced, Turn, TurnError};
 use crate::acp::{MessageId, StopReason};
 use crate::conversation::mode_switch::{Found, Reader};
-use crate::event::{NoticeKind, SessionEvent};
+use crate::event::NoticeKind;
 use crate::model::{Failure, ModelStop};
 use crate::session::external_turn;
 use crate::session::handle::EndReason;
@@ -36,7 +36,7 @@ pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnErr
             late.join(", ")
         );
         let message_id = MessageId::new(format!("msg_{}_late", turn.number));
-        turn.post_event(SessionEvent::Notice { message_id, kind: NoticeKind::Info, text }).await?;
+        turn.post_notice(message_id, NoticeKind::Info, text).await?;
     }
     let outcome =
         if turn.compacts { compact::run(&turn).await.map(Into::into) } else { run_steps(&turn).await };
@@ -83,8 +83,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             Err(TurnError::Model(error)) => {
                 let Some(wait) = interruptions.wait(&error) else { return Err(TurnError::Model(error)) };
                 let text = interruption_notice(&error.text, wait);
-                let (message_id, kind) = (ids.message(), NoticeKind::Warning);
-                turn.post_event(SessionEvent::Notice { message_id, kind, text }).await?;
+                turn.post_notice(ids.message(), NoticeKind::Warning, text).await?;
                 tokio::select! {
                     () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
                     () = tokio::time::sleep(wait) => continue,
@@ -99,8 +98,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             let found = step.found;
             let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
             if let Some(text) = ends {
-                let (message_id, kind) = (ids.message(), NoticeKind::Message);
-                turn.post_event(SessionEvent::Notice { message_id, kind, text: text.into() }).await?;
+                turn.post_notice(ids.message(), NoticeKind::Message, text).await?;
                 return Ok(StopReason::EndTurn.into());
             }
         }
@@ -116,8 +114,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             After::RefusedAgain => Some((REFUSED_AGAIN.to_owned(), EndReason::RefusedAgain)),
         };
         if let Some((text, reason)) = end {
-            let (message_id, kind) = (ids.message(), NoticeKind::Message);
-            turn.post_event(SessionEvent::Notice { message_id, kind, text }).await?;
+            turn.post_notice(ids.message(), NoticeKind::Message, text).await?;
             return Ok(reason);
         }
         if turn.cancel.is_cancelled() {
