@@ -23,9 +23,9 @@ pub fn forget<T>(all: &mut Vec<T>, is_over: impl Fn(&T) -> bool, id: impl Fn(&T)
 
 /// Returns a note for the model about entries of `what` that [`forget`] removed.
 pub fn discarded_note(what: &str, ids: &[String]) -> Option<String> {
-    let list = || ids.join(", ");
     (!ids.is_empty()).then(|| {
-        format!("The results of these finished background {what} are no longer available: {}.", list())
+        let ids = ids.join(", ");
+        format!("The results of these finished background {what} are no longer available: {ids}.")
     })
 }
 
@@ -49,12 +49,13 @@ pub(super) fn find<'a>(
     agents: &'a [BackgroundAgent],
     id: &str,
 ) -> Result<Entry<'a>, ToolError> {
-    let job = || jobs.iter().find(|job| job.id == id).map(Entry::Job);
+    let job = jobs.iter().find(|job| job.id == id).map(Entry::Job);
     let agent = || agents.iter().find(|agent| agent.id == id).map(Entry::Agent);
-    let ids = |list: &mut dyn Iterator<Item = &'a str>| -> Vec<&'a str> { list.collect() };
-    let jobs_ids = ids(&mut jobs.iter().map(|job| job.id.as_str()));
-    let agents_ids = ids(&mut agents.iter().map(|agent| agent.id.as_str()));
-    job().or_else(agent).ok_or_else(|| missing(id, &[&jobs_ids, &agents_ids]))
+    job.or_else(agent).ok_or_else(|| {
+        let job_ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+        let agent_ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
+        missing(id, &[&job_ids, &agent_ids])
+    })
 }
 
 /// Each list has the ids of one kind, in order.

@@ -175,6 +175,13 @@ pub fn code_span(text: &str) -> String {
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
+/// Text as a Markdown code block, with a longer fence than any in the text.
+pub fn code_block(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}\n")
+}
+
 /// True if a character is invisible, or reorders the characters around it.
 pub fn is_unseen(c: char) -> bool {
     c.is_control()

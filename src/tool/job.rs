@@ -47,13 +47,8 @@ pub struct Job {
     pub id: String,
     pub line: String,
     mailbox: mpsc::Sender<Message>,
-    changes: watch::Receiver<Happened>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Happened {
-    count: u64,
-    is_over: bool,
+    /// True once the command is over. Changes with each event of the command.
+    changes: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
@@ -90,7 +85,6 @@ pub struct JobSpec {
     pub notes: Notes,
     /// Long output is kept here.
     pub outputs: Outputs,
-    /// Folder for temporary files.
     pub scratch: PathBuf,
 }
 
@@ -135,11 +129,11 @@ impl Job {
     pub fn begin(spec: JobSpec, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
         let JobSpec { id, line, notes, outputs, scratch } = spec;
         let (mailbox, messages) = mpsc::channel(MAILBOX);
-        let (count, changes) = watch::channel(Happened::default());
+        let (changed, changes) = watch::channel(false);
         let task = Task {
             process,
             messages,
-            changed: count,
+            changed,
             output: Output::default(),
             seen: 0,
             record_replies: VecDeque::new(),
@@ -156,22 +150,22 @@ impl Job {
     }
 
     pub async fn snapshot(&self) -> Option<JobSnapshot> {
-        let (reply, snapshot) = oneshot::channel();
-        self.mailbox.send(Message::Snapshot(reply)).await.ok()?;
-        snapshot.await.ok()
+        self.ask(Message::Snapshot).await
     }
 
     /// Like [`Self::snapshot`], with only the output since the last call of this method.
     pub async fn unseen(&self) -> Option<JobSnapshot> {
-        let (reply, snapshot) = oneshot::channel();
-        self.mailbox.send(Message::Unseen(reply)).await.ok()?;
-        snapshot.await.ok()
+        self.ask(Message::Unseen).await
     }
 
     pub async fn since(&self, from: usize) -> Option<News> {
-        let (reply, news) = oneshot::channel();
-        self.mailbox.send(Message::Since(from, reply)).await.ok()?;
-        news.await.ok()
+        self.ask(|reply| Message::Since(from, reply)).await
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.mailbox.send(message(reply)).await.ok()?;
+        answer.await.ok()
     }
 
     /// Waits for the end. Returns `None` if the task has died.
@@ -190,7 +184,7 @@ impl Job {
     pub fn ending(&self) -> impl Future<Output = ()> + use<> {
         let mut changes = self.changes.clone();
         async move {
-            let _ = changes.wait_for(|happened| happened.is_over).await;
+            let _ = changes.wait_for(|is_over| *is_over).await;
         }
     }
 
@@ -200,7 +194,7 @@ impl Job {
     }
 
     pub fn is_over(&self) -> bool {
-        self.changes.borrow().is_over || self.changes.has_changed().is_err()
+        *self.changes.borrow() || self.changes.has_changed().is_err()
     }
 
     pub async fn stop(&self) {
@@ -226,7 +220,7 @@ impl RecordSaver {
 struct Task {
     process: Process,
     messages: mpsc::Receiver<Message>,
-    changed: watch::Sender<Happened>,
+    changed: watch::Sender<bool>,
     output: Output,
     /// Bytes of the output that [`Job::unseen`] has returned.
     seen: usize,
@@ -300,7 +294,7 @@ impl Task {
                     None => {}
                 },
             }
-            self.changed.send_modify(|happened| happened.count += 1);
+            self.changed.send_modify(|_| {});
         }
         // The supervisor saved the record at the end.
         self.record_replies.clear();
@@ -315,19 +309,27 @@ impl Task {
             permit.release_unconfirmed();
         }
         self.end = Some(end);
-        self.changed.send_modify(|happened| {
-            *happened = Happened { count: happened.count + 1, is_over: true };
-        });
+        self.changed.send_modify(|is_over| *is_over = true);
         while let Some(message) = self.messages.recv().await {
             self.reply(message).await;
         }
     }
 
     async fn reply(&mut self, message: Message) {
+        // The caller may have stopped waiting.
         match message {
-            Message::Snapshot(reply) => self.answer(reply),
-            Message::Unseen(reply) => self.answer_unseen(reply),
-            Message::Since(from, reply) => self.answer_since(from, reply),
+            Message::Snapshot(reply) => drop(reply.send(self.snapshot(self.output.text()))),
+            Message::Unseen(reply) => {
+                let (output, next) = self.output.since(self.seen);
+                self.seen = next;
+                drop(reply.send(self.snapshot(output)));
+            }
+            Message::Since(from, reply) => {
+                let is_over = self.end.is_some();
+                let (text, next) = self.output.raw.since(from, is_over);
+                let exit = self.end.as_ref().and_then(|end| end.exit);
+                drop(reply.send(News { text, next, is_over, exit }));
+            }
             Message::SaveRecord(reply) if self.end.is_none() => {
                 self.record_replies.push_back(reply);
                 self.process.save_record().await;
@@ -347,26 +349,8 @@ impl Task {
         self.output = saving.await.unwrap_or_default();
     }
 
-    fn answer_since(&self, from: usize, reply: oneshot::Sender<News>) {
-        let is_over = self.end.is_some();
-        let (text, next) = self.output.raw.since(from, is_over);
-        let exit = self.end.as_ref().and_then(|end| end.exit);
-        let _ = reply.send(News { text, next, is_over, exit });
-    }
-
-    fn answer_unseen(&mut self, reply: oneshot::Sender<JobSnapshot>) {
-        let (output, next) = self.output.since(self.seen);
-        self.seen = next;
-        let _ = reply.send(JobSnapshot { output, written: self.output.raw.written, end: self.end.clone() });
-    }
-
-    fn answer(&self, reply: oneshot::Sender<JobSnapshot>) {
-        let snapshot = JobSnapshot {
-            output: self.output.text(),
-            written: self.output.raw.written,
-            end: self.end.clone(),
-        };
-        let _ = reply.send(snapshot);
+    fn snapshot(&self, output: String) -> JobSnapshot {
+        JobSnapshot { output, written: self.output.raw.written, end: self.end.clone() }
     }
 }
 

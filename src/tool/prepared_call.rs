@@ -107,8 +107,6 @@ impl PreparedCall {
         }
     }
 
-    /// # Errors
-    /// Returns an error if the call fails, or if only a session can carry it out.
     pub async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         match self.action {
             Action::Run(run) => run(context).await,

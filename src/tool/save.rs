@@ -40,11 +40,8 @@ pub(super) struct Planning {
     pub unsaved: bool,
 }
 
-/// Plans a call on the texts that the editor shows (`buffers`), then applies the plan. `plan` gets the content
-/// hashes that the model last saw.
-///
-/// # Errors
-/// Returns an error if the plan or a change fails. The error names the changes that remain.
+/// Plans a call on the texts that the editor shows (`buffers`), then applies the plan. `plan` gets the
+/// content hashes that the model last saw. An error names the changes that remain.
 pub(super) async fn change_text(
     context: RunContext,
     buffers: Buffers,

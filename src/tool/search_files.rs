@@ -236,7 +236,6 @@ impl Found {
     }
 }
 
-/// The matches of one file.
 struct FileMatches<'a> {
     found: &'a mut Found,
     name: &'a str,

@@ -64,7 +64,6 @@ fn title(of: &str, task: &str) -> Result<String, ToolError> {
     Ok(format!("{of}: {}", shorten(line, TITLE)))
 }
 
-/// Describes the agents to the model.
 pub(super) fn list(agents: &AgentRegistry) -> String {
     let mut text = "The agents:".to_owned();
     for agent in agents.iter() {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::background::BackgroundRole;
 use super::command_line::CommandLine;
-use super::content::{fitting, visible};
+use super::content::{code_block, fitting, visible};
 use super::job::{JobSpec, Notes, Sandbox};
 use super::output_terminal;
 use super::snapshot::{begin, report_when_done};
@@ -24,7 +24,7 @@ use super::{
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
-use crate::permission::{Commands, Effect};
+use crate::permission::Effect;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::text::start;
 use crate::workspace::{Outputs, Workspace};
@@ -171,21 +171,16 @@ impl Start {
     where
         Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        let (commands, preview) = (self.commands(), Preview::Content(self.preview()));
+        let commands = self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside);
+        let preview = Preview::Content(self.preview());
         PreparedCall { commands, preview, ..PreparedCall::new(title, |context| run(self, context)) }
-    }
-
-    fn commands(&self) -> Commands {
-        self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside)
     }
 
     fn preview(&self) -> Vec<ToolContent> {
         let line = visible(self.line.trim_end());
-        let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-        let fence = "`".repeat(longest.max(2) + 1);
         let place = self.elsewhere.as_ref().map(|place| format!("In: {place}\n")).unwrap_or_default();
         // Parts first, because a long line is truncated.
-        let text = format!("{place}{}{fence}sh\n{line}\n{fence}\n", self.parsed.describe());
+        let text = format!("{place}{}{}", self.parsed.describe(), code_block("sh", &line));
         vec![ToolContent::middle(&text)]
     }
 

@@ -55,7 +55,6 @@ impl Drop for Mark {
     }
 }
 
-/// Knows what commands have changed.
 #[derive(Debug)]
 enum Tracker {
     Snapshot(WorkspaceSnapshot),
@@ -68,7 +67,6 @@ enum Tracker {
 }
 
 impl Tracker {
-    /// Returns a mark for a command that begins.
     fn mark(&mut self) -> Mark {
         let Self::Records { folder, count, .. } = self else { return Mark::default() };
         *count += 1;
@@ -117,7 +115,6 @@ struct Message {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occasion {
-    /// A command begins.
     Begin,
     Sync,
     BeginTurn,
@@ -195,7 +192,6 @@ impl Running {
         self.mark.record.as_deref()
     }
 
-    /// The command has started.
     pub(super) fn started(&self, job: &Job) {
         // Called once.
         let _ = self.mark.saver.set(job.record_saver());
@@ -303,8 +299,7 @@ pub(super) fn report(to: &mpsc::UnboundedSender<Changes>, changes: Changes) {
 
 pub(super) const NOT_RUN: &str = "Not run: the turn was cancelled, or the mode no longer allows it.";
 
-/// # Errors
-/// Returns an error if the command may no longer start.
+/// Fails if the command may no longer start.
 pub(super) async fn begin(
     snapshot: &SnapshotHandle,
     permit: &Permit,

@@ -54,7 +54,6 @@ impl Plan {
         self.text.push_str(line);
     }
 
-    /// The plan depends on the content of a target.
     pub(super) fn depends_on(&mut self, target: usize, name: &str, content_hash: ContentHash) {
         self.before.push(Before { name: name.to_owned(), target, content_hash, is_replaced: false });
     }

@@ -15,6 +15,7 @@ use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::StoredSession;
 use crate::text::{counted, start};
 use crate::tool::ToolContent;
+use crate::tool::content::code_block;
 use crate::workspace::{Changed, changed_files};
 
 const LINE: usize = 160;
@@ -108,7 +109,6 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
     writeln!(output, "{who:8} {start}{more}")
 }
 
-/// Prints the files that a turn changed.
 pub(super) fn changed(changes: Option<Vec<Changed>>, cwd: &Path, output: &mut impl Write) -> io::Result<()> {
     let files = changed_files(changes.unwrap_or_default());
     let name = |file: &PathBuf| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string());
@@ -174,9 +174,7 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
                     ToolContent::Block(block) => ("", kind_of(block)),
                     ToolContent::Terminal { id, .. } => ("", id.clone()),
                 };
-                let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-                let fence = "`".repeat(longest.max(2) + 1);
-                writeln!(output, "{fence}{kind}\n{}\n{fence}\n", page(&text))?;
+                writeln!(output, "{}", code_block(kind, &page(&text)))?;
             }
             match &update.denied {
                 Some(rule) => writeln!(output, "*Denied: {rule}.*\n"),
@@ -261,7 +259,7 @@ fn plain(content: &[ContentBlock]) -> String {
     content.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-fn diff(path: &std::path::Path, old: Option<&str>, new: &str) -> String {
+fn diff(path: &Path, old: Option<&str>, new: &str) -> String {
     let name = path.display().to_string();
     let before = if old.is_some() { name.as_str() } else { "/dev/null" };
     let (old, new) = (line_diff::lines(old.unwrap_or_default()), line_diff::lines(new));

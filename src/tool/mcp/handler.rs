@@ -40,22 +40,6 @@ pub(super) struct Handler {
     pub events: mpsc::UnboundedSender<ServerEvent>,
 }
 
-impl Handler {
-    async fn decided<T>(
-        &self,
-        setting: ServerEvent,
-        answer: oneshot::Receiver<Result<T, String>>,
-        context: &RequestContext<RoleClient>,
-    ) -> Result<T, ErrorData> {
-        let gone = || refused("the session has ended".into());
-        self.events.send(setting).map_err(|_| gone())?;
-        tokio::select! {
-            () = context.ct.cancelled() => Err(refused("it was cancelled".into())),
-            answer = answer => answer.map_err(|_| gone())?.map_err(refused),
-        }
-    }
-}
-
 fn refused(why: String) -> ErrorData {
     ErrorData::invalid_request(why, None)
 }
@@ -86,8 +70,13 @@ impl rmcp::ClientHandler for Handler {
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
         let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let answer = self.decided(ServerEvent::Elicitation(question), answer, &context);
-        Ok(question::into_result(answer.await?))
+        let gone = || refused("the session has ended".into());
+        self.events.send(ServerEvent::Elicitation(question)).map_err(|_| gone())?;
+        let answer = tokio::select! {
+            () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
+            answer = answer => answer.map_err(|_| gone())?.map_err(refused)?,
+        };
+        Ok(question::into_result(answer))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -13,26 +13,19 @@ const MAX_SERVER: usize = 24;
 const MARK: usize = 6;
 
 pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    for name in names {
+    let part = |name: &str| {
         let mut plain = plain(name);
         while plain.contains("__") {
             plain = plain.replace("__", "_");
         }
-        let plain = plain.trim_matches('_');
-        let is_changed = plain != name || plain.is_empty() || plain.len() > MAX_SERVER || looks_marked(plain);
-        let part = if is_changed { marked(plain, name, MAX_SERVER) } else { plain.to_owned() };
-        parts.push(part);
-    }
-    parts
+        unique(plain.trim_matches('_'), name, MAX_SERVER)
+    };
+    names.map(part).collect()
 }
 
 pub(super) fn of_tool(server: &str, tool: &str) -> String {
     let budget = MAX - "mcp____".len() - server.len();
-    let plain = plain(tool);
-    let is_changed = plain != tool || plain.is_empty() || plain.len() > budget || looks_marked(&plain);
-    let part = if is_changed { marked(&plain, tool, budget) } else { plain };
-    format!("mcp__{server}__{part}")
+    format!("mcp__{server}__{}", unique(&plain(tool), tool, budget))
 }
 
 /// Returns the server's part of a tool's name, or `None` for other names.
@@ -51,7 +44,11 @@ fn looks_marked(plain: &str) -> bool {
     mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-fn marked(plain: &str, name: &str, budget: usize) -> String {
+/// Marks the name with its hash if the plain form differs, or looks marked itself.
+fn unique(plain: &str, name: &str, budget: usize) -> String {
+    if plain == name && !plain.is_empty() && plain.len() <= budget && !looks_marked(plain) {
+        return plain.to_owned();
+    }
     let recorded = &plain[..plain.len().min(budget - MARK - 1)];
     let recorded = recorded.trim_end_matches('_');
     let mark = hash(name);

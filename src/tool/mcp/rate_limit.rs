@@ -22,7 +22,6 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Maximum bytes to read from a server that does not read its input.
 const MAX_UNREAD: usize = 16 * 1024 * 1024;
 
-/// Tracks whether a server reads its input.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReadMonitor {
     is_blocked: Arc<AtomicBool>,

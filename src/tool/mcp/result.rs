@@ -86,17 +86,13 @@ fn one(block: &ContentBlock, is_error: bool, media_budget: &mut usize) -> (Strin
             }
             ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
                 let mime_type = mime_type.as_deref().unwrap_or("of unknown type");
-                let text = format!("[{uri}: {} bytes, {mime_type}, binary]", decoded_len(blob));
-                let shown = ToolContent::text(&text);
-                (text, shown)
+                shown_too(format!("[{uri}: {} bytes, {mime_type}, binary]", decoded_len(blob)))
             }
             _ => unknown(),
         },
         ContentBlock::ResourceLink(link) => {
             let about = link.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
-            let text = format!("[{} {}{about}]", link.name, link.uri);
-            let shown = ToolContent::text(&text);
-            (text, shown)
+            shown_too(format!("[{} {}{about}]", link.name, link.uri))
         }
         _ => unknown(),
     }
@@ -107,12 +103,15 @@ fn decoded_len(base64: &str) -> usize {
 }
 
 fn unknown() -> (String, ToolContent) {
-    let text = "[The tool returned content of an unknown kind.]";
-    (text.to_owned(), ToolContent::text(text))
+    shown_too("[The tool returned content of an unknown kind.]".to_owned())
 }
 
 fn omitted(about: &str, why: &str) -> (String, ToolContent) {
-    let text = format!("[{about}, {why}]");
+    shown_too(format!("[{about}, {why}]"))
+}
+
+/// The client shows what the model gets.
+fn shown_too(text: String) -> (String, ToolContent) {
     let shown = ToolContent::text(&text);
     (text, shown)
 }

@@ -4,7 +4,6 @@
 use super::super::last_seen::LastSeen;
 use super::super::text_file::TextFile;
 
-/// A note for the model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     pub note: String,
