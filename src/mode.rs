@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::acp::SessionModeId;
 use crate::ids;
@@ -26,7 +26,7 @@ const ALIASES: [(&str, &str); 2] = [("architect", "plan"), ("build", "code")];
 pub const DEFAULT: &str = "ask";
 
 /// Maximum effect of a mode's tool calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Changes nothing outside the session.
@@ -38,7 +38,7 @@ pub enum Access {
 }
 
 /// Consent that allowed changes need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consent {
     /// Asks the user before each change.
@@ -48,7 +48,7 @@ pub enum Consent {
 }
 
 /// Permission for calls that fetch from the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// Fetches without asking.
@@ -60,7 +60,7 @@ pub enum Network {
 }
 
 /// Commands that a mode permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShellUse {
     /// Permits no commands.
@@ -73,7 +73,7 @@ pub enum ShellUse {
 }
 
 /// Tools listed in a model request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolList {
     /// Lists only the callable tools.
@@ -85,7 +85,7 @@ pub enum ToolList {
 }
 
 /// Handling of a mode switch in the text of the model's answer (`conversation/mode_switch`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InBand {
     /// Treats the switch as ordinary text.
@@ -98,7 +98,7 @@ pub enum InBand {
 }
 
 /// Position of the reminder in a model request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReminderPosition {
     /// At the end, so that everything before it stays cached.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::AgentSpec;
 use crate::external_agent::definition::ExternalAgentDefinition;
-use crate::mode::yaml::{list, prompt, quoted};
+use crate::mode::yaml::{list, prompt, quoted, tool_lists};
 
 impl AgentSpec {
     /// Writes every key that has a value. The output is deterministic.
@@ -18,12 +18,8 @@ impl AgentSpec {
             put("readonly: true".into());
         }
         for tools in self.limits.iter().map(|limit| &limit.tools) {
-            let allow = tools.allow.as_ref().map(|allow| format!("allow: {}", list(&allow.patterns)));
-            let deny = Some(&tools.deny.patterns).filter(|patterns| !patterns.is_empty());
-            let deny = deny.map(|patterns| format!("deny: {}", list(patterns)));
-            let lists: Vec<String> = allow.into_iter().chain(deny).collect();
-            if !lists.is_empty() {
-                put(format!("tools: {{{}}}", lists.join(", ")));
+            if let Some(tools) = tool_lists(tools) {
+                put(format!("tools: {tools}"));
             }
         }
         if let Some(model) = &self.model {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Access, Consent, InBand, Mode, Network, ReminderPosition, ShellUse, ToolList};
+use serde::Serialize;
+
+use super::{Mode, ToolGlobs};
 
 impl Mode {
     /// Writes every key that has a value, own or inherited. The output is deterministic.
@@ -40,27 +42,18 @@ impl Mode {
         if let Some(under) = &self.under {
             put("# under", under);
         }
-        put("access", access(self.access));
-        put("permission", if self.permission == Consent::Ask { "ask" } else { "auto" });
-        put("shell", shell(self.shell));
-        put("network", network(self.network));
-        let mut tools = Vec::new();
-        if let Some(allow) = &self.tools.allow {
-            tools.push(format!("allow: {}", list(&allow.patterns)));
-        }
-        if !self.tools.deny.patterns.is_empty() {
-            tools.push(format!("deny: {}", list(&self.tools.deny.patterns)));
-        }
-        if !tools.is_empty() {
-            put("tools", &format!("{{{}}}", tools.join(", ")));
+        put("access", &name(self.access));
+        put("permission", &name(self.permission));
+        put("shell", &name(self.shell));
+        put("network", &name(self.network));
+        if let Some(tools) = tool_lists(&self.tools) {
+            put("tools", &tools);
         }
         if let Some(paths) = &self.write_paths {
             put("write_paths", &list(&paths.patterns));
         }
-        match self.tool_list {
-            Some(ToolList::Hide) => put("tool_list", "hide"),
-            Some(ToolList::Mask) => put("tool_list", "mask"),
-            None => {}
+        if let Some(list) = self.tool_list {
+            put("tool_list", &name(list));
         }
         if let Some(model) = &self.model {
             put("model", &quoted(model));
@@ -72,15 +65,23 @@ impl Mode {
         if let Some(to) = &self.exits_to {
             put("exits_to", &id(to));
         }
-        put("in_band_switch", in_band(self.in_band_switch));
-        let tail = self.reminder_position == ReminderPosition::Tail;
-        put("reminder_position", if tail { "tail" } else { "before_prompt" });
+        put("in_band_switch", &name(self.in_band_switch));
+        put("reminder_position", &name(self.reminder_position));
         text.push_str(&prompt(&self.prompt));
         if let Some(words) = &self.subagent_prompt {
             text.push_str(&block("subagent_prompt", words));
         }
         text
     }
+}
+
+/// `None` for all tools.
+pub fn tool_lists(tools: &ToolGlobs) -> Option<String> {
+    let allow = tools.allow.as_ref().map(|allow| format!("allow: {}", list(&allow.patterns)));
+    let deny = Some(&tools.deny.patterns).filter(|patterns| !patterns.is_empty());
+    let deny = deny.map(|patterns| format!("deny: {}", list(patterns)));
+    let lists: Vec<String> = allow.into_iter().chain(deny).collect();
+    (!lists.is_empty()).then(|| format!("{{{}}}", lists.join(", ")))
 }
 
 pub fn prompt(words: &str) -> String {
@@ -131,36 +132,9 @@ fn is_escaped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-fn access(access: Access) -> &'static str {
-    match access {
-        Access::ReadOnly => "read_only",
-        Access::Edit => "edit",
-        Access::Full => "full",
-    }
-}
-
-fn shell(shell: ShellUse) -> &'static str {
-    match shell {
-        ShellUse::Off => "off",
-        ShellUse::ReadOnly => "read_only",
-        ShellUse::Full => "full",
-    }
-}
-
-fn network(network: Network) -> &'static str {
-    match network {
-        Network::Allow => "allow",
-        Network::Ask => "ask",
-        Network::Deny => "deny",
-    }
-}
-
-fn in_band(in_band: InBand) -> &'static str {
-    match in_band {
-        InBand::Off => "off",
-        InBand::Parse => "parse",
-        InBand::Instruct => "instruct",
-    }
+/// The value's name in YAML.
+fn name(value: impl Serialize) -> String {
+    serde_json::json!(value).as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
