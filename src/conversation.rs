@@ -34,7 +34,6 @@ pub struct Conversation {
     pub prompts: VecDeque<String>,
     /// Number of older messages that `prompts` lacks.
     pub forgotten_prompts: usize,
-    /// The last plan that the user accepted.
     pub accepted_plan: Option<String>,
     /// Number of commands that Modegate itself answered.
     pub answered: u64,

@@ -98,7 +98,6 @@ pub enum SessionEvent {
     },
 }
 
-/// The author of instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstructionSource {

@@ -30,9 +30,7 @@ pub enum Outcome {
     Denied,
     /// The turn reached `--max-steps`, or the limit of the mode.
     StepLimit,
-    /// The turn reached `--max-tokens`.
     TokenLimit,
-    /// The turn reached `--timeout`.
     TimedOut,
     Interrupted,
 }

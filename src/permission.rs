@@ -36,7 +36,6 @@ pub const NO_USER: &str = "no_user";
 /// Rule of a denial because a brokered agent may not connect to a host.
 pub const HOST: &str = "host";
 
-/// Why a call needs permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskReason {
     /// Text of the `ask` rule.

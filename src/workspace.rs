@@ -89,7 +89,6 @@ impl FileError {
 }
 
 impl Workspace {
-    /// Returns an error if a folder does not exist or is not a directory.
     pub fn new(cwd: &Path, others: &[PathBuf]) -> Result<Self, Unusable> {
         let mut roots: Vec<PathBuf> = Vec::new();
         for folder in std::iter::once(cwd).chain(others.iter().map(PathBuf::as_path)) {

@@ -9,8 +9,6 @@ use crate::agents::AgentSpec;
 use crate::error::AgentError;
 use crate::session::ClientPrompt;
 
-/// # Errors
-/// Returns an error if the mode is unknown, or the content is not text or is blank.
 pub(super) fn read(prompt: Option<&SystemPrompt>) -> Result<Option<Arc<ClientPrompt>>, AgentError> {
     let Some(SystemPrompt { mode, content, .. }) = prompt else { return Ok(None) };
     let overrides = match mode {
@@ -36,8 +34,7 @@ pub(super) fn read(prompt: Option<&SystemPrompt>) -> Result<Option<Arc<ClientPro
     Ok(Some(Arc::new(ClientPrompt { text, overrides })))
 }
 
-/// # Errors
-/// Returns an error if another program makes the agent's system prompt.
+/// An external agent makes its own system prompt.
 pub(super) fn check_agent(prompt: Option<&Arc<ClientPrompt>>, agent: &AgentSpec) -> Result<(), AgentError> {
     if prompt.is_none() || agent.external_agent.is_none() {
         return Ok(());

@@ -50,8 +50,6 @@ pub(super) fn response(request: &InitializeRequest, host: &Host, sees_images: bo
         .auth_methods(methods)
 }
 
-/// # Errors
-/// Returns an error if the method is unknown.
 pub(super) fn check_method(request: &AuthenticateRequest, host: &Host) -> Result<(), AgentError> {
     let method = &*request.method_id.0;
     let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };

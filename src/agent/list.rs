@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::open::MODE_META;
 use super::registry::Transit;
 use super::{Agent, Policy, reading};
 use crate::acp::{
@@ -22,9 +23,6 @@ use crate::store::sessions::{Listing, OpenError, StoredSession};
 const PAGE: usize = 50;
 
 const NOTICE_META: &str = "modegate/notice";
-
-/// Key in the `_meta` of a listed session: its mode (D10).
-const MODE_META: &str = "modegate/mode";
 
 impl Agent {
     /// Returns a page of sessions, the most recent first (`session/list`, S9). Sessions without events, such as the
@@ -102,11 +100,6 @@ impl Agent {
     }
 
     /// Closes and deletes a session (`session/delete`, S11). Deleting an unknown session succeeds.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another process has the session open, it is a sub-agent's, or the store cannot be
-    /// written.
     pub async fn delete_session(
         &self,
         request: &DeleteSessionRequest,
@@ -124,10 +117,7 @@ impl Agent {
                 self.registry().keep_unrecorded_modes(id.clone(), Vec::new());
                 Ok(DeleteSessionResponse::new())
             }
-            Err(OpenError::Busy) => Err(AgentError::InvalidRequest(
-                "the session is open in another process: close it there, or end that process".into(),
-            )),
-            Err(error @ OpenError::Below(_)) => Err(self.not_open(id, &error)),
+            Err(error @ (OpenError::Busy | OpenError::Below(_))) => Err(self.not_open(id, &error)),
             Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Unrecorded),
         }
     }

@@ -25,7 +25,6 @@ use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
 use crate::server::{self, Entry};
 use crate::session::ancestry::Ancestry;
-
 use crate::session::options::ModelSelection;
 use crate::session::{
     self, ClientPrompt, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta,
@@ -35,7 +34,7 @@ use crate::store::Row;
 use crate::store::sessions::{OpenError, StoredSession};
 use crate::workspace::Workspace;
 
-const MODE_META: &str = "modegate/mode";
+pub(super) const MODE_META: &str = "modegate/mode";
 
 const AGENT_META: &str = "modegate/agent";
 
@@ -72,11 +71,6 @@ impl Agent {
     }
 
     /// Loads a session and replays its history to the client (`session/load`, S5).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the session is unknown, open in another process or active in other folders, or a
-    /// folder is unusable.
     pub async fn load_session(
         &self,
         request: &LoadSessionRequest,
@@ -196,10 +190,8 @@ impl Agent {
         self.context.store.post(Row::Release { session: id.clone() });
     }
 
-    /// # Errors
-    ///
-    /// Returns an error if only another agent runs here, or the agent does not support the mode or the client's
-    /// system prompt.
+    /// Fails if only another agent runs here, or the agent does not support the mode or the client's system
+    /// prompt.
     fn stored_agent_and_mode(
         &self,
         setup: &mut SessionSetup,

@@ -19,7 +19,6 @@ use crate::workspace::Workspace;
 
 pub(super) struct SessionSetup {
     pub workspace: Workspace,
-    /// `None` if the session has no servers.
     pub servers: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     pub context: SessionContext,
     pub policy: Policy,
@@ -38,9 +37,8 @@ impl SessionSetup {
     }
 
     /// Returns the mode of a session without a stored or requested mode: `--mode` (`command_line`), else the
-    /// configured default or the mode of `--max-mode`, whichever allows less.
-    ///
-    /// The most restrictive mode replaces an unknown default, and also becomes a ceiling.
+    /// configured default or the mode of `--max-mode`, whichever allows less. The most restrictive mode
+    /// replaces an unknown default, and also becomes a ceiling.
     pub(super) fn default_mode(&mut self, command_line: Option<&SessionModeId>) -> SessionModeId {
         let mode = self.effective_mode(None, command_line);
         let SessionContext { modes, max_modes, fallback_ceiling, .. } = &self.context;

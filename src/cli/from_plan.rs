@@ -8,13 +8,11 @@ use serde_json::Value;
 use super::Cli;
 use crate::bounded_file;
 
-/// Maximum bytes of the file.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 const TASK: &str = "The user approved the plan below. Carry it out, and mark its steps with todo as you go. Where the \
                     code differs from the plan's assumptions, adapt the plan and say so.";
 
-/// Makes the prompt of `--from-plan`.
 pub(super) fn apply(cli: &mut Cli) -> anyhow::Result<()> {
     let Some(file) = &cli.from_plan else { return Ok(()) };
     if cli.prompt.as_deref() == Some("-") {

@@ -42,7 +42,6 @@ pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The subcommands without subcommands of their own.
 fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
     let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help");
     let below = |it| {

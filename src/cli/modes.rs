@@ -154,7 +154,6 @@ pub(super) async fn run(
     }
 }
 
-/// Prints the problems, as sessions do.
 pub(super) fn report(loaded: &Loaded, mut errors: impl Write) -> std::io::Result<ExitCode> {
     for diagnostic in &loaded.problems {
         write!(errors, "modegate: {}", describe(diagnostic))?;

@@ -12,7 +12,6 @@ use crate::client;
 use crate::config::{Config, HEADLESS_SERVER_TIMEOUT, Runtime};
 use crate::headless::{self, Format, Job, Outcome, StoredTarget};
 
-/// The session of a prompt.
 pub(super) enum Which {
     New,
     Newest,

@@ -16,7 +16,7 @@ use crate::process::HostPattern;
 
 mod check;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct Arguments {
     /// Mode of the session; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
@@ -56,17 +56,7 @@ impl Arguments {
         allow_host: Vec<String>,
         command: Vec<String>,
     ) -> Self {
-        Self {
-            mode,
-            max_mode: None,
-            state_dir,
-            read_only_mode: None,
-            full_mode: None,
-            broker: true,
-            allow_host,
-            check: false,
-            command,
-        }
+        Self { mode, state_dir, allow_host, command, broker: true, ..Self::default() }
     }
 
     pub(super) fn put(
@@ -100,17 +90,7 @@ impl Arguments {
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, ExternalAgentDefinition) {
-        let Self {
-            mode: _,
-            max_mode: _,
-            state_dir,
-            read_only_mode,
-            full_mode,
-            broker,
-            allow_host,
-            check: _,
-            command,
-        } = self;
+        let Self { state_dir, read_only_mode, full_mode, broker, allow_host, command, .. } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
         let known = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
@@ -214,15 +194,9 @@ mod tests {
 
     fn agent(command: &[&str], state: &[&str]) -> (String, ExternalAgentDefinition) {
         let arguments = Arguments {
-            mode: None,
-            max_mode: None,
             state_dir: state.iter().map(PathBuf::from).collect(),
-            read_only_mode: None,
-            full_mode: None,
-            broker: false,
-            check: false,
-            allow_host: Vec::new(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
+            ..Arguments::default()
         };
         let variable = |name: &str| match name {
             "XDG_STATE_HOME" => Some(STATE.into()),

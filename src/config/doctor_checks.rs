@@ -183,14 +183,7 @@ async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment)
         return None;
     }
     let rules = rules.join(", ");
-    let tried = match scratch_folder(environment) {
-        Ok(scratch) => {
-            let tried = trial::try_reads(shell, &scratch).await;
-            let removed = std::fs::remove_dir_all(&scratch);
-            tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display())))
-        }
-        Err(error) => Err(format!("{error:#}")),
-    };
+    let tried = in_scratch(environment, async |scratch| trial::try_reads(shell, scratch).await).await;
     if let Err(reason) = tried {
         return Some(State::wrong(
             format!("commands can still read the files of {rules}: {reason}"),
@@ -293,11 +286,24 @@ pub async fn check_broker(environment: &Environment) -> Result<Network, String> 
 }
 
 async fn try_broker(shell: &Shell, environment: &Environment) -> Result<Network, String> {
+    let trials = async |scratch: &Path| {
+        trial::try_broker(shell, scratch).await?;
+        Ok(trial::try_network(shell, scratch).await)
+    };
+    in_scratch(environment, trials).await
+}
+
+/// Runs a trial in a folder that is then removed.
+async fn in_scratch<T>(
+    environment: &Environment,
+    trial: impl AsyncFnOnce(&Path) -> Result<T, String>,
+) -> Result<T, String> {
     let scratch = scratch_folder(environment).map_err(|error| format!("{error:#}"))?;
-    let tried = trial::try_broker(shell, &scratch).await;
-    let network = trial::try_network(shell, &scratch).await;
+    let tried = trial(&scratch).await;
     let removed = std::fs::remove_dir_all(&scratch);
-    tried.and(removed.map_err(|error| format!("{}: {error}", scratch.display()))).map(|()| network)
+    let found = tried?;
+    removed.map_err(|error| format!("{}: {error}", scratch.display()))?;
+    Ok(found)
 }
 
 /// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.

@@ -112,7 +112,6 @@ pub struct Verbatim<'a> {
     pub tasks: &'a [PlanEntry],
 }
 
-/// Returns the text that replaces the older messages.
 pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
     let Verbatim { prompts, forgotten, budget, accepted_plan, tasks } = verbatim;
     let mut text = format!("<summary of=\"the conversation so far\">\n{}\n</summary>", summary.trim());

@@ -47,7 +47,6 @@ pub fn facts_of_changes(level: ChangeLevel) -> Option<CallFacts> {
     Some(CallFacts { tool: (*tool).into(), ..CallFacts::of_external_process(false) })
 }
 
-/// Returns the strictest requirement.
 pub fn requirement(ceilings: &Ceilings) -> Requirement {
     ceilings.modes.iter().map(|mode| requirement_of(mode)).max().unwrap_or(Requirement::Unsupported)
 }

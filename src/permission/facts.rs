@@ -95,7 +95,6 @@ pub struct CallFacts {
 }
 
 impl CallFacts {
-    /// The targets outside of the session's folders.
     pub fn outside(&self) -> impl Iterator<Item = &Target> {
         let outputs = self.outputs.as_deref().filter(|_| self.effect == Effect::Read);
         let is_output = move |target: &Target| outputs.is_some_and(|folder| target.path.starts_with(folder));

@@ -152,7 +152,6 @@ impl Rule {
         Ok(Self { text: text.to_owned(), tool: tool_glob, pattern, allow_error })
     }
 
-    /// Returns an error if the rule never allows anything.
     pub fn check_allow(&self) -> Result<(), String> {
         match &self.allow_error {
             Some(reason) => Err(format!("{:?} never matches: {reason}", self.text)),

@@ -22,11 +22,8 @@ pub struct Operation {
 }
 
 impl Workspace {
-    /// Applies all changes or none, and reports the result.
-    ///
-    /// # Errors
-    /// Returns an error if a target is unsuitable or changed by another program, on an I/O error, or on
-    /// cancellation. Nothing has changed then, unless an undo step failed.
+    /// Applies all changes or none, and reports the result. After an error nothing has changed, unless an
+    /// undo step failed.
     pub fn apply(
         &self,
         changes: &[Change],

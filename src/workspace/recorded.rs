@@ -9,10 +9,7 @@ use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
 use crate::sandbox::record::{Before, ENDING, Record, RecordEntry};
 
-/// Creates an empty folder for records. Only this user can read it.
-///
-/// # Errors
-/// Returns an error if an existing entry cannot be removed, or the folder cannot be created.
+/// Creates an empty folder for records, which only this user can read.
 pub fn create_record_folder(folder: &Path) -> io::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
