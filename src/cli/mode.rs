@@ -1,12 +1,8 @@
 //! Implements `modegate mode`, which changes the mode of a program of `modegate run` from another terminal, and
 //! answers its questions.
 
-use std::io::{Read, Write};
-use std::process::ExitCode;
-
 use clap::Args;
-
-use crate::config::environment::Environment;
+pub(super) use remote::run;
 
 #[cfg(target_os = "linux")]
 pub(super) mod remote;
@@ -21,9 +17,13 @@ pub(super) struct Arguments {
 
 #[cfg(not(target_os = "linux"))]
 mod remote {
-    use super::{Arguments, Environment, ExitCode, Read, Write};
+    use std::io::{Read, Write};
+    use std::process::ExitCode;
 
-    pub(super) async fn run(
+    use super::Arguments;
+    use crate::config::environment::Environment;
+
+    pub(in crate::cli) async fn run(
         _: Arguments,
         _: &Environment,
         _: impl Read + Send + 'static,
@@ -31,13 +31,4 @@ mod remote {
     ) -> anyhow::Result<ExitCode> {
         anyhow::bail!("`modegate run` needs the sandbox of Linux")
     }
-}
-
-pub(super) async fn run(
-    arguments: Arguments,
-    environment: &Environment,
-    input: impl Read + Send + 'static,
-    output: impl Write,
-) -> anyhow::Result<ExitCode> {
-    remote::run(arguments, environment, input, output).await
 }

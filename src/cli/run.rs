@@ -1,15 +1,11 @@
 //! Implements `modegate run -- COMMAND…`, which runs a terminal program under a mode.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
-use tokio_util::sync::CancellationToken;
+pub(super) use program::run;
 
 use super::wrap;
-use crate::config::Flags;
-use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
 mod program;
@@ -35,9 +31,16 @@ pub(super) struct Arguments {
 
 #[cfg(not(target_os = "linux"))]
 mod program {
-    use super::{Arguments, CancellationToken, Environment, ExitCode, FAILED, Flags, Write};
+    use std::io::Write;
+    use std::process::ExitCode;
 
-    pub(super) async fn run(
+    use tokio_util::sync::CancellationToken;
+
+    use super::{Arguments, FAILED};
+    use crate::config::Flags;
+    use crate::config::environment::Environment;
+
+    pub(in crate::cli) async fn run(
         _: Arguments,
         _: Flags,
         _: Environment,
@@ -47,14 +50,4 @@ mod program {
         writeln!(errors, "modegate: `modegate run` needs the sandbox of Linux")?;
         Ok(ExitCode::from(FAILED))
     }
-}
-
-pub(super) async fn run(
-    arguments: Arguments,
-    flags: Flags,
-    environment: Environment,
-    errors: impl Write,
-    stop: CancellationToken,
-) -> anyhow::Result<ExitCode> {
-    program::run(arguments, flags, environment, errors, stop).await
 }

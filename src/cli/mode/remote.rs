@@ -19,7 +19,7 @@ pub(in crate::cli) fn sockets(environment: &Environment) -> anyhow::Result<PathB
     Ok(data.join("run"))
 }
 
-pub(super) async fn run(
+pub(in crate::cli) async fn run(
     arguments: Arguments,
     environment: &Environment,
     input: impl Read + Send + 'static,

@@ -16,7 +16,7 @@ use crate::config::{Config, Flags, Runtime, doctor_checks};
 use crate::process::Exit;
 use crate::terminal_run::{self, Job};
 
-pub(super) async fn run(
+pub(in crate::cli) async fn run(
     arguments: Arguments,
     mut flags: Flags,
     environment: Environment,
