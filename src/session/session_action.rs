@@ -34,7 +34,7 @@ pub(super) async fn run(
             }
             finished
         }
-        Spawned::Background(subagent, background, status) if turn.live => {
+        Spawned::Background(subagent, background, status) if turn.context.live => {
             let text = format!(
                 "{} is running as {}. You are notified when it has finished; view_background shows its answer.",
                 background.agent, background.id

@@ -10,13 +10,14 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::SessionContext;
 use super::ancestry::Change;
 use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
 use crate::event::{NoticeKind, SessionEvent};
-use crate::model::{Model, ModelError};
-use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec, Toolset};
+use crate::model::ModelError;
+use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod call;
@@ -31,15 +32,8 @@ pub(super) struct Turn {
     pub(super) external_agent: Option<String>,
     /// Prompt for the external agent; empty for a model.
     pub(super) prompt: Vec<ContentBlock>,
-    pub(super) model: Arc<dyn Model>,
-    pub(super) tools: Toolset,
+    pub(super) context: Arc<SessionContext>,
     pub(super) workspace: Workspace,
-    /// Maximum number of concurrent calls.
-    pub(super) parallel: usize,
-    /// False in deterministic runs, which send no progress.
-    pub(super) live: bool,
-    /// Maximum wait for MCP servers at the start of the turn.
-    pub(super) server_timeout: Duration,
     pub(super) cancel: CancellationToken,
     pub(super) client: Client,
     pub(super) client_io: ClientIo,

@@ -100,7 +100,7 @@ pub(super) enum Next {
 
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
-    /// `last_seen` is what the model last saw of the targets.
+    /// `last_seen` is the content of the targets that the model last saw.
     Granted {
         permit: Permit,
         last_seen: Vec<Option<LastSeen>>,

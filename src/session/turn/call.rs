@@ -132,7 +132,7 @@ impl Turn {
         let instruction_files = context.permit.instruction_files.take();
         // A capacity of one suffices: newer content includes the older.
         let (progress, shown) = mpsc::channel(1);
-        context.progress = self.live.then_some(progress);
+        context.progress = self.context.live.then_some(progress);
         let run = within(run(context), &cancel, &cancel, spec.timeout);
         let (outcome, relayed) = tokio::join!(run, self.relay(&id, shown));
         relayed?;

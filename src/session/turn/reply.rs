@@ -178,7 +178,8 @@ impl<'a> Listener<'a> {
                 let call = self.ids.call();
                 self.started.push((id, call.clone()));
                 self.called.push(name.clone());
-                let kind = self.turn.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
+                let kind =
+                    self.turn.context.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
                 return self.turn.post_event(SessionEvent::ToolCallStarted { id: call, name, kind }).await;
             }
             ModelEvent::ToolCall { id, name, arguments } => {
@@ -213,7 +214,7 @@ impl<'a> Listener<'a> {
             self.called.push(name.clone());
         }
         let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).1);
-        let tool = match self.turn.tools.find(&name) {
+        let tool = match self.turn.context.tools.find(&name) {
             Some(tool) => {
                 // The model copies what it was shown; the call means what was there.
                 let meant = map_strings(arguments.clone(), restore);

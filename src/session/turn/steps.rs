@@ -25,9 +25,10 @@ pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnErr
         // Skips changes that background jobs made between turns.
         turn.keep_changes(snapshot.begin_turn(&turn.cancel).await);
     }
+    let server_timeout = turn.context.server_timeout.unwrap_or_default();
     let late = tokio::select! {
         () = turn.cancel.cancelled() => Vec::new(),
-        late = turn.tools.servers().settle(turn.server_timeout) => late,
+        late = turn.context.tools.servers().settle(server_timeout) => late,
     };
     if !late.is_empty() {
         let text = format!(
@@ -64,7 +65,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             },
         };
         let model = request.model.clone();
-        let reply = turn.model.reply(request);
+        let reply = turn.context.model.reply(request);
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
@@ -135,7 +136,7 @@ impl Turn {
             }
             let outcomes: Vec<_> = futures_util::stream::iter(group)
                 .map(|call| self.run_call(call))
-                .buffer_unordered(self.parallel)
+                .buffer_unordered(self.context.parallel)
                 .collect()
                 .await;
             for outcome in outcomes {
