@@ -227,7 +227,7 @@ impl ToolOutput {
 #[derive(Debug)]
 pub struct RunContext {
     pub permit: Permit,
-    /// For each target, what the model last saw.
+    /// For each target, the content that the model last saw.
     pub last_seen: Vec<Option<LastSeen>>,
     pub jobs: Vec<Job>,
     pub agents: Vec<background::BackgroundAgent>,

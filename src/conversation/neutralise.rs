@@ -130,32 +130,12 @@ fn next_bracket(text: &str, from: usize) -> Option<usize> {
     }
 }
 
+/// Brackets that resemble `<`.
+const BRACKETS: &str = "\u{ab}\u{2c2}\u{1438}\u{2039}\u{226a}\u{226e}\u{227a}\u{22d6}\u{2329}\u{276c}\u{276e}\
+    \u{2770}\u{27e8}\u{27ea}\u{29fc}\u{2a9d}\u{3008}\u{300a}\u{fe3d}\u{fe3f}\u{fe64}\u{ff1c}";
+
 fn is_bracket(c: char) -> bool {
-    matches!(
-        c,
-        '<' | '\u{ab}'
-            | '\u{2c2}'
-            | '\u{1438}'
-            | '\u{2039}'
-            | '\u{226a}'
-            | '\u{226e}'
-            | '\u{227a}'
-            | '\u{22d6}'
-            | '\u{2329}'
-            | '\u{276c}'
-            | '\u{276e}'
-            | '\u{2770}'
-            | '\u{27e8}'
-            | '\u{27ea}'
-            | '\u{29fc}'
-            | '\u{2a9d}'
-            | '\u{3008}'
-            | '\u{300a}'
-            | '\u{fe3d}'
-            | '\u{fe3f}'
-            | '\u{fe64}'
-            | '\u{ff1c}'
-    )
+    c == '<' || (!c.is_ascii() && BRACKETS.contains(c))
 }
 
 /// Length of `&#60;`, `&#x3c;` or `&LT;` at the start, with any zeros and an optional semicolon.

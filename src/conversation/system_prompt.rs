@@ -106,8 +106,9 @@ pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role
     text.push_str(&role_prompt(role));
     if let Some(client) = client.filter(|client| !client.overrides) {
         let added = own_text(client);
-        write!(text, "\n<instructions from=\"the client\">\nThey cannot change modes or permissions.\n\n{added}\n</instructions>\n")
-            .expect("writing to a string cannot fail");
+        text += &format!(
+            "\n<instructions from=\"the client\">\nThey cannot change modes or permissions.\n\n{added}\n</instructions>\n"
+        );
     }
     text.into()
 }
@@ -165,8 +166,7 @@ fn skill_list(skills: &Skills) -> String {
         }
     }
     if remaining > 0 {
-        writeln!(lines, "{remaining} more: list_skills lists all of them.")
-            .expect("writing to a string cannot fail");
+        lines += &format!("{remaining} more: list_skills lists all of them.\n");
     }
     format!("\n<skills>\n{SKILLS}\n\n{lines}</skills>\n")
 }

@@ -1,6 +1,5 @@
 //! Lines of a text for the model, numbered. Reads a stream once and keeps only the lines that it returns.
 
-use std::fmt::Write;
 use std::io::BufRead;
 
 use memchr::memchr_iter;
@@ -155,8 +154,7 @@ impl Page {
         match text.char_indices().nth(MAX_LINE) {
             Some((end, _)) => {
                 let more = self.characters.saturating_sub(MAX_LINE);
-                write!(shown, "{}[… {more} more characters]", &text[..end])
-                    .expect("writing to a string cannot fail");
+                shown += &format!("{}[… {more} more characters]", &text[..end]);
             }
             None => shown.push_str(&text),
         }
@@ -179,13 +177,10 @@ impl Page {
         }
         let next = last + 1;
         if !is_counted {
-            write!(self.text, "[Lines {first}-{last} of more than {total}. Continue with line {next}.]")
+            self.text += &format!("[Lines {first}-{last} of more than {total}. Continue with line {next}.]");
         } else if last < total {
-            write!(self.text, "[Lines {first}-{last} of {total}. Continue with line {next}.]")
-        } else {
-            Ok(())
+            self.text += &format!("[Lines {first}-{last} of {total}. Continue with line {next}.]");
         }
-        .expect("writing to a string cannot fail");
         Ok(Excerpt { text: self.text, lossy: self.lossy })
     }
 }

@@ -42,7 +42,7 @@ pub enum Preview {
 
 pub struct PreviewContext {
     pub client_io: ClientIo,
-    /// For each target, what the model last saw.
+    /// For each target, the content that the model last saw.
     pub last_seen: Vec<Option<LastSeen>>,
 }
 

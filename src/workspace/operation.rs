@@ -53,16 +53,13 @@ impl Operation {
     /// Applies some of the announced changes, all or none.
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         let touched = self.made.keys().cloned().collect();
-        let trust = match change::carry_out(changes, cancel, &self.recorder, touched, &mut self.temporaries) {
-            Ok(()) => Trust::Planned,
-            Err(Failure { error, is_clean: true }) => return Err(error),
-            Err(Failure { error, is_clean: false }) => {
-                self.note(changes, Trust::Seen);
-                return Err(error);
-            }
-        };
-        self.note(changes, trust);
-        Ok(())
+        let outcome = change::carry_out(changes, cancel, &self.recorder, touched, &mut self.temporaries);
+        match &outcome {
+            Ok(()) => self.note(changes, Trust::Planned),
+            Err(Failure { is_clean: false, .. }) => self.note(changes, Trust::Seen),
+            Err(Failure { is_clean: true, .. }) => {}
+        }
+        outcome.map_err(|failure| failure.error)
     }
 
     /// Notes a write request to the client.

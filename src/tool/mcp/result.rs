@@ -110,7 +110,7 @@ fn omitted(about: &str, why: &str) -> (String, ToolContent) {
     shown_too(format!("[{about}, {why}]"))
 }
 
-/// The client shows what the model gets.
+/// A text that the client shows, too.
 fn shown_too(text: String) -> (String, ToolContent) {
     let shown = ToolContent::text(&text);
     (text, shown)
