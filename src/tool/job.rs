@@ -129,11 +129,11 @@ impl Job {
     pub fn begin(spec: JobSpec, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
         let JobSpec { id, line, notes, outputs, scratch } = spec;
         let (mailbox, messages) = mpsc::channel(MAILBOX);
-        let (changed, changes) = watch::channel(false);
+        let (sender, changes) = watch::channel(false);
         let task = Task {
             process,
             messages,
-            changed,
+            changed: sender,
             output: Output::default(),
             seen: 0,
             record_replies: VecDeque::new(),
