@@ -39,6 +39,14 @@ pub(super) fn entry_exists(target: &Target) -> io::Result<bool> {
     }
 }
 
+/// True for a FIFO, socket or device.
+pub(super) fn is_special(target: &Target) -> bool {
+    let metadata = open_existing_parent(target)
+        .and_then(|open| open.map(|(dir, name)| dir.symlink_metadata(name)).transpose());
+    metadata
+        .is_ok_and(|metadata| metadata.is_some_and(|it| !it.is_file() && !it.is_dir() && !it.is_symlink()))
+}
+
 fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
     let metadata = match dir.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

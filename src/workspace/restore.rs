@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::file_state::gaps;
-use super::inspect::{Found, blocks, inspect};
+use super::inspect::{Found, blocks, inspect, is_special};
 use super::journal::Temporaries;
 use super::{Changed, FileError, FileState, Gap, Workspace, compose, is_version_control, open_dir};
 use crate::ids::hash_bytes;
@@ -25,6 +25,11 @@ pub enum RestoreError {
         /// Paths changed between two recorded changes.
         between: Vec<Gap>,
     },
+    #[error(
+        "a FIFO, socket or device is in the place of a file or folder, and undo never removes one, so nothing was \
+         restored: {}. Remove it, and undo again", list(.0)
+    )]
+    Special(Vec<PathBuf>),
     #[error("the earlier content is not available, so nothing was restored: {}", list(.0))]
     Missing(Vec<PathBuf>),
     #[error("outside the session's folders or in version control, so nothing was restored: {}", list(.0))]
@@ -96,6 +101,11 @@ impl Workspace {
             return Err(RestoreError::Outside(outside));
         }
         let since = self.obstacles(&list);
+        let special = |path: &&PathBuf| is_special(&self.place((*path).clone()));
+        let special: Vec<PathBuf> = since.iter().filter(special).cloned().collect();
+        if !special.is_empty() {
+            return Err(RestoreError::Special(special));
+        }
         let between = self.interruptions(&list, changed);
         if !since.is_empty() || !between.is_empty() {
             return Err(RestoreError::Conflict { since, between });

@@ -164,3 +164,23 @@ fn io_error_reports_restored_and_missing_paths() {
     assert_eq!((path, restored, missing), (&b, &vec![a], &vec![b.clone()]));
     assert_eq!(tree(&root), [("a".into(), "644 old".into())].into());
 }
+
+#[test]
+fn special_files_are_named_and_stay() {
+    let (_dir, root, workspace) = root();
+    let fifo = root.join("sub");
+    let make = || {
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+    };
+    let below = [changed(root.join("sub/a"), file("old", 0o644), FileState::Absent)];
+    let itself = [changed(fifo.clone(), file("old", 0o644), file("new", 0o644))];
+    for list in [&below, &itself] {
+        make();
+        let error = workspace.restore(list, known, "t").unwrap_err();
+        assert!(matches!(&error, RestoreError::Special(paths) if *paths == [fifo.clone()]), "{error}");
+        fs::remove_file(&fifo).unwrap();
+    }
+    workspace.restore(&below, known, "t").unwrap();
+    assert_eq!(fs::read_to_string(root.join("sub/a")).unwrap(), "old", "the control");
+}
