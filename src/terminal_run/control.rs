@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -78,11 +79,12 @@ pub struct ControlSocket {
 
 impl ControlSocket {
     /// # Errors
-    /// Fails if the folder cannot be made, or if its path is too long for a socket.
+    /// Fails if the folder or the socket cannot be made.
     pub fn open(folder: &Path, session: &str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let path = folder.join(format!("{session}.{EXTENSION}"));
-        let listener = UnixListener::bind(&path)?;
+        let name = format!("{session}.{EXTENSION}");
+        let listener = UnixListener::bind(short_path(&fs::File::open(folder)?, &name))?;
+        let path = folder.join(name);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let (to, received) = mpsc::unbounded_channel();
         tokio::spawn(accept(listener, to));
@@ -180,6 +182,11 @@ fn to_line(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+/// The system limits the path of a socket to 108 bytes, so a long path of the folder does not fit.
+fn short_path(folder: &fs::File, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()).into()
+}
+
 /// Another terminal's end.
 pub struct Controller {
     input: BufReader<tokio::net::unix::OwnedReadHalf>,
@@ -191,11 +198,11 @@ impl Controller {
     /// # Errors
     /// Fails if no program runs in this session any more.
     pub async fn connect(folder: &Path, session: &str) -> io::Result<Self> {
-        let path = folder.join(format!("{session}.{EXTENSION}"));
-        let connected = UnixStream::connect(&path).await;
+        let name = format!("{session}.{EXTENSION}");
+        let connected = UnixStream::connect(short_path(&fs::File::open(folder)?, &name)).await;
         if connected.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             // Left behind by a killed process.
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(folder.join(name));
         }
         let (input, output) = connected?.into_split();
         Ok(Self { input: BufReader::new(input), output, line: Vec::new() })
@@ -250,6 +257,18 @@ mod tests {
         drop(socket);
         assert_eq!(one.next().await.unwrap(), None);
         assert_eq!(running(dir.path()), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn path_of_the_folder_may_be_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("x".repeat(120));
+        let mut socket = ControlSocket::open(&folder, "abc").unwrap();
+        assert!(UnixStream::connect(folder.join("abc.sock")).await.is_err(), "the control");
+        let _one = Controller::connect(&folder, "abc").await.unwrap();
+        assert_eq!(socket.next().await, Some((1, None)));
+        drop(socket);
+        assert_eq!(running(&folder), Vec::<String>::new());
     }
 
     #[tokio::test]
