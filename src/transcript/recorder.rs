@@ -11,13 +11,14 @@ use tokio::sync::mpsc;
 
 use super::launch_options::{LaunchOptions, VERSION};
 use super::text_of;
+use crate::platform::files::create_private_file;
 use crate::transport::{Line, Transport};
 
 pub const VERSION_KEY: &str = "modegate_transcript";
 
 /// Fails if the file exists or cannot be created. Later errors stop only the recording.
 pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
-    let mut file = BufWriter::new(File::create_new(path)?);
+    let mut file = BufWriter::new(create_private_file(path)?);
     let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });
     writeln!(file, "{header}")?;
     file.flush()?;
