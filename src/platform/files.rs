@@ -9,8 +9,8 @@ use cap_std::fs::Dir;
 use super::Platform;
 
 pub use super::system::{
-    Identity, account_home, create_private_file, create_private_folder, create_private_folders, device,
-    identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
+    Identity, account_home, copy_link, create_private_file, create_private_folder, create_private_folders,
+    device, identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
     permissions_of, private, rename_to_new, special_kind, times,
 };
 /// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.

@@ -143,6 +143,10 @@ pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
     dir.symlink_contents(text, name)
 }
 
+pub fn copy_link(from: &Path, to: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(std::fs::read_link(from)?, to)
+}
+
 pub fn is_file(input: &impl AsFd) -> bool {
     let file = input.as_fd().try_clone_to_owned().map(File::from);
     file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())

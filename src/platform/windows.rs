@@ -100,6 +100,15 @@ pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
     }
 }
 
+pub fn copy_link(from: &Path, to: &Path) -> io::Result<()> {
+    let text = std::fs::read_link(from)?;
+    if from.is_dir() {
+        std::os::windows::fs::symlink_dir(text, to)
+    } else {
+        std::os::windows::fs::symlink_file(text, to)
+    }
+}
+
 /// The system does not tell.
 pub fn is_file(_: &std::io::Stdin) -> bool {
     false

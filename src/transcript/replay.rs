@@ -17,7 +17,7 @@ use super::launch_options::{LaunchOptions, StoreKind};
 use super::normalise::normalise;
 use super::recording;
 use crate::bounded_file;
-use crate::platform::files::real_path;
+use crate::platform::files::{copy_link, real_path};
 
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
 
@@ -308,6 +308,7 @@ fn remove_store(store: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies links as links, which lead where the originals lead.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -318,8 +319,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             copy(&entry.path(), &target)?;
         } else if kind.is_file() {
             fs::copy(entry.path(), target)?;
+        } else if kind.is_symlink() {
+            copy_link(&entry.path(), &target)?;
         } else {
-            let text = format!("{} is neither a file nor a folder", entry.path().display());
+            let text = format!("{} is neither a file nor a folder nor a link", entry.path().display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     }
