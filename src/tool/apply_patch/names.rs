@@ -105,7 +105,7 @@ impl Prefixes {
     pub(super) fn of<'a>(pairs: &(impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> + Clone)) -> Self {
         let letter = |name: &str| {
             let mut chars = name.chars();
-            let first = chars.next().filter(|first| "abciow".contains(*first))?;
+            let first = chars.next().filter(|first| "abciow12".contains(*first))?;
             (chars.next() == Some('/') && chars.next().is_some()).then_some(first)
         };
         let both = pairs.clone().find_map(|(old, new)| Some((letter(old?)?, letter(new?)?)));

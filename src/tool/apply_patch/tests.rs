@@ -216,3 +216,32 @@ fn patch_time_is_bounded() {
     assert!(unified::parse(&format!("--- a/f\n+++ b/f\n{}", hunk.repeat(400))).is_ok());
     assert!(began.elapsed() < std::time::Duration::from_mins(2), "{:?}", began.elapsed());
 }
+
+#[test]
+fn prefixes_of_git_are_removed() {
+    let modify = |name: &str| vec![Operation::Modify(name.into())];
+    let header = |old: &str, new: &str| format!("diff --git {old} {new}\n");
+    let patch = |old: &str, new: &str| {
+        header(old, new) + &format!("index 1..2 100644\n--- {old}\n+++ {new}\n@@ -1 +1 @@\n-x\n+y\n")
+    };
+    for (old, new) in [("a", "b"), ("i", "w"), ("c", "i"), ("c", "w"), ("o", "w"), ("1", "2")] {
+        let (old, new) = (format!("{old}/sub/f"), format!("{new}/sub/f"));
+        assert_eq!(operations(&patch(&old, &new)), modify("sub/f"));
+        let renamed = format!("{}-\nrename from sub/f\nrename to sub/f-\n", header(&old, &new).trim_end());
+        let expected = Operation::Rename { from: "sub/f".into(), to: "sub/f-".into() };
+        assert_eq!(operations(&renamed), [expected]);
+    }
+    // Without prefixes, `a` and `b` are folders.
+    assert_eq!(operations(&patch("sub/f", "sub/f")), modify("sub/f"));
+    assert_eq!(operations(&patch("a/f", "a/f")), modify("a/f"));
+    let moved = "diff --git a/f b/f\nrename from a/f\nrename to b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n";
+    assert_eq!(operations(moved), [Operation::Rename { from: "a/f".into(), to: "b/f".into() }]);
+    let created = |old: &str, new: &str| {
+        header(old, new) + &format!("new file mode 100644\n--- /dev/null\n+++ {new}\n@@ -0,0 +1 @@\n+y\n")
+    };
+    assert_eq!(operations(&created("b/f", "b/f")), [Operation::Create("b/f".into())]);
+    for patch in [patch("old/f", "new/f"), patch("x/f", "y/f"), created("old/f", "new/f")] {
+        let error = unified::parse(&patch).unwrap_err();
+        assert!(error.contains("`git diff --src-prefix=a/ --dst-prefix=b/`"), "{error}");
+    }
+}

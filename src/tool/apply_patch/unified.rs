@@ -87,6 +87,8 @@ fn check_count<T>(files: Vec<T>) -> Result<Vec<T>, String> {
 #[derive(Debug, Default)]
 struct Section {
     line: usize,
+    /// True after a `diff --git` line.
+    is_git: bool,
     header: Option<(String, String)>,
     old: Option<Name>,
     new: Option<Name>,
@@ -115,7 +117,8 @@ impl<'a> Reader<'a> {
             let number = self.at + 1;
             if let Some(rest) = line.strip_prefix("diff --git ") {
                 self.at += 1;
-                let section = Section { line: number, header: names::pair(rest), ..Section::default() };
+                let section =
+                    Section { line: number, is_git: true, header: names::pair(rest), ..Section::default() };
                 return self.section(section).map(Some);
             }
             if is_plain_header(self.lines, self.at) {
@@ -250,7 +253,10 @@ impl Section {
             let (Some(from), Some(to)) = (from.clone(), to.clone()) else {
                 return Err("a rename or copy has to name both files".into());
             };
-            let fits = |name: &Option<String>, path: &str| name.as_ref().is_none_or(|name| name == path);
+            // Without prefixes, `a/f` and `b/f` are whole names.
+            let is_whole = plain(self.old.as_ref()) == Some(&from) && plain(self.new.as_ref()) == Some(&to);
+            let fits =
+                |name: &Option<String>, path: &str| is_whole || name.as_ref().is_none_or(|name| name == path);
             let both = self.renamed.0.is_some() && self.copied.0.is_some();
             if !fits(&old, &from) || !fits(&new, &to) || self.is_new || self.is_deleted || both || from == to
             {
@@ -261,6 +267,12 @@ impl Section {
             } else {
                 Operation::Copy { from, to }
             });
+        }
+        let is_same = |(old, new): &(String, String)| old == new;
+        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(is_same) {
+            return Err("its two names are not the same. Where nothing is renamed, names have the prefixes `a/` and \
+                        `b/`, one letter each, or none: `git diff --src-prefix=a/ --dst-prefix=b/` makes such a diff"
+                .into());
         }
         let is_none = |name: &Option<Name>| matches!(name, Some(Name::None));
         let is_new = self.is_new || is_none(&self.old);
