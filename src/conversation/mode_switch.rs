@@ -20,6 +20,8 @@ const MAX_LINE: usize = 256;
 
 const KEY: &str = "mode_switch:";
 
+const OTHER_LINE: &str = "another line stands before `mode_switch` in its block";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
     pub analysis: String,
@@ -49,6 +51,8 @@ pub struct Reader {
     pending_block: String,
     /// `None` before the first non-empty line.
     has_key: Option<bool>,
+    /// True in a YAML block that begins with another key.
+    is_other_yaml: bool,
     found: Found,
 }
 
@@ -101,6 +105,7 @@ impl Reader {
             out.push_str(&std::mem::take(&mut self.pending_block));
         }
         self.place = Place::Text;
+        self.is_other_yaml = false;
         out
     }
 
@@ -130,6 +135,7 @@ impl Reader {
                 out.push_str(part);
                 if is_whole && is_closing(&self.line, mark, length) {
                     self.place = Place::Text;
+                    self.is_other_yaml = false;
                 }
                 self.finish_forwarded_line(is_whole);
             }
@@ -140,6 +146,10 @@ impl Reader {
 
     fn finish_forwarded_line(&mut self, is_whole: bool) {
         if is_whole || self.line.len() > MAX_LINE {
+            if self.is_other_yaml && self.line.starts_with(KEY) {
+                self.note(Found::Invalid(OTHER_LINE.into()));
+                self.is_other_yaml = false;
+            }
             self.line.clear();
             self.rest = (!is_whole).then_some(Rest::Plain);
         }
@@ -216,6 +226,7 @@ impl Reader {
         out.push_str(&std::mem::take(&mut self.pending_block));
         if let Place::Block { mark, length } = self.place {
             self.place = Place::Fence { mark, length };
+            self.is_other_yaml = self.has_key == Some(false);
         }
         true
     }

@@ -38,7 +38,10 @@ fn cases() -> Vec<(String, Found, bool)> {
         hidden(format!("{BLOCK}{BLOCK}"), Found::Many),
         shown("No block.\n", Found::Nothing),
         shown("```yaml\na: 1\n```\n", Found::Nothing),
-        shown("```yaml\n# mode_switch:\nmode_switch: {analysis: x}\n```\n", Found::Nothing),
+        shown("```yaml\n# mode_switch:\na: mode_switch\n```\n", Found::Nothing),
+        shown("```yaml\na:\n  mode_switch: {analysis: x}\n```\n", Found::Nothing),
+        shown("```yaml\na: 1\n```\nmode_switch: {analysis: x}\n", Found::Nothing),
+        shown("```yaml\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Invalid(OTHER_LINE.into())),
         shown("mode_switch: {analysis: x, new_mode: code}\n", Found::Nothing),
         shown(&BLOCK.replace("yaml", "json"), Found::Nothing),
         shown(&BLOCK.replace("```yaml", "```"), Found::Nothing),
@@ -74,6 +77,8 @@ fn invalid_switch_blocks_stay_visible_and_are_reported() {
         ("```yaml\nmode_switch:\n  analysis:x\n  new_mode: code\n```\n", ""),
         ("```yaml\nmode_switch: {analysis: x, new_mode: code, force: true}\n```\n", "force"),
         ("```yaml\nmode_switch: {analysis: x}\nother: 1\n```\n", "other"),
+        ("```yaml\nother: 1\nmode_switch: {analysis: x}\n```\n", "another line"),
+        ("```yaml\n# why\nmode_switch: {analysis: x}\n```\n", "another line"),
         ("```yaml\nmode_switch: [code]\n```\n", ""),
         ("```yaml\nmode_switch: {analysis: x, new_mode: code}\n", "not closed"),
     ] {
@@ -148,7 +153,7 @@ fn blocks_of_a_parser(text: &str) -> (usize, usize) {
             }
             Event::End(TagEnd::CodeBlock) => {
                 let Some((content, is_closed)) = block.take() else { continue };
-                keyed += usize::from(content.starts_with(KEY));
+                keyed += usize::from(content.lines().any(|line| line.starts_with(KEY)));
                 complete += usize::from(is_closed && content == "mode_switch: {analysis: a}\n");
             }
             _ => {}
