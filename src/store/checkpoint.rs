@@ -13,7 +13,8 @@ pub struct Checkpoint {
     pub turn: u64,
     pub changed: Vec<Changed>,
     pub contents: HashMap<String, Vec<u8>>,
-    /// Changes of this turn and later ones that cannot be undone, as sentences for users.
+    /// Changes of this turn and later ones that cannot be undone, as sentences for users. Turns that were undone
+    /// do not count.
     pub uncovered: Vec<String>,
 }
 
@@ -22,7 +23,7 @@ pub enum Found {
     Checkpoint(Checkpoint),
     Nothing {
         was_undone: bool,
-        /// As in [`Checkpoint`], of the requested or last turn.
+        /// As in [`Checkpoint`], of the requested or last turn; empty if it was undone.
         uncovered: Vec<String>,
     },
 }
@@ -37,7 +38,8 @@ pub(super) fn find(connection: &Connection, id: &SessionId, turn: Option<u64>) -
     let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
     let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
     let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn = \
-               coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) ORDER BY rowid";
+               coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) AND turn NOT IN \
+               (SELECT turn FROM changes WHERE session_id = ?1) ORDER BY rowid";
     let uncovered = sql::rows(connection, sql, params![&*id.0, asked], |row| row.get(0))?;
     Ok(Found::Nothing { was_undone, uncovered })
 }
@@ -128,7 +130,8 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
             contents.extend(content(connection, hash)?.map(|content| (hash.clone(), content)));
         }
     }
-    let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 ORDER BY turn, rowid";
+    let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn >= ?2 AND turn NOT IN \
+               (SELECT turn FROM changes WHERE session_id = ?1 AND undone_at IS NOT NULL) ORDER BY turn, rowid";
     let uncovered = sql::rows(connection, sql, params![&*id.0, turn], |row| row.get(0))?;
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
 }

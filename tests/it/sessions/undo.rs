@@ -97,12 +97,13 @@ async fn undo_restores_changes_of_tools_and_commands() {
 
         let answer = slash(&mut client, &session, "/undo").await;
         assert!(answer.contains("the changes of turn 2") && answer.contains("- a.txt"), "{answer}");
+        assert!(answer.contains("Note: Commands ran"), "{answer}");
         assert_eq!(tree(&cwd), second);
         let answer = slash(&mut client, &session, "/undo").await;
-        assert!(answer.contains("the changes of turn 1"), "{answer}");
+        assert!(answer.contains("the changes of turn 1") && !answer.contains("Commands ran"), "{answer}");
         assert_eq!(tree(&cwd), first);
         let answer = slash(&mut client, &session, "/undo").await;
-        assert!(answer.contains("there is nothing to undo"), "{answer}");
+        assert!(answer.contains("there is nothing to undo") && !answer.contains("Commands ran"), "{answer}");
         // The model learns of it with its next request.
         turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
         let mut last = None;
