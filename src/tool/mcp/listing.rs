@@ -38,11 +38,19 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(tools: Vec<rmcp::model::Tool>, server: &WeakServer) -> Self {
+    /// The errors say why a tool cannot be read.
+    pub(super) fn new(tools: Vec<Result<rmcp::model::Tool, String>>, server: &WeakServer) -> Self {
         let entry = &server.entry;
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
         for tool in tools {
+            let tool = match tool {
+                Ok(tool) => tool,
+                Err(error) => {
+                    listing.leave_out(&format!("omitted: {error}"));
+                    continue;
+                }
+            };
             let schema = Value::Object((*tool.input_schema).clone());
             let size = schema.to_string().len();
             let name = names::of_tool(&server.part, &tool.name);
@@ -148,6 +156,11 @@ impl Listing {
         };
         self.tools.iter().filter_map(changed).collect()
     }
+}
+
+pub(super) fn read_tool(value: Value) -> Result<rmcp::model::Tool, String> {
+    let name = plain(value["name"].as_str().unwrap_or("a tool without a name"), 100);
+    serde_json::from_value(value).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Cleans untrusted text: one line without invisible or control characters.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rmcp::Peer;
-use rmcp::model::PaginatedRequestParams;
+use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult};
 use rmcp::service::RoleClient;
+use rmcp::{Peer, ServiceError};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
@@ -317,9 +318,22 @@ async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, S
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = peer.list_tools(params).await.map_err(|error| call::error_message(&error))?;
-        tools.extend(page.tools);
-        cursor = page.next_cursor;
+        let request = ListToolsRequest { method: Default::default(), params, extensions: Default::default() };
+        let page = peer.send_request(ClientRequest::ListToolsRequest(request)).await;
+        match page {
+            Ok(ServerResult::ListToolsResult(page)) => {
+                tools.extend(page.tools.into_iter().map(Ok));
+                cursor = page.next_cursor;
+            }
+            // The library could not read the list, for example because one tool is malformed.
+            Ok(ServerResult::CustomResult(CustomResult(mut page))) if page["tools"].is_array() => {
+                let Value::Array(values) = page["tools"].take() else { continue };
+                tools.extend(values.into_iter().map(listing::read_tool));
+                cursor = page["nextCursor"].as_str().map(str::to_owned);
+            }
+            Ok(_) => return Err(call::error_message(&ServiceError::UnexpectedResponse)),
+            Err(error) => return Err(call::error_message(&error)),
+        }
         if cursor.is_none() || tools.len() > listing::MAX_TOOLS {
             break;
         }

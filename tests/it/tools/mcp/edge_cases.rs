@@ -460,3 +460,15 @@ async fn close_during_startup_leaves_no_servers() {
     }
     assert!(started > 0, "the control: no server ran in any round");
 }
+
+#[tokio::test]
+async fn malformed_tools_are_omitted_and_named() {
+    let mut b = McpSession::new("code", odd(&["malformed"])).await;
+    b.text_turn().await;
+    let text = b.slash("/mcp").await;
+    assert!(text.starts_with("- t: ready, 1 tools") && text.contains("mcp__t__look"), "{text}");
+    for part in ["omitted: text: invalid type: string", "omitted: list: ", "omitted: a tool without a name: "]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+}
