@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -39,6 +39,7 @@ mod scripts;
 mod sessions;
 mod setup;
 mod skills;
+mod unused;
 mod wrap;
 
 /// Wrong usage, which ends the process with exit code 2.
@@ -143,20 +144,22 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Replay transcripts and recordings, and show the first difference; or play a recorded agent to a client
-    #[command(after_help = REPLAY_CODES)]
+    #[command(after_help = REPLAY_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
     Replay(replay::Arguments),
     /// Choose a model provider and store its key, readable by you alone
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Setup(setup::Arguments),
     /// List, show, check, explain and import modes, and list mode changes
     #[command(subcommand, after_help = FILE_CODES)]
     Modes(modes::Action),
     /// List, show and check agents
-    #[command(subcommand, after_help = FILE_CODES)]
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Agents(agents::Action),
     /// List, add and revoke permission rules
-    #[command(subcommand, after_help = FILE_CODES)]
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Permissions(permissions::Action),
     /// Trust a project's modes file in its current content, as if it were your own
+    #[command(arg = unused::argument("store"))]
     Trust {
         /// Modes file [default: the .modegate/modes.yaml of the current project]
         file: Option<PathBuf>,
@@ -168,7 +171,7 @@ enum Command {
     #[command(subcommand)]
     Memories(memories::Action),
     /// List, show and check skills: yours and the current project's
-    #[command(subcommand, after_help = FILE_CODES)]
+    #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Skills(skills::Action),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
@@ -176,10 +179,10 @@ enum Command {
     #[command(after_help = RUN_CODES)]
     Run(run::Arguments),
     /// Change the mode of a program of `modegate run` from another terminal, and answer its questions
-    #[command(after_help = MODE_CODES)]
+    #[command(after_help = MODE_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
     Mode(mode::Arguments),
     /// Verify a session's audit log and that each call was allowed
-    #[command(after_help = AUDIT_CODES)]
+    #[command(after_help = AUDIT_CODES, arg = unused::argument("cwd"))]
     Audit(audit::Arguments),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
@@ -188,11 +191,13 @@ enum Command {
     #[command(subcommand)]
     Scripts(scripts::Action),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
         /// Shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page: modegate man | man -l -
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Man,
 }
 
@@ -209,7 +214,11 @@ enum Output {
 impl Cli {
     /// Parses the arguments of the process. Ends it with a message if they are invalid, or ask for help.
     pub fn from_arguments() -> Self {
-        Self::try_parse().unwrap_or_else(|error| with_mode_tip(error).exit())
+        let cli = Self::try_parse().unwrap_or_else(|error| with_mode_tip(error).exit());
+        if let Some(message) = unused::option_of(&cli) {
+            Self::command().error(ErrorKind::ArgumentConflict, message).exit();
+        }
+        cli
     }
 
     /// Returns true if a program shares the terminal, and the keys of its user that interrupt.

@@ -38,23 +38,6 @@ pub(super) struct Arguments {
     timing: bool,
 }
 
-fn useless_option(cli: &Cli) -> Option<&'static str> {
-    [
-        ("--prompt", cli.prompt.is_some()),
-        ("--continue", cli.resume_latest),
-        ("--resume", cli.resume.is_some()),
-        ("--cwd", cli.cwd.is_some()),
-        ("--output", cli.output.is_some()),
-        ("--store", cli.store.is_some()),
-        ("--record", cli.record.is_some()),
-        ("--lockstep", cli.lockstep),
-        ("--deterministic", cli.deterministic),
-        ("--eof-grace", cli.eof_grace.is_some()),
-    ]
-    .into_iter()
-    .find_map(|(option, is_given)| is_given.then_some(option))
-}
-
 pub(super) async fn run<I, O, E>(
     cli: Cli,
     arguments: Arguments,
@@ -70,12 +53,7 @@ where
     if arguments.as_agent {
         return play_agent(&cli, &arguments, streams, stop).await;
     }
-    let Streams { mut output, mut errors, .. } = streams;
-    if let Some(option) = useless_option(&cli) {
-        let valid = "--mode, --max-mode, --agent, --no-exit and --model";
-        writeln!(errors, "modegate: replay does not take {option}; it takes {valid}")?;
-        return Ok(ExitCode::from(2));
-    }
+    let Streams { mut output, .. } = streams;
     let Arguments { path, update, files, model, .. } = arguments;
     let mut options = LaunchOptions {
         mode: cli.mode,
@@ -126,8 +104,7 @@ where
         ("--model", cli.model.is_some()),
         ("--no-exit", cli.no_exit),
     ];
-    let launch_option = launch_option.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
-    if let Some(option) = useless_option(cli).or(launch_option) {
+    if let Some((option, _)) = launch_option.into_iter().find(|(_, is_given)| *is_given) {
         return usage_error(&mut errors, &format!("--as-agent does not take {option}; it takes --timing"));
     }
     if input_kind == InputKind::Terminal {

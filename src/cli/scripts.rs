@@ -5,15 +5,17 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::UsageError;
+use super::{UsageError, unused};
 use crate::config::Flags;
 use crate::model::{gallery, scripted};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     /// List the scripts, and what each shows
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     List,
     /// Print a script, to change it and run it with --model scripted:FILE
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Show {
         /// Name of the script
         name: String,
@@ -24,6 +26,7 @@ pub(super) enum Action {
         name: String,
     },
     /// Print the JSON Schema of a line of a script
+    #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Schema,
 }
 

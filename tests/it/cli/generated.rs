@@ -30,3 +30,36 @@ fn manual_page_and_completions_name_commands_and_options() {
 fn version_begins_with_that_of_the_package() {
     assert!(run(&["--version"]).starts_with(concat!("modegate ", env!("CARGO_PKG_VERSION"))));
 }
+
+#[test]
+fn subcommands_reject_and_hide_unused_options() {
+    let play = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate")).args(arguments).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    for (arguments, words) in [
+        (
+            ["--mode", "plan", "doctor"],
+            "doctor does not take --mode; before its name it takes --cwd, --store",
+        ),
+        (["--store", "memory", "man"], "man does not take --store; options go behind its name"),
+        (["skills", "--store", "memory"], "does not use the option"),
+    ] {
+        let (code, text) = play(&arguments);
+        assert!(code == Some(2) && text.contains(words), "{arguments:?}: {text}");
+    }
+    assert_eq!(play(&["--cwd", "/", "agents", "list"]).0, Some(0), "the control");
+    for (arguments, has_cwd, has_store) in [
+        (&["sessions", "list"][..], true, true),
+        (&["doctor"], true, true),
+        (&["replay"], false, false),
+        (&["scripts", "list"], false, false),
+        (&["scripts", "run"], true, true),
+        (&["skills", "list"], true, false),
+        (&["audit"], false, true),
+    ] {
+        let text = play(&[arguments, &["--help"]].concat()).1;
+        assert_eq!((text.contains("--cwd"), text.contains("--store")), (has_cwd, has_store), "{text}");
+    }
+}

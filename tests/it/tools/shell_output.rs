@@ -114,8 +114,7 @@ fn obsolete_terminal_key_is_reported_once() {
         let folder = home.path().join(".config/modegate");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("config.yaml"), config).unwrap();
-        for arguments in [["--model", "offline", "-p", "hello"].as_slice(), &["--model", "offline", "doctor"]]
-        {
+        for arguments in [["--model", "offline", "-p", "hello"].as_slice(), &["doctor"]] {
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_modegate"));
             command.args(arguments).current_dir(home.path()).env_clear().env("HOME", home.path());
             command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(std::process::Stdio::null());
