@@ -3,7 +3,6 @@
 //! become placeholders, chunks of one message are joined, and transient updates are dropped. Pure.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
 use serde_json::Value;
 
@@ -82,6 +81,7 @@ fn lane(message: &Value) -> String {
 struct Names {
     with_model: bool,
     sessions: HashMap<String, usize>,
+    folders: HashMap<String, usize>,
     hashes: HashMap<String, usize>,
     /// Method and tool call by request id.
     requests: HashMap<String, String>,
@@ -133,25 +133,72 @@ impl Names {
             *text = "${TIME}".into();
         } else if let (true, Some((_, id))) = (key == "nextCursor", text.split_once('/')) {
             *text = self.count(&format!("${{TIME}}/{id}"));
-        } else if text.contains("sess_") {
-            *text = self.count(text);
+        } else {
+            *text = replaced(&self.count(text), "(", memory_times, |_| "(${TIME}".into());
         }
     }
 
     fn count(&mut self, text: &str) -> String {
-        let mut counted = String::new();
-        let mut rest = text;
-        while let Some(at) = rest.find("sess_") {
-            let (before, id) = rest.split_at(at);
-            let end = id[5..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(id.len(), |end| end + 5);
+        let text = replaced(text, "sess_", session_id, |id| {
             let next = self.sessions.len() + 1;
-            let number = *self.sessions.entry(id[..end].to_owned()).or_insert(next);
-            counted.push_str(before);
-            write!(counted, "${{SESSION:{number}}}").expect("writing to a string cannot fail");
-            rest = &id[end..];
-        }
-        counted + rest
+            format!("${{SESSION:{}}}", self.sessions.entry(id.to_owned()).or_insert(next))
+        });
+        replaced(&text, "modegate-", output_folder, |id| {
+            let next = self.folders.len() + 1;
+            format!("${{FOLDER:{}}}", self.folders.entry(id.to_owned()).or_insert(next))
+        })
     }
+}
+
+/// Replaces each part that begins with `start`, has the length that `length` returns, and is one of its kind.
+fn replaced(
+    text: &str,
+    start: &str,
+    length: fn(&str) -> Option<usize>,
+    mut name: impl FnMut(&str) -> String,
+) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(start) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let part = length(from);
+        let (part, after) = from.split_at(part.unwrap_or(start.len()));
+        out.push_str(&if length(from).is_some() { name(part) } else { part.to_owned() });
+        rest = after;
+    }
+    out + rest
+}
+
+fn session_id(text: &str) -> Option<usize> {
+    let end = text["sess_".len()..].find(|c: char| !c.is_ascii_alphanumeric());
+    Some(end.map_or(text.len(), |end| end + "sess_".len()))
+}
+
+/// A folder for the output of commands: `modegate-` and a UUID.
+fn output_folder(text: &str) -> Option<usize> {
+    let end = "modegate-".len() + 36;
+    let id = text.get("modegate-".len()..end)?;
+    id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-').then_some(end)
+}
+
+/// The times behind the id of a memory: `(2026-11-22 10:00:00, changed 2026-11-23 10:00:00): `.
+fn memory_times(text: &str) -> Option<usize> {
+    const TIME: &str = "0000-00-00 00:00:00";
+    let after_time = |text: &str, at: usize| {
+        let time = text.get(at..at + TIME.len())?.bytes();
+        let is_time = time.zip(TIME.bytes()).all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == form,
+        });
+        is_time.then_some(at + TIME.len())
+    };
+    let created = after_time(text, 1)?;
+    let end = match text[created..].strip_prefix(", changed ") {
+        Some(_) => after_time(text, created + ", changed ".len())?,
+        None => created,
+    };
+    text[end..].starts_with("): ").then_some(end)
 }
 
 #[cfg(test)]
@@ -183,6 +230,22 @@ mod tests {
             json!({ "id": 5, "result": { "updatedAt": "${TIME}", "text": hash("a"), "updated": 7 } }),
         ];
         assert_eq!(values(&messages), expected);
+    }
+
+    #[test]
+    fn folders_of_outputs_and_times_of_memories_are_normalised() {
+        let id = |digit: &str| format!("{}-0000-7000-8000-{}", digit.repeat(8), digit.repeat(12));
+        let texts = |texts: &[String]| values(&[json!({ "texts": texts })])[0]["texts"].clone();
+        let path = |digit: &str| format!("/tmp/modegate-{}/output_1.txt", id(digit));
+        let named = texts(&[path("a"), path("b"), path("a"), "/tmp/modegate-x/output_1.txt".into()]);
+        let folder = |number: i64| format!("/tmp/${{FOLDER:{number}}}/output_1.txt");
+        assert_eq!(named, json!([folder(1), folder(2), folder(1), "/tmp/modegate-x/output_1.txt"]));
+        let (first, second) = ("2026-11-22 10:00:00", "2026-11-23 10:00:00");
+        let named = texts(&[
+            format!("m1 [x] ({first}): a (b)\nm2 ({first}, changed {second}): c\n"),
+            format!("({first})"),
+        ]);
+        assert_eq!(named, json!(["m1 [x] (${TIME}): a (b)\nm2 (${TIME}): c\n", format!("({first})")]));
     }
 
     #[test]

@@ -239,6 +239,27 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "",
             one(),
         ),
+        scenario(
+            "long_output",
+            &["--mode", "code"],
+            &[call("shell", &json!({ "command": "seq 5000" })), text("Done.")],
+            "",
+            one(),
+        ),
+        Scenario {
+            is_stored: true,
+            ..scenario(
+                "memories",
+                &["--mode", "code"],
+                &[
+                    call("save_memory", &json!({ "text": "Tabs." })),
+                    call("read_memories", &json!({})),
+                    text("Done."),
+                ],
+                "allow_once",
+                one(),
+            )
+        },
     ]
 }
 
@@ -634,6 +655,11 @@ fn replay_uses_recorded_options_and_rejects_others() {
     let fixture = ReplayFixture::new();
     let scenario = scenarios().into_iter().find(|scenario| scenario.name == "denial").unwrap();
     let (recording, model) = fixture.record(&scenario);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&recording).unwrap().permissions().mode() & 0o777, 0o600);
+    }
     let text = fs::read_to_string(&recording).unwrap();
     let header: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     let options = json!({ "mode": "plan", "model": "scripted", "store": "memory" });
@@ -676,6 +702,7 @@ fn replay_uses_recorded_options_and_rejects_others() {
         &["--eof-grace", "1"],
         &["--store", "memory"],
         &["--cwd", "/"],
+        &["--max-steps", "3"],
     ] {
         let (code, message) = with(option);
         assert!(code == 2 && message.contains("replay does not take"), "{option:?}: {code} {message}");
@@ -724,4 +751,25 @@ fn replay_without_expectations_exits_with_3() {
     assert_eq!(fixture.replay(&path, &[]).0, 0, "the control");
     let (code, output) = fixture.replay(&fixture.path("r.jsonl"), &["--update"]);
     assert!(code == 1 && output.contains("a recording stays as it was made"), "{output}");
+}
+
+/// Links in the directory of `--files` are copied as links.
+#[cfg(unix)]
+#[test]
+fn files_of_a_replay_may_contain_links() {
+    let fixture = ReplayFixture::new();
+    for (folder, content) in [("work", "linked\n"), ("files", "linked\n")] {
+        let folder = fixture.path(folder);
+        fs::write(folder.join("target.txt"), content).unwrap();
+        std::os::unix::fs::symlink("target.txt", folder.join("link.txt")).unwrap();
+        std::os::unix::fs::symlink("missing", folder.join("dangling")).unwrap();
+    }
+    let mut scenario = scenarios().into_iter().find(|scenario| scenario.name == "write").unwrap();
+    let read = call("read_file", &json!({ "path": "link.txt" }));
+    scenario.script = [read, text("Done.")].concat();
+    let (recording, model) = fixture.record(&scenario);
+    let (code, output) = fixture.replay(&recording, &["--model", &model]);
+    assert!(code == 0 && output.starts_with("ok "), "{output}");
+    fs::write(fixture.path("files").join("target.txt"), "other\n").unwrap();
+    assert_eq!(fixture.replay(&recording, &["--model", &model]).0, 1, "the control");
 }
