@@ -12,6 +12,7 @@ use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
 
+pub mod hard_links;
 pub mod program;
 pub mod sandbox_paths;
 pub mod secrets;
@@ -122,10 +123,19 @@ pub struct ChangeQuestion {
     pub change: ChangeKind,
     /// Absolute, without symbolic links.
     pub path: PathBuf,
-    /// Path after a move.
+    /// Path after a move, or the new name of a link.
     pub to: Option<PathBuf>,
+    /// Files that move with a folder, relative to it.
+    pub files: Vec<PathBuf>,
     /// Name of the program that makes the change, in its own words.
     pub program: String,
+}
+
+impl ChangeQuestion {
+    /// The path, and the one after the change.
+    pub fn ends(&self) -> impl Iterator<Item = &Path> + Clone {
+        [Some(&self.path), self.to.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +147,8 @@ pub enum ChangeKind {
     Delete,
     DeleteFolder,
     Move,
+    /// Another name (hard link) for a file.
+    Link,
     /// Of permissions, times or extended attributes.
     Attributes,
 }

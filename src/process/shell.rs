@@ -364,6 +364,14 @@ impl CommandSandbox {
         self.0.kind == Kind::ReadOnly
     }
 
+    /// The folders that an external agent writes in every mode.
+    pub fn state_folders(&self) -> &[PathBuf] {
+        match self.confinement() {
+            Confinement::Agent { write } | Confinement::Brokered { write, .. } => write,
+            _ => &[],
+        }
+    }
+
     /// Reads the file system on the first call.
     pub fn confinement(&self) -> &Confinement {
         self.0.confinement.get_or_init(&self.0.complete)

@@ -19,7 +19,7 @@ use crate::external_agent::known;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{CommandSandbox, Network, Shell};
-use crate::process::{BrokerPolicy, Command, Egress, Process, Streams};
+use crate::process::{BrokerPolicy, Command, Egress, Process, Streams, hard_links};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -98,6 +98,11 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
     } else {
         CommandSandbox::none()
     };
+    let folders = command_sandbox.state_folders().to_vec();
+    let separated = tokio::task::spawn_blocking(move || hard_links::separate(&folders)).await;
+    for path in separated.map_err(|error| error.to_string())?? {
+        tracing::warn!(path = %path.display(), "a hard link in a state folder was replaced by a copy");
+    }
     let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
     let sandbox = definition.sandbox.iter().filter(|_| request.sandboxed || is_brokered);
     let further = sandbox.flat_map(|sandbox| sandbox.variables);

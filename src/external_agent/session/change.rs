@@ -171,9 +171,12 @@ impl AskedChanges {
             _ => ToolKind::Edit,
         };
         let title = asker.title(&question);
-        let text =
+        let mut text =
             format!("By the program {}. The new content is not known before the change.", question.program);
-        let locations = facts.targets.iter().map(|target| ToolCallLocation::new(target.path.clone()));
+        if matches!(question.change, ChangeKind::Create | ChangeKind::Write) {
+            text.push_str(" Until the program closes the file, it can write it, also after this turn.");
+        }
+        let locations = question.ends().map(ToolCallLocation::new);
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
@@ -272,6 +275,16 @@ impl AskedChanges {
         self.refuse(asker)
     }
 
+    pub(super) fn asks(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The call of the open question, if its change is now denied.
+    pub(super) fn denied_call(&self, limits: &Limits) -> Option<&ToolCallId> {
+        let open = self.open.as_ref()?;
+        matches!(decide(&open.facts, limits), Verdict::Deny(_)).then_some(&open.call)
+    }
+
     pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &Limits) -> Vec<Effect> {
         let Some(open) = &self.open else { return self.decide(asker, limits) };
         if matches!(decide(&open.facts, limits), Verdict::Ask(_)) {
@@ -290,15 +303,18 @@ impl Asker<'_> {
         let tool = match question.change {
             ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
             ChangeKind::Move => "move_file",
-            ChangeKind::Create | ChangeKind::CreateFolder | ChangeKind::Write | ChangeKind::Attributes => {
-                "edit_file"
-            }
+            ChangeKind::Create
+            | ChangeKind::CreateFolder
+            | ChangeKind::Write
+            | ChangeKind::Link
+            | ChangeKind::Attributes => "edit_file",
         };
-        let paths = [Some(&question.path), question.to.as_ref()];
-        let targets = paths.into_iter().flatten().map(|path| {
+        let ends = question.ends().map(Path::to_owned);
+        let files = question.files.iter().flat_map(|file| question.ends().map(move |end| end.join(file)));
+        let targets = ends.chain(files).map(|path| {
             let in_cache = caches.iter().any(|cache| path.starts_with(cache)).then_some(path.as_path());
-            let inside = self.inside(path).or(in_cache).map(Path::to_owned);
-            Target { path: path.clone(), inside }
+            let inside = self.inside(&path).or(in_cache).map(Path::to_owned);
+            Target { path, inside }
         });
         CallFacts {
             source: CallSource::Broker,
@@ -324,6 +340,9 @@ impl Asker<'_> {
             (ChangeKind::DeleteFolder, _) => format!("Delete the folder {path}"),
             (ChangeKind::Move, Some(to)) => format!("Move {path} to {}", name(to)),
             (ChangeKind::Move, None) => format!("Move {path}"),
+            (ChangeKind::Link, to) => {
+                format!("Create the hard link {} to {path}", to.as_deref().map(name).unwrap_or_default())
+            }
             (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
         };
         format!("{what} ({})", self.host.agent.id)

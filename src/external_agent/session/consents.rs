@@ -73,11 +73,13 @@ impl Consents {
         if self.all || !self.calls.is_empty() || self.modes.contains(mode) {
             return true;
         }
-        let ChangeQuestion { change, path, to, .. } = question;
+        let ChangeQuestion { change, path, files, .. } = question;
         if *change == ChangeKind::Create && self.is_temporary(path) {
             self.paths.insert(path.clone());
         }
-        [Some(path), to.as_ref()].into_iter().flatten().all(|path| self.covers_path(path))
+        let covers =
+            |end: &Path| self.covers_path(end) && files.iter().all(|file| self.covers_path(&end.join(file)));
+        question.ends().all(covers)
     }
 
     fn covers_path(&self, path: &Path) -> bool {
@@ -111,7 +113,7 @@ mod tests {
 
     fn question(change: ChangeKind, path: &str, to: Option<&str>) -> ChangeQuestion {
         let to = to.map(PathBuf::from);
-        ChangeQuestion { number: 1, change, path: path.into(), to, program: "node".into() }
+        ChangeQuestion { number: 1, change, path: path.into(), to, files: Vec::new(), program: "node".into() }
     }
 
     #[test]

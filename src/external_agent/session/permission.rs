@@ -54,7 +54,7 @@ pub struct Forwarded {
 impl ExternalAgentSession {
     /// Withdraws permission requests that are now denied. Returns their calls.
     pub fn close_denied_requests(&mut self, limits: impl FnOnce() -> Limits) -> Vec<ToolCallId> {
-        if self.open_requests.is_empty() {
+        if self.open_requests.is_empty() && !self.asked_changes.asks() {
             return Vec::new();
         }
         let limits = limits();
@@ -62,7 +62,8 @@ impl ExternalAgentSession {
             let asked = open_request.asked.as_ref();
             asked.is_some_and(|asked| matches!(decide(&asked.facts, &limits), Verdict::Deny(_)))
         };
-        let mut calls = Vec::new();
+        // The broker withdraws its question when the mode applies to it.
+        let mut calls: Vec<_> = self.asked_changes.denied_call(&limits).cloned().into_iter().collect();
         for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {
             self.host.client.withdraw(open_request.id);
             calls.extend(open_request.asked.map(|asked| asked.request.tool_call.tool_call_id));

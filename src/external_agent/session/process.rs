@@ -18,6 +18,9 @@ use crate::permission::external::{ChangeLevel, change_level, facts_of_changes};
 
 const PROCESS_CALL: &str = "agent";
 
+/// Stands for the changes of a brokered process, which goes on without them.
+const CHANGES_CALL: &str = "agent_changes";
+
 pub(super) struct Running {
     pub start: u64,
     is_sandboxed: bool,
@@ -359,5 +362,5 @@ pub(super) fn admit(gate: &mut Gate, call: &str, is_sandboxed: bool) -> Permit {
 /// `None` if nothing may be changed.
 fn admit_changes(gate: &mut Gate, level: ChangeLevel) -> Option<Permit> {
     let facts = facts_of_changes(level)?;
-    Some(gate.admit(ToolCallId::new(PROCESS_CALL), facts, 0, &CancellationToken::new()))
+    Some(gate.admit(ToolCallId::new(CHANGES_CALL), facts, 0, &CancellationToken::new()))
 }

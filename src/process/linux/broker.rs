@@ -66,6 +66,8 @@ pub(super) struct Broker {
     terminals: Terminals,
     /// `None` if changes are not recorded.
     recorder: Option<Mutex<Recorder>>,
+    /// Locked for writing while a folder is moved under [`BrokerPolicy::Ask`]: what moves with it was decided before.
+    moving: RwLock<()>,
     waiting_pipes: AtomicUsize,
     questions: Questions,
     /// Connection to Modegate. `None` without questions.
@@ -92,6 +94,7 @@ impl Broker {
             handed_over: Mutex::default(),
             terminals: Terminals::default(),
             recorder: recorder.map(Mutex::new),
+            moving: RwLock::default(),
             waiting_pipes: AtomicUsize::default(),
             questions: Questions::default(),
             connection,
@@ -260,6 +263,7 @@ impl Broker {
             terminals: &self.terminals,
             recorder,
             reads: self.reads.as_ref(),
+            moving: &self.moving,
         };
         let answer = match handler.outcome() {
             Outcome::Answer(answer) => answer,

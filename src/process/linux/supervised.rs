@@ -21,7 +21,7 @@ use crate::sandbox::BrokerPolicy;
 
 const CHUNK: usize = 16 * 1024;
 
-const MAX_REPORT: usize = 64 * 1024;
+const MAX_REPORT: usize = 2 * 1024 * 1024;
 
 /// Dropping kills the command and all its descendants, without confirmation.
 #[derive(Debug)]

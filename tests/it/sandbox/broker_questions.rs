@@ -43,13 +43,14 @@ async fn asked(
 fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {
     let work = fixture.work();
     let name = |path: &std::path::Path| path.strip_prefix(&work).unwrap_or(path).display().to_string();
-    let ChangeQuestion { change, path, to, program, .. } = question;
+    let ChangeQuestion { change, path, to, files, program, .. } = question;
     let to = to.as_deref().map(|to| format!(" to {}", name(to))).unwrap_or_default();
-    format!("{program}: {change:?} {}{to}", name(path))
+    let files: String = files.iter().map(|file| format!(" with {}", file.display())).collect();
+    format!("{program}: {change:?} {}{to}{files}", name(path))
 }
 
 /// A command, the questions that it causes, and whether it succeeds without consent.
-const COMMANDS: [(&str, &[&str], bool); 12] = [
+const COMMANDS: [(&str, &[&str], bool); 14] = [
     ("echo x > new", &["bash: Create new"], false),
     ("echo x > new; echo x >> new", &["bash: Create new", "bash: Write new"], false),
     ("mkdir d", &["mkdir: CreateFolder d"], false),
@@ -58,6 +59,12 @@ const COMMANDS: [(&str, &[&str], bool); 12] = [
     ("touch t; mv t u", &["touch: Create t", "touch: Attributes t", "mv: Move t to u"], false),
     ("touch t; rm -f t", &["touch: Create t", "touch: Attributes t", "rm: Delete t"], true),
     ("mkdir d; rmdir d", &["mkdir: CreateFolder d", "rmdir: DeleteFolder d"], false),
+    ("echo > t; ln t u", &["bash: Create t", "ln: Link t to u"], false),
+    (
+        "mkdir d; echo > d/f; mv -T d e",
+        &["mkdir: CreateFolder d", "bash: Create d/f", "mv: Move d to e with f"],
+        false,
+    ),
     ("echo > t; chmod 600 t", &["bash: Create t", "chmod: Attributes t"], false),
     ("echo > t; truncate -s 3 t", &["bash: Create t", "truncate: Write t"], false),
     // Nothing would change.

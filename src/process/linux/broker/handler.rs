@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::perform::{self, Opened};
 use super::questions::Asked;
-use super::reads::Reads;
+use super::reads::{self, Reads};
 use super::recorder::Recorder;
 use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
@@ -68,6 +69,7 @@ pub(super) struct CallHandler<'a> {
     pub(super) recorder: Option<&'a Mutex<Recorder>>,
     /// `None` if every file may be read.
     pub(super) reads: Option<&'a Reads>,
+    pub(super) moving: &'a RwLock<()>,
 }
 
 impl CallHandler<'_> {
@@ -110,6 +112,9 @@ impl CallHandler<'_> {
 
     /// The error is the outcome of a call that ends early.
     fn carry_out(&self, operation: &Operation) -> Result<Outcome, Outcome> {
+        let moves = self.policy == BrokerPolicy::Ask && matches!(operation, Operation::Rename { .. });
+        let _alone = moves.then(|| self.moving.write().unwrap_or_else(PoisonError::into_inner));
+        let _shared = (!moves).then(|| self.moving.read().unwrap_or_else(PoisonError::into_inner));
         match operation {
             Operation::Open { at, how } => return self.open(at, *how),
             Operation::MakeFolder { at, mode } => {
@@ -146,7 +151,9 @@ impl CallHandler<'_> {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
                 self.check_replaceable(&from)?;
                 self.check_replaceable(&to)?;
-                let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Move, &from.path) };
+                let files = self.moved_files(&from, &to, *flags)?;
+                let to_path = Some(to.path.clone());
+                let asked = Asked { to: to_path, files, ..Asked::new(ChangeKind::Move, &from.path) };
                 self.check_existing(&from, asked)?;
                 let _moving = self.check_moved(&from, &to, *flags)?;
                 self.if_suspended(|| {
@@ -177,6 +184,22 @@ impl CallHandler<'_> {
         }
         .map(|()| DONE)
         .map_err(refusal)
+    }
+
+    /// The files that move with a folder. A rule can deny some of them.
+    fn moved_files(
+        &self,
+        from: &ResolvedPath,
+        to: &ResolvedPath,
+        flags: u32,
+    ) -> Result<Vec<PathBuf>, Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(Vec::new());
+        }
+        let moved = [Some(from), (flags & EXCHANGE != 0).then_some(to)];
+        let files = moved.into_iter().flatten().map(reads::files_below).collect::<Result<Vec<_>, _>>();
+        // Programs then move each file.
+        files.map(|files| files.concat()).map_err(|_| refusal(Errno::XDEV))
     }
 
     /// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is
@@ -422,7 +445,13 @@ impl CallHandler<'_> {
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;
         self.check_readable(&from)?;
-        self.check_new(&to, ChangeKind::Create)?;
+        let [is_there, exists] = [&from, &to].map(|entry| perform::kind(entry).is_some());
+        if self.policy == BrokerPolicy::Ask && is_there && exists {
+            return Err(refusal(Errno::EXIST));
+        }
+        // Through its new name, the file can be written.
+        let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Link, &from.path) };
+        self.check_existing(&from, asked)?;
         Ok(self.if_suspended(|| {
             self.record(|recorder| recorder.add_linked(&from, &to));
             perform::link(&from, &to)

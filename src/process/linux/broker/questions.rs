@@ -20,11 +20,13 @@ pub(super) struct Asked {
     pub change: ChangeKind,
     pub path: PathBuf,
     pub to: Option<PathBuf>,
+    /// Files that move with a folder, relative to it.
+    pub files: Vec<PathBuf>,
 }
 
 impl Asked {
     pub(super) fn new(change: ChangeKind, path: &Path) -> Self {
-        Self { change, path: path.to_owned(), to: None }
+        Self { change, path: path.to_owned(), to: None, files: Vec::new() }
     }
 }
 
@@ -49,8 +51,8 @@ impl Questions {
         }
         waiting.last += 1;
         let number = waiting.last;
-        let Asked { change, path, to } = asked.clone();
-        let question = ChangeQuestion { number, change, path, to, program: program(&call) };
+        let Asked { change, path, to, files } = asked.clone();
+        let question = ChangeQuestion { number, change, path, to, files, program: program(&call) };
         waiting.calls.insert(number, (call, asked));
         self.changed.notify_one();
         Ok(question)

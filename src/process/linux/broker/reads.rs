@@ -42,6 +42,9 @@ const PROC_TYPE: rustix::fs::FsWord = 0x9fa0;
 /// Most entries of a folder that is moved.
 const MAX_MOVED: usize = 200_000;
 
+/// Most bytes of the names in a question about a folder.
+const MAX_NAMED: usize = 256 * 1024;
+
 /// Flags of the caller that apply to a file that exists.
 const FLAGS: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK)
@@ -161,13 +164,11 @@ impl Reads {
 
     /// Returns true if moving an entry would make a denied file readable, or if the entry cannot be looked through.
     pub(super) fn deny_moving(&self, entry: &ResolvedPath, to: &Path) -> bool {
-        let frees = |old: &Path, new: &Path| self.deny(old) && !self.deny(new);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = trim(&entry.name);
-        match rustix::fs::openat2(&entry.folder, name, flags, Mode::empty(), BENEATH) {
+        let mut frees = |old: &Path, new: &Path| self.deny(old) && !self.deny(new);
+        match open_folder(&entry.folder, trim(&entry.name)) {
             Ok(folder) => {
                 let mut left = MAX_MOVED;
-                contains(&folder, &entry.path, to, &frees, &mut left).unwrap_or(true)
+                contains(&folder, &entry.path, to, &mut frees, &mut left).unwrap_or(true)
             }
             Err(Errno::NOTDIR | Errno::LOOP) => frees(&entry.path, to),
             // There is no such entry.
@@ -177,12 +178,38 @@ impl Reads {
     }
 }
 
+/// The files that move with an entry, relative to it. None if the entry is no folder.
+///
+/// # Errors
+/// Returns an error if the folder cannot be looked through or its files are too many for a question.
+pub(super) fn files_below(entry: &ResolvedPath) -> Result<Vec<PathBuf>, Errno> {
+    let folder = match open_folder(&entry.folder, trim(&entry.name)) {
+        Ok(folder) => folder,
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::NAMETOOLONG) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let (mut files, mut length) = (Vec::new(), 0);
+    let mut add = |file: &Path, _: &Path| {
+        length += file.as_os_str().len();
+        files.push(file.to_owned());
+        // A question is text.
+        length > MAX_NAMED || file.to_str().is_none()
+    };
+    let is_cut = contains(&folder, Path::new(""), Path::new(""), &mut add, &mut MAX_MOVED.clone())?;
+    if is_cut { Err(Errno::TOOBIG) } else { Ok(files) }
+}
+
+fn open_folder(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(folder, name, flags, Mode::empty(), BENEATH)
+}
+
 /// Returns true if `frees` holds for a file below a folder.
 fn contains(
     folder: &OwnedFd,
     old: &Path,
     new: &Path,
-    frees: &impl Fn(&Path, &Path) -> bool,
+    frees: &mut impl FnMut(&Path, &Path) -> bool,
     left: &mut usize,
 ) -> Result<bool, Errno> {
     let mut below = Vec::new();
@@ -203,8 +230,7 @@ fn contains(
         }
     }
     for (name, old, new) in below {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let inner = rustix::fs::openat2(folder, &name, flags, Mode::empty(), BENEATH)?;
+        let inner = open_folder(folder, OsStr::from_bytes(name.to_bytes()))?;
         if contains(&inner, &old, &new, frees, left)? {
             return Ok(true);
         }

@@ -138,3 +138,24 @@ async fn caches_are_written_where_all_changes_are_allowed() {
     assert!(path.exists(), "{asked:?}");
     client.end().await;
 }
+
+/// A hard link in the state folder leads to no file elsewhere under a mode that denies changes.
+#[tokio::test]
+async fn state_folder_has_no_names_of_other_files() {
+    for (mode, sandbox, is_changed) in
+        [("plan", sessions::SANDBOXED, false), ("plan", BROKERED, false), ("code", sessions::SANDBOXED, true)]
+    {
+        let home = home();
+        let (other, linked) = (home.path().join("other"), home.path().join(".peer/linked"));
+        std::fs::create_dir(home.path().join(".peer")).unwrap();
+        std::fs::write(&other, "old").unwrap();
+        std::fs::hard_link(&other, &linked).unwrap();
+        let client = sessions::client(mode, agents("plain", sandbox), home.path());
+        let mut client = ExternalAgentClient::open(client, home, json!({})).await.unwrap();
+        let text = agent_text(&client.prompt(&format!("write {}", linked.display()), None).await);
+        assert_eq!(std::fs::read_to_string(&linked).unwrap(), "x", "{mode}: {text}");
+        let expected = if is_changed { "x" } else { "old" };
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), expected, "{mode} {sandbox}: {text}");
+        client.end().await;
+    }
+}

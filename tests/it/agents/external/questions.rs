@@ -232,3 +232,61 @@ async fn edit_modes_hold_for_brokered_agents() {
     assert!(client.path("page").exists() && !client.path("src/page").exists(), "{text}");
     client.end().await;
 }
+
+/// A rule for a file holds for another name of the file, and when the file moves with its folder.
+#[tokio::test]
+async fn rules_hold_for_links_and_for_files_in_moved_folders() {
+    let rules = "deny: ['*(**/.env)', '*(locked/*.key)']";
+    for mode in ["code", "ask"] {
+        let fixture = StoreFixture::new();
+        let mut client =
+            client_with(&fixture, Setup { mode, rules: compiled(rules), ..Setup::default() }).await;
+        for name in ["d/.env", "keys/a.key", "free/page"] {
+            let path = client.path(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "old").unwrap();
+        }
+        let exists = |client: &ExternalAgentClient, name: &str| client.path(name).exists();
+        let run = "run ln d/.env open; echo new > open; mv -T d e; mv -T keys locked; ls -aR";
+        let (text, _) = prompt(&mut client, run, &["allow_once"]).await;
+        assert_eq!(std::fs::read_to_string(client.path("d/.env")).unwrap(), "old", "{mode}: {text}");
+        assert!(!exists(&client, "e/.env") && !exists(&client, "locked/a.key"), "{mode}: {text}");
+        assert!(exists(&client, "keys/a.key"), "{mode}: {text}");
+        let run = "run ln free/page other; mv -T free moved; mv -T keys elsewhere";
+        let (text, _) = prompt(&mut client, run, &["allow_once"]).await;
+        for name in ["other", "moved/page", "elsewhere/a.key"] {
+            assert!(exists(&client, name), "the control {name}, in {mode}: {text}");
+        }
+        client.end().await;
+    }
+}
+
+/// The answer to a mode change names the question that it closes, and no process that goes on.
+#[tokio::test]
+async fn mode_change_reports_the_question_that_it_closes() {
+    for (mode, is_closed) in [("plan", true), ("code", false)] {
+        let fixture = StoreFixture::new();
+        let mut client = client(&fixture, "ask").await;
+        let id = client.client.prompt(&client.session.clone(), "run echo 1 > a").await;
+        let request = loop {
+            let message = client.client.next().await;
+            if is_request(&message) {
+                break message;
+            }
+        };
+        let set = json!({ "sessionId": client.session, "modeId": mode });
+        let set = client.client.request("session/set_mode", set).await;
+        let messages = client.until(set, None).await;
+        let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
+        let call = request["params"]["toolCall"]["toolCallId"].clone();
+        let closed = if is_closed { json!([call]) } else { json!([]) };
+        assert_eq!(effect["closedRequests"], closed, "{mode}: {effect}");
+        let ended = if is_closed { json!(["agent_changes"]) } else { json!([]) };
+        assert_eq!(effect["ended"], ended, "{mode}: {effect}");
+        if messages.iter().all(|message| message["id"] != id) {
+            client.until(id, None).await;
+        }
+        assert_eq!(client.path("a").exists(), !is_closed, "{mode}");
+        client.end().await;
+    }
+}
