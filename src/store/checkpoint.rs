@@ -23,7 +23,7 @@ pub enum Found {
     Checkpoint(Checkpoint),
     Nothing {
         was_undone: bool,
-        /// As in [`Checkpoint`], of the requested or last turn; empty if it was undone.
+        /// As in [`Checkpoint`], of the requested turn, or of the last one that was not undone.
         uncovered: Vec<String>,
     },
 }
@@ -37,9 +37,9 @@ pub(super) fn find(connection: &Connection, id: &SessionId, turn: Option<u64>) -
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
     let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
-    let sql = "SELECT text FROM uncovered WHERE session_id = ?1 AND turn = \
-               coalesce(?2, (SELECT max(turn) FROM uncovered WHERE session_id = ?1)) AND turn NOT IN \
-               (SELECT turn FROM changes WHERE session_id = ?1) ORDER BY rowid";
+    let sql = "WITH found AS (SELECT turn, text, rowid AS row FROM uncovered WHERE session_id = ?1 AND turn NOT IN \
+               (SELECT turn FROM changes WHERE session_id = ?1)) SELECT text FROM found \
+               WHERE turn = coalesce(?2, (SELECT max(turn) FROM found)) ORDER BY row";
     let uncovered = sql::rows(connection, sql, params![&*id.0, asked], |row| row.get(0))?;
     Ok(Found::Nothing { was_undone, uncovered })
 }

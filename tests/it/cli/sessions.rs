@@ -44,9 +44,12 @@ impl CliFixture {
     }
 
     fn run_in(&self, folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+        let store = self.path("store.db");
+        let store = ["--store", store.to_str().unwrap()];
+        let has_store = arguments[0] != "permissions";
         let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
             .args(arguments)
-            .args(["--store", self.path("store.db").to_str().unwrap()])
+            .args(if has_store { &store[..] } else { &[] })
             .current_dir(folder)
             .env("HOME", self.0.path())
             .output()

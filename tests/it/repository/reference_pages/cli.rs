@@ -67,7 +67,7 @@ fn section(page: &mut Page, command: &Command, depth: usize) {
         let global = arguments.iter().filter(|arg| arg.is_global_set());
         let global: Vec<String> = global.map(|arg| format!("`{}`", flag(arg))).collect();
         page.paragraph(&format!(
-            "{} are accepted after every command, too. Every command has `-h, --help`, and `modegate` has `-V, --version`.",
+            "{} are accepted after every command that uses them, too. Every command has `-h, --help`, and `modegate` has `-V, --version`.",
             global.join(" and ")
         ));
     }
