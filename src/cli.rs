@@ -51,6 +51,12 @@ impl UsageError {
     fn new(error: impl std::fmt::Display) -> Self {
         Self(error.to_string())
     }
+
+    /// Keeps all causes in the message.
+    #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+    fn of(error: anyhow::Error) -> anyhow::Error {
+        Self(format!("{error:#}")).into()
+    }
 }
 
 /// An ACP coding agent whose modes hold.
@@ -221,6 +227,14 @@ impl Cli {
         cli
     }
 
+    /// Returns true if the process may speak with a client.
+    pub fn may_serve(&self) -> bool {
+        matches!(self.command, None | Some(Command::Wrap(_) | Command::Scripts(_)))
+            && self.prompt.is_none()
+            && self.from_plan.is_none()
+            && self.output.is_none()
+    }
+
     /// Returns true if a program shares the terminal, and the keys of its user that interrupt.
     pub fn shares_terminal(&self) -> bool {
         matches!(self.command, Some(Command::Run(_)))
@@ -319,7 +333,9 @@ where
         Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
-        Some(Command::Sessions(ask)) => return sessions::run(ask, &flags, environment, output).await,
+        Some(Command::Sessions(ask)) => {
+            return sessions::run(ask, &flags, environment, (output, errors)).await;
+        }
         Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
@@ -340,28 +356,17 @@ where
         }
         Some(Command::Replay(_) | Command::Setup(_) | Command::Completions { .. } | Command::Man) | None => {}
     }
-    if cli.resume.is_some() && flags.cwd.is_some() {
-        let text = "--cwd is for new sessions: --resume continues in the session's own directory";
-        return usage_error(&mut errors, text);
-    }
-    let mode_given = flags.mode.is_some();
-    let config = match Config::new(&flags, environment) {
-        Ok(config) => config,
-        Err(error) => return usage_error(&mut errors, &format!("{error:#}")),
-    };
-    if let Err(error) = from_plan::apply(&mut cli) {
-        return usage_error(&mut errors, &format!("{error:#}"));
-    }
+    let output_format = cli.output.unwrap_or(Output::Text);
     let mut input = BufReader::new(input);
-    let is_read = read_prompt(&mut cli, mode_given, &mut input, input_kind)?;
-    if cli.prompt.is_some() && (cli.record.is_some() || cli.lockstep) {
-        return usage_error(
-            &mut errors,
-            "--record and --lockstep are for conversations with a client, not for -p",
-        );
-    }
+    let prepared = Config::new(&flags, environment).map_err(UsageError::of).and_then(|config| {
+        let is_read = prepare(&mut cli, &flags, &mut input, input_kind)?;
+        Ok((config, is_read))
+    });
+    let (config, is_read) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return prompt::failed(error, output_format, &mut output),
+    };
     match cli.prompt.take() {
-        Some(prompt) if prompt.trim().is_empty() => usage_error(&mut errors, "the prompt is empty"),
         Some(mut prompt) => {
             if !is_read && input_kind != InputKind::Terminal {
                 append_piped(&mut prompt, input, &mut errors, &stop).await?;
@@ -371,16 +376,8 @@ where
                 (None, true) => Which::Newest,
                 (None, false) => Which::New,
             };
-            let output_format = cli.output.unwrap_or(Output::Text);
             prompt::run((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
         }
-        None if !cli.limits.is_empty() => {
-            usage_error(&mut errors, "--max-steps, --max-tokens and --timeout are for -p")
-        }
-        None if cli.resume_latest || cli.resume.is_some() => usage_error(
-            &mut errors,
-            "--continue and --resume are for -p; in an editor, open the session there",
-        ),
         None if input_kind == InputKind::Terminal => {
             let text = if flags.wrapped.is_some() { WRAPPED_ON_A_TERMINAL } else { ON_A_TERMINAL };
             errors.write_all(text.as_bytes())?;
@@ -416,6 +413,33 @@ fn take_flags(cli: &mut Cli) -> Flags {
         eof_grace: cli.eof_grace,
         deterministic: cli.deterministic,
     }
+}
+
+/// Makes the prompt and checks the options for it. Returns true if the prompt was read from stdin.
+fn prepare(
+    cli: &mut Cli,
+    flags: &Flags,
+    input: &mut BufReader<impl Read>,
+    input_kind: InputKind,
+) -> anyhow::Result<bool> {
+    if cli.resume.is_some() && flags.cwd.is_some() {
+        let text = "--cwd is for new sessions: --resume continues in the session's own directory";
+        return Err(UsageError::new(text).into());
+    }
+    from_plan::apply(cli).map_err(UsageError::of)?;
+    let is_read = read_prompt(cli, flags.mode.is_some(), input, input_kind)?;
+    let fault = match &cli.prompt {
+        Some(_) if cli.record.is_some() || cli.lockstep => {
+            "--record and --lockstep are for conversations with a client, not for -p"
+        }
+        Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",
+        None if !cli.limits.is_empty() => "--max-steps, --max-tokens and --timeout are for -p",
+        None if cli.resume_latest || cli.resume.is_some() => {
+            "--continue and --resume are for -p; in an editor, open the session there"
+        }
+        _ => return Ok(is_read),
+    };
+    Err(UsageError::new(fault).into())
 }
 
 /// Reads the prompt from stdin where it stands there. Returns true if it was read.

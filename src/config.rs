@@ -206,6 +206,11 @@ impl Config {
         self
     }
 
+    /// True if `--model` or `MODEGATE_MODEL` names a model.
+    pub fn has_chosen_model(&self) -> bool {
+        self.asked.is_some()
+    }
+
     pub fn launch_options(&self) -> LaunchOptions {
         let model = match &self.script {
             Some(_) => SCRIPTED,

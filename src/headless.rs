@@ -16,6 +16,7 @@ use crate::text;
 use report::TokenCount;
 use view::View;
 
+pub use report::print_failure;
 pub use view::{Format, printable};
 
 mod report;
@@ -49,6 +50,8 @@ pub struct Job<'a> {
     pub limits: Limits,
     /// Session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
+    /// True if the user named a model for this run, which answers if that of the mode cannot be used.
+    pub has_chosen_model: bool,
 }
 
 pub struct StoredTarget {
@@ -71,7 +74,8 @@ pub async fn run(
     let mode = open.modes.current_mode_id.to_string();
     let folder =
         if job.session.is_some() { format!(" in {}", handle.cwd().display()) } else { String::new() };
-    let limit = open.limited_to.map(|max| format!(", limited to {max} by --max-mode")).unwrap_or_default();
+    let limit = open.limited_to.as_ref().map(|(limit, why)| format!(", limited to {limit} {why}"));
+    let limit = limit.unwrap_or_default();
     writeln!(progress, "modegate: {mode} mode{limit}, session {id}{folder}")?;
     let mut view = View {
         output,
@@ -79,6 +83,7 @@ pub async fn run(
         format: job.format,
         session: id.to_string(),
         mode,
+        limited_to: open.limited_to.map(|(limit, _)| limit),
         denied: Vec::new(),
         notices: Vec::new(),
         printed: 0,
@@ -96,23 +101,34 @@ pub async fn run(
         cost: None,
         start: Instant::now(),
     };
-    if open.is_fallback && !open.is_read_only {
-        let error = format!(
+    let (unusable, warning) = match open.unusable_model {
+        Some(text) if job.has_chosen_model => {
+            (None, Some(format!("{text}; the model that you named answers")))
+        }
+        text => (text, None),
+    };
+    let no_model = || {
+        format!(
             "no model is configured, and {} mode does not fall back to the offline model: {REMEDY}; or choose \
              the offline model with `--model offline`",
             view.mode
-        );
+        )
+    };
+    if let Some(error) = unusable.or_else(|| (open.is_fallback && !open.is_read_only).then(no_model)) {
         view.finish(None, Some(&error), &LastTurn::default())?;
         agent.close().await;
         writeln!(view.progress, "modegate: {error}")?;
         return Ok(Outcome::Failed);
     }
-    if open.is_fallback {
-        let warning = format!(
-            "no model is configured, so the offline model answers, which is not a language model: {REMEDY}"
-        );
+    view.warning = warning.or_else(|| {
+        open.is_fallback.then(|| {
+            format!(
+                "no model is configured, so the offline model answers, which is not a language model: {REMEDY}"
+            )
+        })
+    });
+    if let Some(warning) = &view.warning {
         writeln!(view.progress, "modegate: {warning}")?;
-        view.warning = Some(warning);
     }
     let (stopped, exceeded) = turn(&handle, &mut end, job.prompt, job.limits, &mut view, &stop).await?;
     let (stopped, head, command) = match stopped {
@@ -132,21 +148,22 @@ pub async fn run(
         (_, Ok(StopReason::MaxTurnRequests)) => Some(Outcome::StepLimit),
         _ => None,
     };
-    let error = match (limit, &stopped) {
-        (Some(limit), _) => Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps)),
-        (None, stopped) => stopped.as_ref().err().cloned(),
+    let has_failed = command.map(|command| command.has_failed);
+    let (outcome, error) = match limit {
+        Some(limit) => (limit, Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps))),
+        None => outcome(&stopped, has_failed, &view),
     };
-    view.finish(stopped.as_ref().ok().copied(), error.as_deref(), &last_turn)?;
+    view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {
         // Kept elsewhere, the head reveals a truncated log.
         writeln!(view.progress, "modegate: head of the audit log {}", head.hash)?;
     }
-    if let Some(limit) = limit {
-        writeln!(view.progress, "modegate: stopped: {}", error.unwrap_or_default())?;
-        return Ok(limit);
+    // The answer of a slash command that failed is printed already.
+    if let Some(error) = error.filter(|_| has_failed != Some(true)) {
+        writeln!(view.progress, "modegate: {error}")?;
     }
-    outcome(stopped, command.map(|command| command.has_failed), &mut view)
+    Ok(outcome)
 }
 
 /// Runs the turn. Also returns the limit that it exceeded, if any.
@@ -200,32 +217,32 @@ fn limit_text(limit: Outcome, limits: &Limits, tokens: &TokenCount, steps: u32) 
     }
 }
 
-/// `has_failed` is about a slash command; `None` if the model got the prompt.
+/// Returns the outcome, and an error unless it is [`Outcome::Done`]. `has_failed` is about a slash command;
+/// `None` if the model got the prompt.
 fn outcome<O: Write, P: Write>(
-    stopped: Result<StopReason, String>,
+    stopped: &Result<StopReason, String>,
     has_failed: Option<bool>,
-    view: &mut View<'_, O, P>,
-) -> anyhow::Result<Outcome> {
-    let plan = view.mode == "plan";
-    Ok(match (stopped, has_failed) {
-        (Ok(StopReason::Cancelled), _) => Outcome::Interrupted,
-        (Ok(StopReason::EndTurn), Some(true)) => Outcome::Failed,
+    view: &View<'_, O, P>,
+) -> (Outcome, Option<String>) {
+    let is_plan = view.mode == "plan";
+    let (outcome, error) = match (stopped, has_failed) {
+        (Err(error), _) => (Outcome::Failed, error.clone()),
+        (Ok(StopReason::Cancelled), _) => (Outcome::Interrupted, "the run was interrupted".into()),
+        (Ok(StopReason::MaxTokens), _) => (Outcome::Failed, "the model reached its output limit".into()),
+        (Ok(StopReason::Refusal), _) => (Outcome::Failed, "the model refused to answer".into()),
+        (Ok(StopReason::EndTurn), Some(true)) => (Outcome::Failed, view.text.trim().to_owned()),
         // In plan mode a plan is a success, even if calls were denied.
-        (Ok(StopReason::EndTurn), None) if !plan && !view.denied.is_empty() => Outcome::Denied,
-        (Ok(StopReason::EndTurn), None) if plan && !view.answered && view.plan.is_none() => {
-            writeln!(view.progress, "modegate: the answer is empty")?;
-            Outcome::Denied
+        (Ok(StopReason::EndTurn), None) if !is_plan && !view.denied.is_empty() => {
+            let calls = text::counted(view.denied.len(), "call was", "calls were");
+            (Outcome::Denied, format!("{calls} denied"))
         }
-        (Ok(StopReason::EndTurn), _) => Outcome::Done,
-        (Ok(reason), _) => {
-            writeln!(view.progress, "modegate: stopped: {}", serde_json::json!(reason))?;
-            Outcome::Failed
+        (Ok(StopReason::EndTurn), None) if is_plan && !view.answered && view.plan.is_none() => {
+            (Outcome::Denied, "the answer is empty".into())
         }
-        (Err(error), _) => {
-            writeln!(view.progress, "modegate: {error}")?;
-            Outcome::Failed
-        }
-    })
+        (Ok(StopReason::EndTurn), _) => return (Outcome::Done, None),
+        (Ok(_), _) => (Outcome::Failed, "the turn ended for an unknown reason".into()),
+    };
+    (outcome, Some(error))
 }
 
 async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {

@@ -1,28 +1,49 @@
 //! The binary: arguments, log, command line, exit code. Only this file names stdin and stdout.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::platform::{self, files};
-use modegate::{process, telemetry};
+use modegate::process;
+use modegate::telemetry::{self, LevelFilter};
 use tokio_util::sync::CancellationToken;
+
+/// Standard output. Its errors name it, because the system's message alone does not.
+struct Output(io::Stdout);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(of_output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(of_output)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn of_output(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("writing to stdout: {error}"))
+}
 
 fn main() -> ExitCode {
     // First, because a process that forks must have one thread.
-    if let Some(code) = process::begin(environment::first_argument(), &std::io::stdin()) {
+    if let Some(code) = process::begin(environment::first_argument(), &io::stdin()) {
         return code;
     }
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
     let cli = Cli::from_arguments();
-    let _log = telemetry::start(environment.log_level.as_deref());
+    // A client may keep a log; other users read the messages of the command itself.
+    let default_level = if cli.may_serve() { LevelFilter::WARN } else { LevelFilter::ERROR };
+    let _log = telemetry::start(environment.log_level.as_deref(), default_level);
     let streams = Streams {
-        input: std::io::stdin(),
+        input: io::stdin(),
         input_kind: input_kind(),
-        output: std::io::stdout(),
-        errors: std::io::stderr(),
+        output: Output(io::stdout()),
+        errors: io::stderr(),
     };
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -39,18 +60,18 @@ fn main() -> ExitCode {
             outcome
         });
     outcome.unwrap_or_else(|error| {
-        let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
-        if error.downcast_ref::<std::io::Error>().is_some_and(is_pipe) {
+        let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+        if error.downcast_ref::<io::Error>().is_some_and(is_pipe) {
             // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }
-        let _ = writeln!(std::io::stderr(), "modegate: {error:#}");
+        let _ = writeln!(io::stderr(), "modegate: {error:#}");
         if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
 }
 
 fn input_kind() -> InputKind {
-    let input = std::io::stdin();
+    let input = io::stdin();
     if input.is_terminal() {
         InputKind::Terminal
     } else if files::is_file(&input) {

@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+pub use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -50,12 +51,12 @@ impl Drop for Line {
     }
 }
 
-/// Starts the log, which runs until the guard is dropped. An unknown level is treated as `warn`.
-pub fn start(level: Option<&str>) -> LogGuard {
+/// Starts the log, which runs until the guard is dropped. An unknown level is treated as the default.
+pub fn start(level: Option<&str>, default: LevelFilter) -> LogGuard {
     let parsed = level.map(str::parse::<LevelFilter>);
     let filter = match parsed {
         Some(Ok(filter)) => filter,
-        None | Some(Err(_)) => LevelFilter::WARN,
+        None | Some(Err(_)) => default,
     };
     let (lines, queue) = sync_channel(MAX_WAITING);
     let (done, written) = sync_channel(1);
@@ -70,7 +71,7 @@ pub fn start(level: Option<&str>) -> LogGuard {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     tracing_subscriber::registry().with(layer.with_filter(targets)).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
-        tracing::warn!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");
+        tracing::error!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");
     }
     guard
 }

@@ -62,6 +62,9 @@ pub(super) fn run(
                 write!(output, "{}", describe(diagnostic))?;
             }
             list(&loaded, &policies.files(&cwd), &mut output)?;
+            if loaded.layers.rules.iter().next().is_none() {
+                writeln!(output, "No rules.")?;
+            }
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Allow { rule } => (Some("allow"), rule),

@@ -18,15 +18,43 @@ pub(super) enum Which {
     Stored(String),
 }
 
+/// Prints the JSON result of a run that did not start, and returns its error.
+pub(super) fn failed(
+    error: anyhow::Error,
+    output_format: Output,
+    output: &mut impl Write,
+) -> anyhow::Result<ExitCode> {
+    match output_format {
+        // The output is the error.
+        _ if error.is::<std::io::Error>() => {}
+        Output::Text => {}
+        Output::Json | Output::StreamJson => headless::print_failure(output, &format!("{error:#}"))?,
+    }
+    Err(error)
+}
+
 pub(super) async fn run<O: Write, E: Write>(
-    (prompt, which): (String, Which),
+    prompt: (String, Which),
     (output_format, limits): (Output, LimitFlags),
     config: Config,
     mut output: O,
+    errors: E,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let ended = run_prompt(prompt, (output_format, limits), config, &mut output, errors, stop).await;
+    ended.or_else(|error| failed(error, output_format, &mut output))
+}
+
+async fn run_prompt<O: Write, E: Write>(
+    (prompt, which): (String, Which),
+    (output_format, limits): (Output, LimitFlags),
+    config: Config,
+    output: &mut O,
     mut errors: E,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let (client, end) = client::channel();
+    let has_chosen_model = config.has_chosen_model();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
@@ -45,8 +73,8 @@ pub(super) async fn run<O: Write, E: Write>(
     };
     let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
     let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
-    let job = Job { cwd: &cwd, prompt, format, limits, session };
-    let outcome = headless::run(&agent, end, job, &mut output, &mut errors, stop).await?;
+    let job = Job { cwd: &cwd, prompt, format, limits, session, has_chosen_model };
+    let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,

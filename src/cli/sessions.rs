@@ -108,14 +108,16 @@ pub(super) async fn run(
     action: Action,
     flags: &Flags,
     environment: Environment,
-    mut output: impl Write,
+    (mut output, mut errors): (impl Write, impl Write),
 ) -> anyhow::Result<ExitCode> {
     match action {
         Action::List { all, limit, json } => {
             let store = open_to_read(flags, &environment)?;
             let here = config::real_working_folder(flags)?;
-            let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
+            let listing = Listing { cwd: (!all).then_some(here), limit: usize::MAX, ..Listing::default() };
             let mut sessions = store.sessions(listing).await?;
+            let more = sessions.len().saturating_sub(limit);
+            sessions.truncate(limit);
             read_modes(&mut sessions, flags, &environment);
             if sessions.is_empty() && !json {
                 writeln!(
@@ -130,6 +132,9 @@ pub(super) async fn run(
                 } else {
                     print::line(session, all, &mut output)?;
                 }
+            }
+            if more > 0 {
+                writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
             }
         }
         Action::Show { id } => {
@@ -233,12 +238,25 @@ fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf>
     Ok(path)
 }
 
+/// True if the user's own store does not exist yet. A missing file that `--store` names is an error instead.
+fn is_first_use(flags: &Flags, environment: &Environment) -> anyhow::Result<bool> {
+    Ok(flags.store.is_none() && !config::has_record(&config::store_file(flags, environment)?)?)
+}
+
+/// Returns an empty store if there is none yet, so that listings are empty and no file is created.
 pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+    if is_first_use(flags, environment)? {
+        return Ok(Store::open_now(&Location::Memory)?);
+    }
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
+/// As [`open`], without changing the store.
 pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
+    if is_first_use(flags, environment)? {
+        return open(flags, environment);
+    }
     let path = existing(flags, environment)?;
     Store::open_now(&Location::File(path.clone()))
         .or_else(|error| Store::open_now(&Location::Reading(path.clone())).map_err(|_| error))

@@ -129,9 +129,16 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
         }
         (_, None) => provider.base_url.to_owned(),
     };
-    // An invalid URL is reported when used, so that other providers stay usable.
     let rest = base_url.split_once("://").map_or(base_url.as_str(), |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or(rest).rsplit('@').next().unwrap_or(rest).to_owned();
+    let scheme = base_url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let fault = (!matches!(scheme.as_deref(), Some("http" | "https"))).then(|| {
+        let source = match from_environment {
+            Some(_) => provider.url_variable.to_owned(),
+            None => format!("base_url of {} in the settings", provider.id),
+        };
+        format!("{source} is {host:?}: begin it with http:// or https://")
+    });
     let key = key(provider, environment, settings, from_environment.is_some());
     let wire: Box<dyn Wire> = match provider.id {
         "anthropic" => Box::new(Anthropic),
@@ -144,6 +151,7 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
     Endpoint {
         base_url,
         host,
+        fault,
         key,
         key_variable: provider.key_variables[0],
         wire,

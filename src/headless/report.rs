@@ -1,5 +1,7 @@
 //! The JSON object at the end of a headless run.
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 
 use crate::acp::{Cost, StopReason, UsageUpdate};
@@ -33,12 +35,14 @@ impl TokenCount {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report<'a> {
     pub r#type: &'static str,
-    pub session_id: &'a str,
-    pub mode: &'a str,
+    /// `None` if the run did not start.
+    pub session_id: Option<&'a str>,
+    pub mode: Option<&'a str>,
+    pub limited_to: Option<&'a str>,
     pub model: Option<&'a str>,
     pub warning: Option<&'a str>,
     pub stop_reason: Option<StopReason>,
@@ -56,4 +60,11 @@ pub(super) struct Report<'a> {
     pub cost: Option<&'a Cost>,
     pub changed_files: &'a [String],
     pub uncovered_changes: &'a [String],
+}
+
+/// Prints the result of a run that did not start.
+pub fn print_failure(output: &mut impl Write, error: &str) -> io::Result<()> {
+    let report = Report { r#type: "result", error: Some(error), ..Report::default() };
+    writeln!(output, "{}", serde_json::to_value(report)?)?;
+    output.flush()
 }

@@ -85,6 +85,8 @@ pub(super) struct View<'a, O, P> {
     pub(super) format: Format,
     pub(super) session: String,
     pub(super) mode: String,
+    /// Mode that limits the session, if its own mode would allow more.
+    pub(super) limited_to: Option<String>,
     pub(super) denied: Vec<String>,
     /// Messages of Modegate itself.
     pub(super) notices: Vec<(Option<MessageId>, String)>,
@@ -314,8 +316,9 @@ impl<O: Write, P: Write> View<'_, O, P> {
             Format::Json | Format::StreamJson => {
                 let report = serde_json::to_value(Report {
                     r#type: "result",
-                    session_id: &self.session,
-                    mode: &self.mode,
+                    session_id: Some(&self.session),
+                    mode: Some(&self.mode),
+                    limited_to: self.limited_to.as_deref(),
                     model: self.model.as_deref(),
                     warning: self.warning.as_deref(),
                     stop_reason: stop,

@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub base_url: String,
     /// Address without its path, for messages.
     pub host: String,
+    /// Says why the address cannot be used. Reported with a request, so that other providers stay usable.
+    pub fault: Option<String>,
     /// `None` if no key is needed.
     pub key: Option<Key>,
     pub key_variable: &'static str,
@@ -181,6 +183,9 @@ impl PendingReply {
     }
 
     async fn ask(&mut self) -> Result<(), ProviderError> {
+        if let Some(fault) = &self.endpoint.fault {
+            return Err(ProviderError::permanent(Failure::Other, fault.clone()));
+        }
         self.attempts += 1;
         self.started.get_or_insert_with(Instant::now);
         let key = self.key().await?.cloned();

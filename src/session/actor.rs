@@ -271,6 +271,8 @@ impl Actor {
         let policy = &self.policy;
         let context = &policy.context;
         let model = Some(&self.models.active.model).filter(|_| policy.agent.external_agent.is_none());
+        let unusable_model =
+            options::unusable_model(&context.modes, &context.models, &policy.mode, &policy.agent);
         SessionSnapshot {
             model: model.cloned(),
             is_fallback: model.is_some_and(|model| context.models.is_fallback(model)),
@@ -279,6 +281,7 @@ impl Actor {
             options: self.options(),
             head: self.log.head.clone(),
             has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
+            unusable_model: unusable_model.filter(|_| model.is_some()),
             limited_to: policy.limited_to(),
         }
     }

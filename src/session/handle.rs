@@ -105,8 +105,10 @@ pub struct SessionSnapshot {
     pub model: Option<ModelId>,
     pub is_fallback: bool,
     pub is_read_only: bool,
-    /// Mode of `--max-mode`, if the session's mode would allow more.
-    pub limited_to: Option<String>,
+    /// Says why the model that the mode or the agent names cannot be used.
+    pub unusable_model: Option<String>,
+    /// Mode that limits the session, and why, if the session's mode would allow more.
+    pub limited_to: Option<(String, &'static str)>,
 }
 
 /// Effect (`None` if the mode was active already), options, and the chain's head if new to the client.

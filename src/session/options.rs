@@ -75,6 +75,21 @@ pub fn entering(
     selection
 }
 
+/// Says why the model that the mode, or else the agent, names cannot be used.
+pub fn unusable_model(
+    modes: &Modes,
+    catalog: &ModelCatalog,
+    mode: &SessionModeId,
+    agent: &AgentSpec,
+) -> Option<String> {
+    let mode = modes.resolve(&mode.0).ok();
+    let of_mode = mode.and_then(|mode| Some((format!("{} mode", mode.id), mode.model.as_ref()?)));
+    let of_agent = agent.model.as_ref().map(|model| (format!("the agent {}", agent.id), model));
+    let (whose, model) = of_mode.or(of_agent)?;
+    let error = catalog.resolve(model).err()?;
+    Some(format!("{whose} names the model {model}: {error}"))
+}
+
 pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
     let mode = |mode: &Mode| {
         SessionMode::new(mode.mode_id(), mode.name.as_str()).description(mode.description.clone())

@@ -279,11 +279,16 @@ impl Policy {
         }
     }
 
-    pub(super) fn limited_to(&self) -> Option<String> {
-        let SessionContext { modes, max_modes, .. } = &*self.context;
-        let max = max_modes.first()?;
+    /// Returns the mode that limits the session, and why, if the session's mode would allow more.
+    pub(super) fn limited_to(&self) -> Option<(String, &'static str)> {
+        let SessionContext { modes, max_modes, fallback_ceiling, .. } = &*self.context;
         let own = modes.ceilings(&self.mode.0).ok()?;
-        compare::allows_more(&own, max_modes).then(|| max.id.clone())
+        let file = fallback_ceiling.as_ref().map(std::slice::from_ref).unwrap_or_default();
+        let limits = [(file, "because a modes file cannot be used"), (max_modes, "by --max-mode")];
+        limits.into_iter().find_map(|(ceilings, why)| {
+            let limit = ceilings.first().filter(|_| compare::allows_more(&own, ceilings))?;
+            Some((limit.id.clone(), why))
+        })
     }
 }
 

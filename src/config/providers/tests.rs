@@ -65,6 +65,23 @@ fn api_key_is_not_sent_to_another_base_url() {
 }
 
 #[test]
+fn address_without_a_scheme_is_named_with_its_source() {
+    let fault = |environment: &Environment, file: &str| {
+        let file: UserFile = serde_saphyr::from_str(file).unwrap();
+        find(environment, &file, None).unwrap().endpoints["openai"].fault.clone()
+    };
+    let with = |url| Environment::of(&[], &[("OPENAI_BASE_URL", url)]);
+    let expected = "is \"127.0.0.1:9\": begin it with http:// or https://";
+    let text = fault(&with("127.0.0.1:9"), "{}").unwrap();
+    assert_eq!(text, format!("OPENAI_BASE_URL {expected}"));
+    let text = fault(&Environment::default(), "providers: {openai: {base_url: '127.0.0.1:9'}}").unwrap();
+    assert_eq!(text, format!("base_url of openai in the settings {expected}"));
+    for url in ["http://127.0.0.1:9", "HTTPS://127.0.0.1:9/v1"] {
+        assert_eq!(fault(&with(url), "{}"), None, "the control: {url}");
+    }
+}
+
+#[test]
 fn server_without_a_key_is_usable() {
     let environment = Environment::of(&[], &[("OPENAI_BASE_URL", "http://localhost:8080/v1")]);
     assert_eq!(

@@ -224,12 +224,16 @@ fn interrupt_ends_headless_prompt_with_130() {
     fs::write(&script, "{\"text\":\"on\"}\n{\"delay_ms\":600000}\n{\"stop\":\"done\"}\n").unwrap();
     let model = format!("scripted:{}", script.display());
     let arguments = ["--store", "memory", "--model", &model, "-p", "go"];
-    let mut child =
-        modegate(dir.path(), &arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = modegate(dir.path(), &arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let mut started = [0; 2];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut started).unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(wait(&mut child, EXIT_TIMEOUT), Some(130));
+    let mut errors = String::new();
+    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut errors).unwrap();
+    assert!(errors.ends_with("modegate: the run was interrupted\n"), "{errors}");
 }
 
 /// A running agent with a session, and a turn that streams for ever.
@@ -491,6 +495,140 @@ fn headless_without_key_uses_offline_model_if_read_only() {
     let (code, result, errors) = run_with(&key, &["--mode", "plan"]);
     assert!(code == 1 && errors.contains("no connection"), "with a key a provider is asked: {errors}");
     assert_eq!(result["warning"], Value::Null);
+}
+
+/// A limit that makes a session tighter than its mode is in the first line and in the result.
+#[test]
+fn headless_shows_which_mode_limits_the_session() {
+    let dir = repository();
+    let modes = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(modes.parent().unwrap()).unwrap();
+    let file = ", limited to plan because a modes file cannot be used";
+    for (text, arguments, head, expected) in [
+        ("modes: [", &["--mode", "code"][..], file, json!("plan")),
+        ("modes: [", &["--mode", "code", "--max-mode", "code"], file, json!("plan")),
+        ("modes: [", &["--mode", "plan"], "", Value::Null),
+        ("", &["--mode", "code", "--max-mode", "plan"], ", limited to plan by --max-mode", json!("plan")),
+        ("", &["--mode", "code"], "", Value::Null),
+    ] {
+        fs::write(&modes, text).unwrap();
+        let more =
+            ["--store", "memory", "--model", "offline", "--output", "json", "-p", "where is retrying?"];
+        let (code, output, progress) = run(dir.path(), &[arguments, &more].concat());
+        assert!(
+            progress.starts_with(&format!("modegate: {} mode{head}, session ", arguments[1])),
+            "{progress}"
+        );
+        let result: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!((code, &result["limitedTo"]), (0, &expected), "{arguments:?}: {result}");
+    }
+}
+
+/// The model of a mode needs a key. The run fails, unless the command line names a model.
+#[test]
+fn headless_fails_if_the_model_of_the_mode_cannot_be_used() {
+    let dir = repository();
+    let modes = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::create_dir_all(modes.parent().unwrap()).unwrap();
+    fs::write(&modes, "modes: [{id: design, extends: plan, model: anthropic/claude-opus-5-5}]\n").unwrap();
+    let text = "design mode names the model anthropic/claude-opus-5-5: Anthropic needs a key: set \
+                ANTHROPIC_API_KEY, or run `modegate setup`";
+    for (arguments, code, error, warning) in [
+        (&["--mode", "design"][..], 1, json!(text), Value::Null),
+        (
+            &["--mode", "design", "--model", "offline"],
+            0,
+            Value::Null,
+            json!(format!("{text}; the model that you named answers")),
+        ),
+        (&["--mode", "plan", "--model", "offline"], 0, Value::Null, Value::Null),
+    ] {
+        let more = ["--store", "memory", "--output", "json", "-p", "where is retrying?"];
+        let mut command = modegate(dir.path(), &[arguments, &more].concat());
+        let output = command.env_remove("MODEGATE_LOG").stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert_eq!((&result["error"], &result["warning"]), (&error, &warning), "{errors}");
+        assert_eq!(errors.matches(text).count(), usize::from(arguments[1] == "design"), "{errors}");
+        assert!(!errors.contains(" WARN "), "{errors}");
+    }
+}
+
+/// With JSON output, a run that cannot start prints a result as well.
+#[test]
+fn headless_reports_errors_before_the_session_as_json() {
+    let dir = repository();
+    let store = dir.path().join("store.db").display().to_string();
+    for (arguments, expected_code, error) in [
+        (&["--mode", "yolo"][..], 2, "the modes are ask, plan, code"),
+        (&["--model", "gpt"], 2, "unknown model"),
+        (&["--from-plan", "missing.md"], 2, "--from-plan missing.md"),
+        (&["--resume", "sess_123456"], 1, "there is no session"),
+        (&["--continue"], 1, "there is no session to continue"),
+        (&["--model", "anthropic/x"], 1, "set ANTHROPIC_API_KEY"),
+    ] {
+        for format in ["text", "json", "stream-json"] {
+            let more = ["--store", &store, "--output", format, "-p", "x"];
+            let (code, output, errors) = run(dir.path(), &[arguments, &more].concat());
+            assert_eq!(code, expected_code, "{arguments:?}: {errors}");
+            assert!(errors.contains(error), "{arguments:?}: {errors}");
+            if format == "text" {
+                assert_eq!(output, "", "{arguments:?}");
+                continue;
+            }
+            let result: Value = serde_json::from_str(&output).unwrap();
+            assert_eq!((&result["type"], &result["sessionId"]), (&json!("result"), &Value::Null));
+            assert!(result["error"].as_str().unwrap().contains(error), "{arguments:?}: {result}");
+        }
+    }
+}
+
+/// `error` says why the exit code is not 0.
+#[test]
+fn headless_result_has_an_error_if_the_run_fails() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    let call = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "n", "content": "x" } } });
+    let write = format!("{call}\n{{\"stop\":\"done\"}}\n{{\"stop\":\"done\"}}\n");
+    for (lines, mode, prompt, expected_code, error) in [
+        (&*write, "ask", "x", 3, Some("1 call was denied")),
+        (&write, "plan", "x", 3, Some("the answer is empty")),
+        (&write, "code", "x", 0, None),
+        ("{\"stop\":\"max_tokens\"}\n", "code", "x", 1, Some("the model reached its output limit")),
+        ("{\"stop\":\"refusal\"}\n", "code", "x", 1, Some("the model refused to answer")),
+        (&write, "code", "/undo 77", 1, Some("nothing was undone")),
+        (&write, "code", "/help", 0, None),
+    ] {
+        fs::write(&script, lines).unwrap();
+        let model = format!("scripted:{}", script.display());
+        let arguments =
+            ["--store", "memory", "--model", &model, "--mode", mode, "--output", "json", "-p", prompt];
+        let (code, output, errors) = run(dir.path(), &arguments);
+        let result: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(code, expected_code, "{mode} {prompt}: {errors}");
+        let shown = result["error"].as_str();
+        assert_eq!(shown.is_some(), error.is_some(), "{mode} {prompt}: {result}");
+        assert!(shown.unwrap_or_default().contains(error.unwrap_or_default()), "{mode} {prompt}: {result}");
+        // The answer of a slash command is on stdout.
+        let is_on_stderr = errors.ends_with(&format!("modegate: {}\n", error.unwrap_or("none")));
+        assert_eq!(is_on_stderr, error.is_some() && prompt == "x", "{errors}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn failed_write_to_stdout_is_named() {
+    let dir = repository();
+    let arguments = ["--store", "memory", "--model", "offline", "-p", "x"];
+    for (device, code, is_failed) in [("/dev/full", 1, true), ("/dev/null", 0, false)] {
+        let mut command = modegate(dir.path(), &arguments);
+        let device = fs::OpenOptions::new().write(true).open(device).unwrap();
+        let output = command.stdin(Stdio::null()).stdout(device).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert_eq!(errors.contains("modegate: writing to stdout: No space left"), is_failed, "{errors}");
+    }
 }
 
 /// Hardened systems set the hard limit of core dumps to 0, which only privileged processes can raise.

@@ -439,6 +439,71 @@ fn a_headless_run_shows_the_limit_of_max_mode_and_how_commands_end() {
     assert!(errors.contains("use --mode code to allow changes without asking"), "the control: {errors}");
 }
 
+/// Before the first session, lists are empty. A missing file that `--store` names is an error.
+#[test]
+fn lists_are_empty_before_the_first_session() {
+    for (arguments, text) in [
+        (&["sessions", "list"][..], "No sessions in this directory"),
+        (&["sessions", "list", "--json"], ""),
+        (&["memories", "list"], "No memories of this directory"),
+        (&["sessions", "prune", "--older-than", "1d"], "0 sessions deleted\n"),
+        (&["permissions", "list"], "No rules.\n"),
+    ] {
+        let fixture = CliFixture::new();
+        let run = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+            command.args(more).args(arguments).current_dir(fixture.work()).env_clear();
+            let output = command.env("HOME", fixture.0.path()).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (code, output) = run(&[]);
+        assert!(code == Some(0) && output.starts_with(text), "{arguments:?}: {output}");
+        assert_eq!(output.is_empty(), text.is_empty(), "{arguments:?}: {output}");
+        assert!(!fixture.path(".local").exists(), "{arguments:?} creates no store");
+        if arguments[0] != "permissions" {
+            assert_eq!(run(&["--store", "none.db"]).0, Some(1), "{arguments:?}: the control");
+        }
+    }
+}
+
+#[test]
+fn sessions_list_tells_how_many_it_leaves_out() {
+    let fixture = CliFixture::new();
+    for _ in 0..3 {
+        fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    }
+    for (limit, shown, errors) in
+        [("2", 2, "modegate: 1 more; `--limit N` lists them\n"), ("3", 3, ""), ("9", 3, "")]
+    {
+        let (code, output, told) = fixture.run(&["sessions", "list", "--limit", limit]);
+        assert_eq!((code, output.lines().count(), told.as_str()), (0, shown, errors));
+    }
+}
+
+/// The log of a command is for `MODEGATE_LOG`: by default, the user sees the message alone.
+#[test]
+fn commands_log_no_warnings_unless_asked_to() {
+    let fixture = CliFixture::new();
+    fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    let session = fixture.only_session()["id"].as_str().unwrap().to_owned();
+    for (arguments, code) in [
+        (&["sessions", "set-mode", &session, "foo"][..], 2),
+        (&["--continue", "--model", "offline", "-p", "/mode foo"], 1),
+    ] {
+        for (level, is_logged) in [(None, false), (Some("warn"), true)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+            command.args(["--store", fixture.path("store.db").to_str().unwrap()]).args(arguments);
+            command.current_dir(fixture.work()).env_clear().env("HOME", fixture.0.path());
+            let output = command.envs(level.map(|level| ("MODEGATE_LOG", level))).output().unwrap();
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            let (shown, errors) = (text(output.stdout), text(output.stderr));
+            assert_eq!(output.status.code(), Some(code), "{errors}");
+            assert!((shown + &errors).contains("the modes are ask, plan, code"), "{errors}");
+            assert_eq!(errors.contains(" WARN "), is_logged, "{level:?}: {errors}");
+        }
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {

@@ -46,6 +46,7 @@ async fn asking_at(
         wire,
         is_official,
         without: Mutex::default(),
+        fault: None,
     };
     let described =
         vec![modegate::model::catalog::Described { name: name.into(), context: None, images: None }];

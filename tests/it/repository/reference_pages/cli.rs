@@ -12,7 +12,10 @@ const REPLACED: [(&str, &str); 1] = [("model", "MODEGATE_MODEL")];
 const VARIABLES: [(&str, &str); 7] = [
     ("MODEGATE_MODEL", "model of new sessions, unless `--model` names one; precedes `model` in config.yaml"),
     ("MODEGATE_SMALL_MODEL", "model of read-only sub-agents; precedes `small_model` in config.yaml"),
-    ("MODEGATE_LOG", "log level on stderr: `off`, `error`, `warn` (default), `info`, `debug` or `trace`"),
+    (
+        "MODEGATE_LOG",
+        "log level on stderr: `off`, `error` (default of `-p` and commands), `warn` (default with an editor), `info`, `debug` or `trace`",
+    ),
     ("XDG_CONFIG_HOME", "folder of `modegate/config.yaml`, `modes.yaml` and others; default: `~/.config`"),
     ("XDG_DATA_HOME", "folder of the session store, `modegate/modegate.db`; default: `~/.local/share`"),
     ("HOME", "home folder; ignored with a warning unless it is an absolute path"),

@@ -31,7 +31,9 @@ fn exit_codes_page_matches_the_code() {
     let in_help: Vec<String> = codes_of(&command).unwrap().into_iter().map(|(code, _)| code).collect();
     assert_eq!(in_help, codes.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>(), "modegate --help");
     page.table(["code", "`modegate -p`"], codes.into_iter().map(|(code, meaning)| [code, meaning]));
-    page.paragraph("With `--output json`, the same result is in the members `stopReason`, `error` and `denied` ([headless](../headless.md)).");
+    page.paragraph(
+        "With `--output json`, the member `error` says why the code is not 0 ([headless](../headless.md)).",
+    );
     page.heading(2, "Sessions with an editor");
     page.table(
         ["code", "`modegate`, `modegate wrap`"],
