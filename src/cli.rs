@@ -262,7 +262,7 @@ const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be u
 
 const RUN_CODES: &str = "Exit codes: 2 usage, 125 error; otherwise that of the command, or 128 and the number of the signal that ended it";
 
-const MODE_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage";
+const MODE_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 130 interrupted";
 
 const AUDIT_CODES: &str = "Exit codes: 0 the record is valid, 1 error or a finding, 2 usage";
 
@@ -342,7 +342,7 @@ where
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(Command::Run(arguments)) => return run::run(arguments, flags, environment, errors, stop).await,
-        Some(Command::Mode(arguments)) => return mode::run(arguments, &environment, input, output).await,
+        Some(Command::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
         Some(Command::Scripts(action)) => {
             if let Some(code) = scripts::run(&action, &mut flags, &mut output)? {
                 return Ok(code);
@@ -504,7 +504,8 @@ where
     let (client, end) = client::channel();
     let mut transport = Transport::start(input, output).context("starting the transport")?;
     if let Some(path) = &cli.record {
-        transport = recorder::start(transport, path, &config.launch_options())
+        let file = sessions::new_file(path).context("--record")?;
+        transport = recorder::start(transport, file, &config.launch_options())
             .with_context(|| format!("--record {}", path.display()))?;
     }
     let config = if cli.record.is_some() { config.without_timing() } else { config };

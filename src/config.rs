@@ -358,9 +358,8 @@ fn embedded(model: ModelId) -> Remote {
 /// Returns this program, and a scratch folder for replays, one per process to avoid collisions.
 pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let binary = std::env::current_exe().context("finding this binary")?;
-    let scratch = std::env::temp_dir().join(format!("modegate-replay-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).context("making a folder for replays")?;
-    Ok((binary, real_path(scratch)?))
+    let temporary = real_path(std::env::temp_dir()).context("finding the folder for temporary files")?;
+    Ok((binary, temporary.join(format!("modegate-replay-{}", std::process::id()))))
 }
 
 /// The provider keys that [`Environment::take`] removed, as variables for a child process.

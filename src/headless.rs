@@ -52,6 +52,8 @@ pub struct Job<'a> {
     pub session: Option<StoredTarget>,
     /// True if the user named a model for this run, which answers if that of the mode cannot be used.
     pub has_chosen_model: bool,
+    /// Returns false if nothing is kept of the session.
+    pub is_stored: &'a dyn Fn() -> bool,
 }
 
 pub struct StoredTarget {
@@ -162,6 +164,9 @@ pub async fn run(
     // The answer of a slash command that failed is printed already.
     if let Some(error) = error.filter(|_| has_failed != Some(true)) {
         writeln!(view.progress, "modegate: {error}")?;
+    }
+    if outcome == Outcome::Interrupted && (job.is_stored)() {
+        writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
     }
     Ok(outcome)
 }

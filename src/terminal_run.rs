@@ -19,6 +19,7 @@ use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
 use crate::external_agent::client::EXIT_META;
+use crate::external_agent::session::QUESTION_LIMIT;
 use crate::headless::printable;
 use crate::process::{Exit, terminal};
 use crate::session::{PromptOptions, SessionHandle};
@@ -66,6 +67,7 @@ pub async fn run(
         "modegate: {mode} mode; to change it and to answer questions, in another terminal: modegate mode {part}"
     )?;
     let mut run = Run {
+        part,
         state: Report::State {
             session: session.to_string(),
             program: job.program,
@@ -135,7 +137,9 @@ pub fn short(session: &str) -> &str {
     session.get(start..).unwrap_or(session)
 }
 
-struct Run<W> {
+struct Run<'a, W> {
+    /// Part of the session's id.
+    part: &'a str,
     state: Report,
     /// Open questions by their numbers.
     questions: BTreeMap<u64, (Question, ReplySender)>,
@@ -145,7 +149,7 @@ struct Run<W> {
     late: Vec<String>,
 }
 
-impl<W: Write> Run<W> {
+impl<W: Write> Run<'_, W> {
     async fn receive(&mut self, message: Outgoing, control: &ControlSocket) -> io::Result<()> {
         match message {
             Outgoing::Update(notification, _permit) => self.update(&notification.update, control),
@@ -218,7 +222,12 @@ impl<W: Write> Run<W> {
         let title = question.title.clone();
         self.questions.insert(question.number, (question, reply));
         if !control.is_followed() && terminal::shows_lines() {
-            writeln!(self.messages, "modegate: the program waits for your answer: {title}?")?;
+            writeln!(
+                self.messages,
+                "modegate: the program waits for your answer: {title}? Answer with `modegate mode {}` within {} minutes",
+                self.part,
+                QUESTION_LIMIT.as_secs() / 60
+            )?;
         }
         Ok(())
     }

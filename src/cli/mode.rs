@@ -1,8 +1,13 @@
 //! Implements `modegate mode`, which changes the mode of a program of `modegate run` from another terminal, and
 //! answers its questions.
 
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
 use clap::Args;
-pub(super) use remote::run;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::environment::Environment;
 
 #[cfg(target_os = "linux")]
 pub(super) mod remote;
@@ -17,13 +22,9 @@ pub(super) struct Arguments {
 
 #[cfg(not(target_os = "linux"))]
 mod remote {
-    use std::io::{Read, Write};
-    use std::process::ExitCode;
+    use super::{Arguments, Environment, ExitCode, Read, Write};
 
-    use super::Arguments;
-    use crate::config::environment::Environment;
-
-    pub(in crate::cli) async fn run(
+    pub(super) async fn run(
         _: Arguments,
         _: &Environment,
         _: impl Read + Send + 'static,
@@ -31,4 +32,15 @@ mod remote {
     ) -> anyhow::Result<ExitCode> {
         anyhow::bail!("`modegate run` needs the sandbox of Linux")
     }
+}
+
+pub(super) async fn run(
+    arguments: Arguments,
+    environment: &Environment,
+    input: impl Read + Send + 'static,
+    output: impl Write,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let done = stop.run_until_cancelled(remote::run(arguments, environment, input, output)).await;
+    done.unwrap_or(Ok(ExitCode::from(130)))
 }

@@ -62,9 +62,10 @@ async fn run_prompt<O: Write, E: Write>(
     let stored = match which {
         Which::New => None,
         Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
-        Which::Stored(part) => Some(sessions::find(&context.store, &part).await?.id),
+        Which::Stored(part) => Some(sessions::to_resume(&context.store, &part).await?),
     };
     let wanted_mode = first.mode.clone();
+    let store = context.store.clone();
     let agent = Agent::new(context, host, client, first);
     let format = match output_format {
         Output::Text => Format::Text,
@@ -73,7 +74,15 @@ async fn run_prompt<O: Write, E: Write>(
     };
     let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
     let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
-    let job = Job { cwd: &cwd, prompt, format, limits, session, has_chosen_model };
+    let job = Job {
+        cwd: &cwd,
+        prompt,
+        format,
+        limits,
+        session,
+        has_chosen_model,
+        is_stored: &|| !store.is_in_memory(),
+    };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,

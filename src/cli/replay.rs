@@ -76,8 +76,13 @@ where
         }
     }
     let replay = Replay { binary, scratch, update, files, options, environment: variables };
-    let outcome = replay.run(&path, &mut output).with_context(|| format!("replaying {}", path.display()))?;
-    let Outcome { diverged, unchecked, .. } = outcome;
+    let outcome = replay.run(&path, &mut output);
+    if outcome.is_err() {
+        // Exists only if a replay has begun.
+        let _ = std::fs::remove_dir_all(&replay.scratch);
+    }
+    let Outcome { diverged, unchecked, .. } =
+        outcome.with_context(|| format!("replaying {}", path.display()))?;
     Ok(match (diverged, unchecked) {
         (0, 0) => ExitCode::SUCCESS,
         (0, _) => ExitCode::from(3),

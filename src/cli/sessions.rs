@@ -9,15 +9,17 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 
 use super::UsageError;
-use crate::acp::{SessionId, SessionModeId};
+use crate::acp::{SessionId, SessionModeId, SessionUpdate};
 use crate::agent::{Agent, First};
 use crate::client;
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Config, Flags, Runtime};
+use crate::event::SessionEvent;
+use crate::external_agent::client::PROGRAM_META;
 use crate::ids::{self, Source};
 use crate::mode::stored::Defaults;
-use crate::platform::files::real_path;
+use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::events::StoredEvent;
@@ -195,24 +197,62 @@ pub(super) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Finds the most recent session that takes prompts.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
     let cwd = real_path(&cwd).unwrap_or(cwd);
-    let listing = Listing { cwd: Some(cwd), agent, limit: LISTED, ..Listing::default() };
-    let sessions = store.sessions(listing).await?;
+    let mut listing = Listing { cwd: Some(cwd), agent, limit: 1, after: None };
+    let newest = loop {
+        let session = store.sessions(listing.clone()).await?.pop();
+        match session {
+            Some(session) if is_of_program(store, &session).await? => {
+                listing.after = Some((session.updated_at, session.id));
+            }
+            found => break found,
+        }
+    };
     if let Some(reason) = store.substituted() {
         bail!("there is no session to continue, because {reason}");
     }
-    if let Some(session) = sessions.first().filter(|session| session.is_open_elsewhere) {
+    if let Some(session) = newest.as_ref().filter(|session| session.is_open_elsewhere) {
         bail!(
             "the most recent session of this directory, {}, is open in another process; --resume continues another",
             session.id
         );
     }
-    let newest = sessions.into_iter().next();
     newest.map(|session| session.id).context(
         "there is no session to continue in this directory; `modegate sessions list --all` lists the others, and --resume ID \
          continues one",
     )
+}
+
+/// # Errors
+/// Returns an error if there is no such session, or if it takes no prompts.
+pub(super) async fn to_resume(store: &Store, part: &str) -> anyhow::Result<SessionId> {
+    let session = find(store, part).await?;
+    if is_of_program(store, &session).await? {
+        bail!(
+            "{} is the session of a program of `modegate run`, which takes no prompts; `modegate sessions show {part}` \
+             shows what the program changed",
+            session.id
+        );
+    }
+    Ok(session.id)
+}
+
+async fn is_of_program(store: &Store, session: &StoredSession) -> anyhow::Result<bool> {
+    if session.agent.is_none() {
+        return Ok(false);
+    }
+    let first = store.events(&session.id, 0, PAGE).await?;
+    Ok(first.iter().any(|stored| match &stored.event {
+        SessionEvent::ForwardedUpdate { update } => match &**update {
+            SessionUpdate::ToolCall(call) => {
+                call.meta.as_ref().is_some_and(|meta| meta.contains_key(PROGRAM_META))
+            }
+            _ => false,
+        },
+        _ => false,
+    }))
 }
 
 pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSession> {
@@ -358,9 +398,8 @@ impl OpenedSession {
     }
 }
 
-fn new_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+pub(super) fn new_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
+    create_private_file(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => anyhow!("{} exists already: name another file", path.display()),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     })

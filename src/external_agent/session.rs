@@ -27,6 +27,7 @@ use crate::gate::Gate;
 use crate::lazy_channel::LazyChannel;
 use crate::permission::Ceilings;
 use crate::process::shell::Shell;
+pub use change::LIMIT as QUESTION_LIMIT;
 use change::{AskedChanges, Asker};
 use message::Relayed;
 pub use message::{Effect, Message};

@@ -159,11 +159,8 @@ async fn serve(
     let mut line = Vec::new();
     loop {
         tokio::select! {
-            report = queue.recv() => {
-                let Some(report) = report else { return Ok(()) };
-                output.write_all(&to_line(&report)?).await?;
-            }
-            // Bytes of an unfinished line stay in `line`.
+            // A terminal that has gone may have sent orders before. Bytes of an unfinished line stay in `line`.
+            biased;
             count = input.read_until(b'\n', &mut line) => {
                 if count? == 0 || line.len() > MAX_LINE {
                     return Ok(());
@@ -171,6 +168,10 @@ async fn serve(
                 let order = serde_json::from_slice(&line)?;
                 line.clear();
                 let _ = to.send(Received::Order(terminal, order));
+            }
+            report = queue.recv() => {
+                let Some(report) = report else { return Ok(()) };
+                output.write_all(&to_line(&report)?).await?;
             }
         }
     }

@@ -68,7 +68,14 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
     }
 }
 
+/// Ignores notifications after the last expected message: the recorded client may have ended before they were sent.
 pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Comparison {
+    if let Some((same, rest @ [_, ..])) = actual.split_at_checked(expected.len())
+        && rest.iter().all(|message| is_notification(&message.value))
+        && let compared @ (Comparison::Same | Comparison::Reordered(_)) = conversations(expected, same)
+    {
+        return compared;
+    }
     let values = |messages: &[Message], at: usize| messages.get(at).map(|message| message.value.clone());
     let Some(first) =
         (0..expected.len().max(actual.len())).find(|at| values(expected, *at) != values(actual, *at))
@@ -104,6 +111,10 @@ pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Compari
         Some(difference) => Comparison::Different(difference),
         None => Comparison::Reordered(expected.get(first).map_or(first + 1, |message| message.number)),
     }
+}
+
+fn is_notification(message: &Value) -> bool {
+    message.get("method").is_some() && message.get("id").is_none()
 }
 
 fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -> Option<Difference> {
@@ -196,5 +207,34 @@ mod tests {
             let Comparison::Different(difference) = compared(other) else { panic!("{other:?}") };
             assert_eq!(difference.number, number, "{other:?}");
         }
+    }
+
+    #[test]
+    fn notifications_after_the_recorded_end_are_ignored() {
+        let messages = |values: &[Value]| -> Vec<Message> {
+            let message = |(at, value): (usize, &Value)| Message {
+                number: at + 1,
+                lane: value["lane"].to_string(),
+                value: value.clone(),
+            };
+            values.iter().enumerate().map(message).collect()
+        };
+        let answer = |id: i64| json!({ "lane": id, "id": id, "result": {} });
+        let update = json!({ "lane": "commands", "method": "session/update" });
+        let request = json!({ "lane": "request", "method": "session/request_permission", "id": 0 });
+        let expected = messages(&[answer(0), answer(1)]);
+        for (more, is_same) in [
+            (vec![], true),
+            (vec![update.clone(), update.clone()], true),
+            (vec![answer(2)], false),
+            (vec![request], false),
+        ] {
+            let actual = messages(&[vec![answer(0), answer(1)], more].concat());
+            assert_eq!(conversations(&expected, &actual) == Comparison::Same, is_same, "{actual:?}");
+        }
+        let earlier = messages(&[answer(0), update.clone(), answer(1)]);
+        assert!(matches!(conversations(&expected, &earlier), Comparison::Different(_)));
+        let fewer = messages(&[answer(0), update]);
+        assert!(matches!(conversations(&expected, &fewer), Comparison::Different(_)));
     }
 }

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
@@ -11,14 +10,13 @@ use tokio::sync::mpsc;
 
 use super::launch_options::{LaunchOptions, VERSION};
 use super::text_of;
-use crate::platform::files::create_private_file;
 use crate::transport::{Line, Transport};
 
 pub const VERSION_KEY: &str = "modegate_transcript";
 
-/// Fails if the file exists or cannot be created. Later errors stop only the recording.
-pub fn start(transport: Transport, path: &Path, options: &LaunchOptions) -> std::io::Result<Transport> {
-    let mut file = BufWriter::new(create_private_file(path)?);
+/// Fails if the header cannot be written. Later errors stop only the recording.
+pub fn start(transport: Transport, file: File, options: &LaunchOptions) -> std::io::Result<Transport> {
+    let mut file = BufWriter::new(file);
     let header = json!({ VERSION_KEY: VERSION, "agent": env!("CARGO_PKG_VERSION"), "options": options });
     writeln!(file, "{header}")?;
     file.flush()?;

@@ -81,8 +81,11 @@ struct Attached<W> {
 
 impl<W: Write> Attached<W> {
     async fn follow(mut self, input: impl Read + Send + 'static) -> anyhow::Result<ExitCode> {
+        // The state comes first, also if the input has ended.
+        if let Some(state) = self.controller.next().await? {
+            self.report(state)?;
+        }
         let mut lines = lines(input);
-        let mut is_open = true;
         loop {
             tokio::select! {
                 report = self.controller.next() => {
@@ -92,15 +95,12 @@ impl<W: Write> Attached<W> {
                     }
                     self.report(report)?;
                 }
-                line = lines.recv(), if is_open => match line {
-                    Some(line) => {
-                        if let Some(order) = self.order(line.trim())? {
-                            self.controller.send(&order).await?;
-                        }
+                line = lines.recv() => {
+                    let Some(line) = line else { return Ok(ExitCode::SUCCESS) };
+                    if let Some(order) = self.order(line.trim())? {
+                        self.controller.send(&order).await?;
                     }
-                    // Without input it still shows what happens.
-                    None => is_open = false,
-                },
+                }
             }
         }
         writeln!(self.output, "The program has ended.")?;
@@ -111,7 +111,8 @@ impl<W: Write> Attached<W> {
         match report {
             Report::State { session, program, mode, modes } => writeln!(
                 self.output,
-                "{program} runs in {mode} mode (session {session}). Type a mode to change it: {}.",
+                "{program} runs in {mode} mode (session {session}). Type a mode to change it: {}.\n\
+                 Ctrl-C stops following; the program keeps running.",
                 modes.join(", ")
             ),
             Report::Mode(mode) => writeln!(self.output, "The mode is {mode}."),

@@ -14,6 +14,9 @@ use crate::process::{ChildStdio, Exit};
 /// `{"error": TEXT}` if the program was not executed or had to be killed.
 pub const EXIT_META: &str = "modegate/exit";
 
+/// On the call that stands for the program, when it starts.
+pub const PROGRAM_META: &str = "modegate/program";
+
 const BUFFER: usize = 64 * 1024;
 
 const SESSION: &str = "program";
@@ -50,7 +53,7 @@ async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
                         let title = message["params"]["prompt"][0]["text"].as_str().unwrap_or_default();
                         let call = json!({
                             "sessionUpdate": "tool_call", "toolCallId": CALL, "title": title, "kind": "execute",
-                            "status": "in_progress",
+                            "status": "in_progress", "_meta": { PROGRAM_META: true },
                         });
                         write(&mut output, &update(&call)).await?;
                         program.release().await;

@@ -22,7 +22,7 @@ use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
 
 /// Time that a program waits for the user. Then its change is refused.
-const LIMIT: Duration = Duration::from_mins(10);
+pub const LIMIT: Duration = Duration::from_mins(10);
 
 /// Maximum number of refused changes that are reported in one turn.
 const MAX_REFUSED: usize = 100;
@@ -212,24 +212,31 @@ impl AskedChanges {
         asker: &Asker<'_>,
         limits: &Limits,
     ) -> Vec<Effect> {
-        let Some(Open { question, facts, call, .. }) =
+        let Some(Open { question, facts, call, request }) =
             self.open.take_if(|open| open.question.number == change)
         else {
             return Vec::new();
         };
+        let mut effects = Vec::new();
         let (selected, refusal) = match answer.map(|answer| answer.outcome) {
             Ok(RequestPermissionOutcome::Selected(selected)) => {
                 (selected.option_id.0.to_string(), "The user rejected this change.".to_owned())
             }
             // Nothing else is consent.
             Ok(_) => (String::new(), "The question to the user was cancelled.".into()),
+            Err(ClientError::Late(limit)) => {
+                asker.host.client.withdraw(request);
+                let refusal = format!("No answer came within {} minutes.", limit.as_secs() / 60);
+                let text = format!("{refusal} Refused: {}.\n\n", asker.title(&question));
+                effects.push(Effect::NoticeInTurn(text));
+                (String::new(), refusal)
+            }
             Err(error) => (String::new(), format!("The user could not be asked: {error}.")),
         };
         let chosen = OPTIONS.iter().find(|(id, ..)| *id == selected);
         let consent = chosen.and_then(|(.., scope)| *scope);
         let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
         let allows = consent.is_some() && !is_denied;
-        let mut effects = Vec::new();
         if let Some(scope) = consent.filter(|_| allows) {
             self.consents.allow(&question, scope, &limits.mode.0);
             effects.push(permitted(&call, &facts, true));

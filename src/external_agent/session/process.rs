@@ -159,11 +159,14 @@ impl ExternalAgentSession {
         let is_sandboxed = running.is_sandboxed();
         let was_announced = running.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let agent = &self.host.agent.id;
+        let definition = self.host.agent.external_agent.as_ref();
+        let is_program = definition.is_some_and(|definition| definition.is_terminal_program);
+        let kind = if is_program { "program" } else { "agent" };
         let mut effects = Vec::new();
         let is_recorded = running.changes.as_ref().is_some_and(|changes| changes.record.is_some());
         if !is_sandboxed && !is_recorded {
             effects.push(Effect::Uncovered(format!(
-                "Changes that the agent {agent} makes with its own tools are unknown and cannot be undone."
+                "Changes that the {kind} {agent} makes with its own tools are unknown and cannot be undone."
             )));
         } else if is_sandboxed && !was_announced {
             // Explains why changes fail, which the agent itself may not do.
@@ -173,7 +176,7 @@ impl ExternalAgentSession {
                 format!("in {} mode", limits.mode)
             };
             effects.push(Effect::Notice(format!(
-                "The agent {agent} is sandboxed: {when} all changes that it attempts fail.\n\n"
+                "The {kind} {agent} is sandboxed: {when} all changes that it attempts fail.\n\n"
             )));
         }
         // Until the next prompt, the agent may not exceed the current ceilings.

@@ -190,9 +190,16 @@ fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &
         }
     }
     let error = command.exec();
-    let is_line = error.kind() == io::ErrorKind::NotFound && request.program.contains(char::is_whitespace);
+    let program = &request.program;
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let is_line = is_missing && program.contains(char::is_whitespace);
     let hint = if is_line { "; a command is the program alone, and `args` lists its arguments" } else { "" };
-    give_up(startup, &format!("{} cannot be run: {error}{hint}", request.program))
+    let reason = if is_missing && !program.contains('/') {
+        "it was not found on PATH".to_owned()
+    } else {
+        error.to_string()
+    };
+    give_up(startup, &format!("{program} cannot be run: {reason}{hint}"))
 }
 
 fn give_up(mut startup: &UnixStream, problem: &str) -> ! {

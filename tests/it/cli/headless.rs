@@ -1,7 +1,7 @@
 //! The real binary: headless runs, exit codes, end of input, signals, and the store after a kill.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -223,17 +223,22 @@ fn interrupt_ends_headless_prompt_with_130() {
     let script = dir.path().join("script.jsonl");
     fs::write(&script, "{\"text\":\"on\"}\n{\"delay_ms\":600000}\n{\"stop\":\"done\"}\n").unwrap();
     let model = format!("scripted:{}", script.display());
-    let arguments = ["--store", "memory", "--model", &model, "-p", "go"];
-    let mut command = modegate(dir.path(), &arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut started = [0; 2];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut started).unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    assert_eq!(wait(&mut child, EXIT_TIMEOUT), Some(130));
-    let mut errors = String::new();
-    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut errors).unwrap();
-    assert!(errors.ends_with("modegate: the run was interrupted\n"), "{errors}");
+    for (store, hint) in [("s.db", "modegate: continue with `modegate --resume ID -p …`\n"), ("memory", "")]
+    {
+        let arguments = ["--store", store, "--model", &model, "-p", "go"];
+        let mut command = modegate(dir.path(), &arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut started = [0; 2];
+        child.stdout.as_mut().unwrap().read_exact(&mut started).unwrap();
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(wait(&mut child, EXIT_TIMEOUT), Some(130));
+        let mut text = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        let id = text.split_whitespace().find(|word| word.starts_with("sess_")).unwrap();
+        let expected = format!("modegate: the run was interrupted\n{hint}").replace("ID", id);
+        assert!(text.ends_with(&expected), "{text}");
+    }
 }
 
 /// A running agent with a session, and a turn that streams for ever.

@@ -1,10 +1,10 @@
 //! `modegate run` and `modegate mode`: a terminal program under a mode that other terminals change.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::requirements::{python, require_sandbox};
 
@@ -59,6 +59,11 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
     let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "/missing/program"]);
     assert_eq!(code, Some(125));
     assert!(messages.contains("modegate: /missing/program cannot be run: No such file"), "{messages}");
+    let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "no-such-program"]);
+    assert_eq!(code, Some(125));
+    assert!(messages.contains("no-such-program cannot be run: it was not found on PATH"), "{messages}");
+    let (_, _, messages) = place.run(&["run", "--mode", "plan", "--", "true"]);
+    assert!(messages.contains("The program true is sandboxed: in plan mode"), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "nowhere", "--", "true"]);
     assert!(code == Some(2) && messages.contains("ask, plan, code"), "{messages}");
 }
@@ -189,6 +194,89 @@ fn questions_are_answered_in_another_terminal() {
     let (code, out, messages) = place.run(&["sessions", "undo", &running.session]);
     assert_eq!(code, Some(0), "{out}{messages}");
     assert!(!place.work().join("a").exists(), "undone");
+}
+
+/// The end of the input and signals end `modegate mode`, and not the program.
+#[test]
+fn following_ends_without_the_program() {
+    let place = Place::new();
+    let running = Running::start(&place, "plan", WRITER);
+    let follow = || {
+        let mut command = place.modegate(&["mode"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    for typed in [&b""[..], b"code\n"] {
+        let mut attached = follow();
+        attached.stdin.take().unwrap().write_all(typed).unwrap();
+        assert_eq!(exit_code(&mut attached), Some(0));
+        let mut text = String::new();
+        attached.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(text.contains("sh runs in plan mode"), "{text}");
+        assert!(text.contains("Ctrl-C stops following; the program keeps running."), "{text}");
+    }
+    running.wait_for("written");
+    for signal in ["-INT", "-TERM"] {
+        let mut attached = follow();
+        let mut line = String::new();
+        BufReader::new(attached.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(attached.try_wait().unwrap().is_none(), "the control: {line}");
+        assert!(Command::new("kill").args([signal, &attached.id().to_string()]).status().unwrap().success());
+        assert_eq!(exit_code(&mut attached), Some(130), "{signal}");
+    }
+    assert!(!running.later().is_empty(), "the program keeps running");
+    running.end(&place.work());
+}
+
+/// Waits for the end of a process. Kills it if it goes on.
+fn exit_code(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    panic!("the process did not end");
+}
+
+#[test]
+fn question_says_how_to_answer() {
+    let place = Place::new();
+    let mut child = place.modegate(&["run", "--mode", "ask", "--", "sh", "-c", "echo > a || echo no"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("waits for your answer")).unwrap();
+    let (question, answer) = line.split_once("? ").unwrap();
+    assert!(question.ends_with("Create a (sh)"), "{line}");
+    let part = answer.strip_prefix("Answer with `modegate mode ").unwrap();
+    let part = part.strip_suffix("` within 10 minutes").unwrap();
+    let mut attached = place.modegate(&["mode", part]);
+    let mut attached = attached.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    attached.stdin.as_mut().unwrap().write_all(b"code\n").unwrap();
+    assert!(child.wait().unwrap().success() && attached.wait().unwrap().success());
+    assert!(place.work().join("a").exists());
+}
+
+#[test]
+fn sessions_of_programs_take_no_prompts() {
+    let place = Place::new();
+    let prompt = |which: &[&str]| place.run(&[which, &["--mode", "plan", "-p", "where is a?"]].concat());
+    let session = |messages: &str| {
+        let line = messages.lines().find(|line| line.starts_with("modegate: plan mode, session ")).unwrap();
+        line.split_whitespace().nth(4).unwrap().to_owned()
+    };
+    let (_, _, messages) = prompt(&[]);
+    let first = session(&messages);
+    for program in ["no-such-program", "true"] {
+        let (_, _, messages) = place.run(&["run", "--mode", "code", "--", program]);
+        let part = messages.lines().next().unwrap().rsplit(' ').next().unwrap();
+        let (code, _, messages) = prompt(&["--resume", part]);
+        assert!(code == Some(1) && messages.contains("a program of `modegate run`"), "{messages}");
+    }
+    let (code, _, messages) = prompt(&["--continue"]);
+    assert_eq!((code, session(&messages)), (Some(0), first.clone()), "{messages}");
+    assert_eq!(prompt(&["--resume", &first]).0, Some(0), "the control");
 }
 
 /// Runs Modegate in a new terminal, types what the last argument says, and prints what appears and the exit code.

@@ -773,3 +773,79 @@ fn files_of_a_replay_may_contain_links() {
     fs::write(fixture.path("files").join("target.txt"), "other\n").unwrap();
     assert_eq!(fixture.replay(&recording, &["--model", &model]).0, 1, "the control");
 }
+
+/// The live session ends before its last notification, and the replay sends it.
+#[test]
+fn recording_that_ends_early_replays() {
+    let fixture = ReplayFixture::new();
+    let input = fixture.path("input.jsonl");
+    let lines = [
+        json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }),
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": fixture.path("work"), "mcpServers": [] } }),
+    ];
+    fs::write(&input, lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    let recording = fixture.path("recording.jsonl");
+    let recorded = Command::new(env!("CARGO_BIN_EXE_modegate"))
+        .args(["--store", "memory", "--model", "offline", "--record", recording.to_str().unwrap()])
+        .env("HOME", fixture.path("home"))
+        .stdin(fs::File::open(&input).unwrap())
+        .output()
+        .unwrap();
+    assert!(recorded.status.success());
+    let text = fs::read_to_string(&recording).unwrap();
+    let (code, output) = fixture.replay(&recording, &[]);
+    assert!(code == 0 && output.contains("ok "), "{output}");
+    let end = text.find("available_commands_update").map_or(text.len(), |at| text[..at].rfind('\n').unwrap());
+    fs::write(&recording, &text[..end]).unwrap();
+    let (code, output) = fixture.replay(&recording, &[]);
+    assert!(code == 0 && output.contains("ok "), "{output}");
+    fs::write(&recording, text[..end].replace("currentModeId", "otherModeId")).unwrap();
+    assert_eq!(fixture.replay(&recording, &[]).0, 1, "the control");
+}
+
+/// A recording overwrites nothing.
+#[test]
+fn recording_needs_a_new_file() {
+    let fixture = ReplayFixture::new();
+    let recording = fixture.path("recording.jsonl");
+    for content in [None, Some("mine")] {
+        if let Some(content) = content {
+            fs::write(&recording, content).unwrap();
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--store", "memory", "--model", "offline", "--record", recording.to_str().unwrap()])
+            .env("HOME", fixture.path("home"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), content.is_none(), "{message}");
+        let is_refused = message.contains("recording.jsonl exists already: name another file");
+        assert_eq!(is_refused, content.is_some(), "{message}");
+    }
+    assert_eq!(fs::read_to_string(&recording).unwrap(), "mine");
+}
+
+#[cfg(unix)]
+#[test]
+fn failed_replays_leave_no_folder() {
+    let fixture = ReplayFixture::new();
+    let temporary = fixture.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let line = json!({ "dir": "in", "line": r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"# });
+    for (mode, code) in [(None, 1), (Some("nowhere"), 1), (Some("plan"), 3)] {
+        let recording = fixture.path(&format!("{}.jsonl", mode.unwrap_or("missing")));
+        if let Some(mode) = mode {
+            let header = json!({ "modegate_transcript": 2, "options": { "mode": mode } });
+            fs::write(&recording, format!("{header}\n{line}\n")).unwrap();
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["replay", recording.to_str().unwrap()])
+            .env("HOME", fixture.path("home"))
+            .env("TMPDIR", &temporary)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(code), "{mode:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read_dir(&temporary).unwrap().next().is_none(), "{mode:?}");
+    }
+}

@@ -62,11 +62,15 @@ async fn stderr_can_be_separate_from_stdout() {
 #[tokio::test]
 async fn failed_start_reports_the_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let command = Command { program: "/no/such".into(), ..shell(dir.path(), "") };
-    let mut process = processes(dir.path()).start(command).await.unwrap();
-    let failed = "/no/such cannot be run: No such file or directory (os error 2)".to_owned();
-    let gone = Event::Gone { left_behind: 0, confirmed: true };
-    assert_eq!(events(&mut process).await, (String::new(), vec![Event::Failed(failed), gone]));
+    for (program, reason) in
+        [("/no/such", "No such file or directory (os error 2)"), ("no-such", "it was not found on PATH")]
+    {
+        let command = Command { program: program.into(), ..shell(dir.path(), "") };
+        let mut process = processes(dir.path()).start(command).await.unwrap();
+        let failed = Event::Failed(format!("{program} cannot be run: {reason}"));
+        let gone = Event::Gone { left_behind: 0, confirmed: true };
+        assert_eq!(events(&mut process).await, (String::new(), vec![failed, gone]));
+    }
     assert!(processes(dir.path()).start(shell(Path::new("/no/such"), "")).await.is_err());
 }
 

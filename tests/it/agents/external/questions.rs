@@ -90,6 +90,32 @@ async fn refused_changes_do_not_happen() {
     }
 }
 
+/// Nobody answers for ten minutes.
+#[tokio::test]
+async fn expired_question_is_withdrawn_and_reported() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "ask").await;
+    let id = client.client.prompt(&client.session.clone(), "run echo 1 > a; ls").await;
+    let mut messages = Vec::new();
+    while messages.last().is_none_or(|message: &Value| message["id"] != id || message.get("method").is_some())
+    {
+        let message = client.client.next().await;
+        if is_request(&message) {
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_mins(10)).await;
+            tokio::time::resume();
+        }
+        messages.push(message);
+    }
+    let withdrawn = messages.iter().filter(|message| message["method"] == "$/cancel_request").count();
+    let text = agent_text(&messages);
+    let notice = "No answer came within 10 minutes. Refused: Create a (peer).";
+    assert!(withdrawn == 1 && text.contains(notice) && !client.path("a").exists(), "{text}");
+    let (text, titles) = prompt(&mut client, "run echo 1 > a", &["allow_once"]).await;
+    assert!(titles.len() == 1 && client.path("a").exists() && !text.contains("No answer"), "the control");
+    client.end().await;
+}
+
 /// After consent to the agent's own request there are no questions until its call ends.
 #[tokio::test]
 async fn consent_to_a_call_of_the_agent_covers_its_changes() {
