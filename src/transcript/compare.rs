@@ -68,10 +68,10 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
     }
 }
 
-/// Ignores notifications after the last expected message: the recorded client may have ended before they were sent.
+/// Ignores updates of no turn after the last expected message: the recorded client may have ended before them.
 pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Comparison {
     if let Some((same, rest @ [_, ..])) = actual.split_at_checked(expected.len())
-        && rest.iter().all(|message| is_notification(&message.value))
+        && rest.iter().all(|message| belongs_to_no_turn(&message.value))
         && let compared @ (Comparison::Same | Comparison::Reordered(_)) = conversations(expected, same)
     {
         return compared;
@@ -113,8 +113,9 @@ pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Compari
     }
 }
 
-fn is_notification(message: &Value) -> bool {
-    message.get("method").is_some() && message.get("id").is_none()
+fn belongs_to_no_turn(message: &Value) -> bool {
+    let update = message.pointer("/params/update/sessionUpdate").and_then(Value::as_str);
+    matches!(update, Some("available_commands_update" | "session_info_update"))
 }
 
 fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -> Option<Difference> {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_after_the_recorded_end_are_ignored() {
+    fn updates_of_no_turn_after_the_recorded_end_are_ignored() {
         let messages = |values: &[Value]| -> Vec<Message> {
             let message = |(at, value): (usize, &Value)| Message {
                 number: at + 1,
@@ -220,13 +221,15 @@ mod tests {
             values.iter().enumerate().map(message).collect()
         };
         let answer = |id: i64| json!({ "lane": id, "id": id, "result": {} });
-        let update = json!({ "lane": "commands", "method": "session/update" });
+        let of_kind = |kind: &str| json!({ "lane": "updates", "method": "session/update", "params": { "update": { "sessionUpdate": kind } } });
+        let update = of_kind("available_commands_update");
         let request = json!({ "lane": "request", "method": "session/request_permission", "id": 0 });
         let expected = messages(&[answer(0), answer(1)]);
         for (more, is_same) in [
             (vec![], true),
             (vec![update.clone(), update.clone()], true),
             (vec![answer(2)], false),
+            (vec![of_kind("agent_message_chunk")], false),
             (vec![request], false),
         ] {
             let actual = messages(&[vec![answer(0), answer(1)], more].concat());
