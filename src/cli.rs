@@ -1,6 +1,6 @@
 //! The command line: clap types, and one short function per way of running.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -359,7 +359,7 @@ where
     let output_format = cli.output.unwrap_or(Output::Text);
     let mut input = BufReader::new(input);
     let prepared = Config::new(&flags, environment).map_err(UsageError::of).and_then(|config| {
-        let is_read = prepare(&mut cli, &flags, &mut input, input_kind)?;
+        let is_read = prompt::prepare(&mut cli, &flags, &mut input, input_kind)?;
         Ok((config, is_read))
     });
     let (config, is_read) = match prepared {
@@ -415,52 +415,6 @@ fn take_flags(cli: &mut Cli) -> Flags {
     }
 }
 
-/// Makes the prompt and checks the options for it. Returns true if the prompt was read from stdin.
-fn prepare(
-    cli: &mut Cli,
-    flags: &Flags,
-    input: &mut BufReader<impl Read>,
-    input_kind: InputKind,
-) -> anyhow::Result<bool> {
-    if cli.resume.is_some() && flags.cwd.is_some() {
-        let text = "--cwd is for new sessions: --resume continues in the session's own directory";
-        return Err(UsageError::new(text).into());
-    }
-    from_plan::apply(cli).map_err(UsageError::of)?;
-    let is_read = read_prompt(cli, flags.mode.is_some(), input, input_kind)?;
-    let fault = match &cli.prompt {
-        Some(_) if cli.record.is_some() || cli.lockstep => {
-            "--record and --lockstep are for conversations with a client, not for -p"
-        }
-        Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",
-        None if !cli.limits.is_empty() => "--max-steps, --max-tokens and --timeout are for -p",
-        None if cli.resume_latest || cli.resume.is_some() => {
-            "--continue and --resume are for -p; in an editor, open the session there"
-        }
-        _ => return Ok(is_read),
-    };
-    Err(UsageError::new(fault).into())
-}
-
-/// Reads the prompt from stdin where it stands there. Returns true if it was read.
-fn read_prompt(
-    cli: &mut Cli,
-    mode_given: bool,
-    input: &mut BufReader<impl Read>,
-    input_kind: InputKind,
-) -> anyhow::Result<bool> {
-    let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
-    // With `--output`, piped input is a prompt; with `--mode` alone, it may come from an editor.
-    let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(input)?));
-    let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
-    if is_read {
-        let mut text = String::new();
-        input.read_to_string(&mut text).context("reading the prompt from stdin")?;
-        cli.prompt = Some(text);
-    }
-    Ok(is_read)
-}
-
 async fn append_piped(
     prompt: &mut String,
     input: impl Read + Send + 'static,
@@ -481,12 +435,6 @@ async fn append_piped(
         )?,
     }
     Ok(())
-}
-
-/// True if the first character is not a brace, as in protocol messages.
-fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
-    let start = input.fill_buf()?.trim_ascii_start();
-    Ok(start.first().is_some_and(|first| *first != b'{'))
 }
 
 async fn serve<I, O>(

@@ -11,7 +11,7 @@ use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
-use crate::session::{LastTurn, PromptEnd, PromptOptions, SessionHandle};
+use crate::session::{LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::text;
 use report::TokenCount;
 use view::View;
@@ -85,7 +85,7 @@ pub async fn run(
         format: job.format,
         session: id.to_string(),
         mode,
-        limited_to: open.limited_to.map(|(limit, _)| limit),
+        limited_to: open.limited_to.as_ref().map(|(limit, _)| limit.clone()),
         denied: Vec::new(),
         notices: Vec::new(),
         printed: 0,
@@ -94,7 +94,7 @@ pub async fn run(
         last_call: None,
         text: String::new(),
         answered: false,
-        model: open.model.map(|model| model.to_string()),
+        model: open.model.as_ref().map(ToString::to_string),
         warning: None,
         message: None,
         message_start: 0,
@@ -103,32 +103,15 @@ pub async fn run(
         cost: None,
         start: Instant::now(),
     };
-    let (unusable, warning) = match open.unusable_model {
-        Some(text) if job.has_chosen_model => {
-            (None, Some(format!("{text}; the model that you named answers")))
+    view.warning = match model_warning(&open, &view.mode, job.has_chosen_model) {
+        Ok(warning) => warning,
+        Err(error) => {
+            view.finish(None, Some(&error), &LastTurn::default())?;
+            agent.close().await;
+            writeln!(view.progress, "modegate: {error}")?;
+            return Ok(Outcome::Failed);
         }
-        text => (text, None),
     };
-    let no_model = || {
-        format!(
-            "no model is configured, and {} mode does not fall back to the offline model: {REMEDY}; or choose \
-             the offline model with `--model offline`",
-            view.mode
-        )
-    };
-    if let Some(error) = unusable.or_else(|| (open.is_fallback && !open.is_read_only).then(no_model)) {
-        view.finish(None, Some(&error), &LastTurn::default())?;
-        agent.close().await;
-        writeln!(view.progress, "modegate: {error}")?;
-        return Ok(Outcome::Failed);
-    }
-    view.warning = warning.or_else(|| {
-        open.is_fallback.then(|| {
-            format!(
-                "no model is configured, so the offline model answers, which is not a language model: {REMEDY}"
-            )
-        })
-    });
     if let Some(warning) = &view.warning {
         writeln!(view.progress, "modegate: {warning}")?;
     }
@@ -169,6 +152,28 @@ pub async fn run(
         writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
     }
     Ok(outcome)
+}
+
+/// Returns a warning about the model that answers, or an error if none may.
+fn model_warning(
+    open: &SessionSnapshot,
+    mode: &str,
+    has_chosen_model: bool,
+) -> Result<Option<String>, String> {
+    if let Some(text) = &open.unusable_model {
+        let warning = format!("{text}; the model that you named answers");
+        return if has_chosen_model { Ok(Some(warning)) } else { Err(text.clone()) };
+    }
+    match (open.is_fallback, open.is_read_only) {
+        (false, _) => Ok(None),
+        (true, true) => Ok(Some(format!(
+            "no model is configured, so the offline model answers, which is not a language model: {REMEDY}"
+        ))),
+        (true, false) => Err(format!(
+            "no model is configured, and {mode} mode does not fall back to the offline model: {REMEDY}; or choose \
+             the offline model with `--model offline`"
+        )),
+    }
 }
 
 /// Runs the turn. Also returns the limit that it exceeded, if any.

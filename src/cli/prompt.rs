@@ -1,21 +1,73 @@
-//! Runs one prompt without an editor, for `modegate -p`.
+//! Reads one prompt and runs it without an editor, for `modegate -p`.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::{LimitFlags, Output, sessions};
+use super::{Cli, InputKind, LimitFlags, Output, UsageError, from_plan, sessions};
 use crate::agent::Agent;
 use crate::client;
-use crate::config::{Config, HEADLESS_SERVER_TIMEOUT, Runtime};
+use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
 use crate::headless::{self, Format, Job, Outcome, StoredTarget};
 
 pub(super) enum Which {
     New,
     Newest,
     Stored(String),
+}
+
+/// Makes the prompt and checks the options for it. Returns true if the prompt was read from stdin.
+pub(super) fn prepare(
+    cli: &mut Cli,
+    flags: &Flags,
+    input: &mut BufReader<impl Read>,
+    input_kind: InputKind,
+) -> anyhow::Result<bool> {
+    if cli.resume.is_some() && flags.cwd.is_some() {
+        let text = "--cwd is for new sessions: --resume continues in the session's own directory";
+        return Err(UsageError::new(text).into());
+    }
+    from_plan::apply(cli).map_err(UsageError::of)?;
+    let is_read = read_prompt(cli, flags.mode.is_some(), input, input_kind)?;
+    let fault = match &cli.prompt {
+        Some(_) if cli.record.is_some() || cli.lockstep => {
+            "--record and --lockstep are for conversations with a client, not for -p"
+        }
+        Some(prompt) if prompt.trim().is_empty() => "the prompt is empty",
+        None if !cli.limits.is_empty() => "--max-steps, --max-tokens and --timeout are for -p",
+        None if cli.resume_latest || cli.resume.is_some() => {
+            "--continue and --resume are for -p; in an editor, open the session there"
+        }
+        _ => return Ok(is_read),
+    };
+    Err(UsageError::new(fault).into())
+}
+
+/// Reads the prompt from stdin where it stands there. Returns true if it was read.
+fn read_prompt(
+    cli: &mut Cli,
+    mode_given: bool,
+    input: &mut BufReader<impl Read>,
+    input_kind: InputKind,
+) -> anyhow::Result<bool> {
+    let piped = cli.prompt.is_none() && input_kind != InputKind::Terminal;
+    // With `--output`, piped input is a prompt; with `--mode` alone, it may come from an editor.
+    let is_prompt = piped && (cli.output.is_some() || (mode_given && is_a_prompt(input)?));
+    let is_read = cli.prompt.as_deref() == Some("-") || is_prompt;
+    if is_read {
+        let mut text = String::new();
+        input.read_to_string(&mut text).context("reading the prompt from stdin")?;
+        cli.prompt = Some(text);
+    }
+    Ok(is_read)
+}
+
+/// True if the first character is not a brace, as in protocol messages.
+fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
+    let start = input.fill_buf()?.trim_ascii_start();
+    Ok(start.first().is_some_and(|first| *first != b'{'))
 }
 
 /// Prints the JSON result of a run that did not start, and returns its error.
