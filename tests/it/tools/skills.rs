@@ -251,7 +251,6 @@ fn write(folder: &Path, name: &str, text: &str) {
 
 fn run(home: &Path, work: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_modegate"))
-        .args(["--store", "memory"])
         .args(arguments)
         .current_dir(work)
         .env("HOME", home)
