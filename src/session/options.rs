@@ -85,9 +85,9 @@ pub fn unusable_model(
     let mode = modes.resolve(&mode.0).ok();
     let of_mode = mode.and_then(|mode| Some((format!("{} mode", mode.id), mode.model.as_ref()?)));
     let of_agent = agent.model.as_ref().map(|model| (format!("the agent {}", agent.id), model));
-    let (owner, model) = of_mode.or(of_agent)?;
-    let error = catalog.resolve(model).err()?;
-    Some(format!("{owner} names the model {model}: {error}"))
+    let (owner, named) = of_mode.or(of_agent)?;
+    let error = catalog.resolve(named).err()?;
+    Some(format!("{owner} names the model {named}: {error}"))
 }
 
 pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
