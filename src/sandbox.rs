@@ -1,5 +1,5 @@
 //! Sandbox of commands: the policy as one typed value, [`Confinement`], and its enforcement by the kernel. A
-//! command does not start if a required part cannot be enforced. Descendants inherit the sandbox; none can
+//! command does not start if a required part cannot be enforced. Descendants inherit the sandbox and cannot
 //! leave it.
 
 use std::fmt::{self, Display, Formatter};
