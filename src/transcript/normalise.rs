@@ -171,8 +171,9 @@ fn replaced(
 }
 
 fn session_id(text: &str) -> Option<usize> {
-    let end = text["sess_".len()..].find(|c: char| !c.is_ascii_alphanumeric());
-    Some(end.map_or(text.len(), |end| end + "sess_".len()))
+    let start = "sess_".len();
+    let end = text[start..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(text.len(), |end| start + end);
+    (end > start).then_some(end)
 }
 
 /// A folder for the output of commands: `modegate-` and a UUID.

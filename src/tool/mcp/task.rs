@@ -318,7 +318,7 @@ async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, S
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let request = ListToolsRequest { method: Default::default(), params, extensions: Default::default() };
+        let request = ListToolsRequest { params, ..ListToolsRequest::default() };
         let page = peer.send_request(ClientRequest::ListToolsRequest(request)).await;
         match page {
             Ok(ServerResult::ListToolsResult(page)) => {

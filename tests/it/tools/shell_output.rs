@@ -117,8 +117,8 @@ fn obsolete_terminal_key_is_reported_once() {
         for arguments in [["--model", "offline", "-p", "hello"].as_slice(), &["doctor"]] {
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_modegate"));
             command.args(arguments).current_dir(home.path()).env_clear().env("HOME", home.path());
-            command.env("PATH", std::env::var_os("PATH").unwrap()).stdin(std::process::Stdio::null());
-            let output = command.output().unwrap();
+            command.env("PATH", std::env::var_os("PATH").unwrap()).env("MODEGATE_LOG", "warn");
+            let output = command.stdin(std::process::Stdio::null()).output().unwrap();
             let (message, log) =
                 (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
             let is_doctor = arguments.contains(&"doctor");
