@@ -14,7 +14,8 @@ pub(super) fn argument(name: &'static str) -> Arg {
 /// Returns the message about an option before the subcommand that the subcommand does not use.
 pub(super) fn option_of(cli: &Cli) -> Option<String> {
     let (name, used): (_, &[&str]) = match cli.command.as_ref()? {
-        Command::Wrap(_) | Command::Scripts(Action::Run { .. }) => return None,
+        // For a login, clients append `setup` to the command line that starts the agent.
+        Command::Setup(_) | Command::Wrap(_) | Command::Scripts(Action::Run { .. }) => return None,
         Command::Run(_) => {
             ("run", &["--mode", "--max-mode", "--agent", "--no-exit", "--model", "--cwd", "--store"])
         }
@@ -28,7 +29,6 @@ pub(super) fn option_of(cli: &Cli) -> Option<String> {
         Command::Permissions(_) => ("permissions", &["--cwd"]),
         Command::Trust { .. } => ("trust", &["--cwd"]),
         Command::Skills(_) => ("skills", &["--cwd"]),
-        Command::Setup(_) => ("setup", &[]),
         Command::Mode(_) => ("mode", &[]),
         Command::Scripts(_) => ("scripts", &[]),
         Command::Completions { .. } => ("completions", &[]),

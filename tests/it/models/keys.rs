@@ -62,7 +62,9 @@ fn setup_stores_keys_readable_only_by_the_owner() {
     let (code, text) = run(home.path(), &["setup"], "");
     assert_eq!(code, 1);
     assert!(text.contains("--provider anthropic|openai-responses|openai|gemini|ollama"), "{text}");
-    let (code, text) = run(home.path(), &["setup", "--provider", "gemini"], &format!("{KEY}\n"));
+    // Clients append it to the command line that starts the agent.
+    let arguments = ["--mode", "plan", "--store", "memory", "setup", "--provider", "gemini"];
+    let (code, text) = run(home.path(), &arguments, &format!("{KEY}\n"));
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("gemini/gemini-4-hydrogen") && !text.contains(KEY), "{text}");
     let path = home.path().join(".config/modegate/setup.yaml");
