@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -220,8 +220,9 @@ enum Output {
 impl Cli {
     /// Parses the arguments of the process. Ends it with a message if they are invalid, or ask for help.
     pub fn from_arguments() -> Self {
-        let cli = Self::try_parse().unwrap_or_else(|error| with_mode_tip(error).exit());
-        if let Some(message) = unused::option_of(&cli) {
+        let matches = Self::command().try_get_matches().unwrap_or_else(|error| with_mode_tip(error).exit());
+        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let Some(message) = unused::option_of(&cli, &matches) {
             Self::command().error(ErrorKind::ArgumentConflict, message).exit();
         }
         cli

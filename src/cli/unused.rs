@@ -1,6 +1,7 @@
 //! Options that a subcommand does not use are errors, not ignored.
 
-use clap::Arg;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory, Id};
 
 use super::scripts::Action;
 use super::{Cli, Command};
@@ -12,7 +13,7 @@ pub(super) fn argument(name: &'static str) -> Arg {
 }
 
 /// Returns the message about an option before the subcommand that the subcommand does not use.
-pub(super) fn option_of(cli: &Cli) -> Option<String> {
+pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
     let (name, used): (_, &[&str]) = match cli.command.as_ref()? {
         // For a login, clients append `setup` to the command line that starts the agent.
         Command::Setup(_) | Command::Wrap(_) | Command::Scripts(Action::Run { .. }) => return None,
@@ -34,30 +35,12 @@ pub(super) fn option_of(cli: &Cli) -> Option<String> {
         Command::Completions { .. } => ("completions", &[]),
         Command::Man => ("man", &[]),
     };
-    let limits = cli.limits;
-    let (option, _) = [
-        ("--prompt", cli.prompt.is_some()),
-        ("--mode", cli.mode.is_some()),
-        ("--agent", cli.agent.is_some()),
-        ("--max-mode", cli.max_mode.is_some()),
-        ("--no-exit", cli.no_exit),
-        ("--model", cli.model.is_some()),
-        ("--continue", cli.resume_latest),
-        ("--resume", cli.resume.is_some()),
-        ("--cwd", cli.cwd.is_some()),
-        ("--output", cli.output.is_some()),
-        ("--from-plan", cli.from_plan.is_some()),
-        ("--max-steps", limits.max_steps.is_some()),
-        ("--max-tokens", limits.max_tokens.is_some()),
-        ("--timeout", limits.timeout.is_some()),
-        ("--store", cli.store.is_some()),
-        ("--record", cli.record.is_some()),
-        ("--lockstep", cli.lockstep),
-        ("--deterministic", cli.deterministic),
-        ("--eof-grace", cli.eof_grace.is_some()),
-    ]
-    .into_iter()
-    .find(|(option, is_given)| *is_given && !used.contains(option))?;
+    let is_given = |id: &Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    let command = Cli::command();
+    let given = command.get_arguments().filter(|argument| is_given(argument.get_id()));
+    let option = given
+        .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
+        .find(|option| !used.contains(&option.as_str()))?;
     let valid = if used.is_empty() {
         "options go behind its name".to_owned()
     } else {
