@@ -72,6 +72,7 @@ struct Inner {
     session_id: SessionId,
     /// Name and version in the agent's words.
     about: Option<String>,
+    copied: Vec<PathBuf>,
     can_load: bool,
     prompt_capabilities: PromptCapabilities,
 }
@@ -193,6 +194,11 @@ impl ExternalAgent {
     pub async fn shut_down(&self) -> bool {
         self.0.peer.send(Command::CloseInput);
         self.0.peer.program.shut_down().await.confirmed
+    }
+
+    /// Files in the state folders that had names elsewhere, and were replaced by copies before the start.
+    pub fn copied(&self) -> &[PathBuf] {
+        &self.0.copied
     }
 
     pub fn program(&self) -> &Program {

@@ -1,6 +1,7 @@
 //! Starts an external agent: its process, `initialize`, then `session/new` or `session/load`.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -30,7 +31,7 @@ pub(super) async fn start(
     unwanted: impl Future<Output = ()>,
 ) -> Result<ExternalAgent, StartError> {
     let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
-    let mut process = process(&request, shell).await.map_err(not_started)?;
+    let (mut process, copied) = process(&request, shell).await.map_err(not_started)?;
     let stdio = process.take_stdio();
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
@@ -59,14 +60,15 @@ pub(super) async fn start(
             let capabilities = response.agent_capabilities;
             let (can_load, prompt_capabilities) =
                 (capabilities.load_session, capabilities.prompt_capabilities);
-            let inner = Inner { peer, session_id, about, can_load, prompt_capabilities };
+            let inner = Inner { peer, session_id, about, copied, can_load, prompt_capabilities };
             Ok(ExternalAgent(std::sync::Arc::new(inner)))
         }
         Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
     }
 }
 
-async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, String> {
+/// Also returns the files in state folders that were replaced by copies.
+async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<PathBuf>), String> {
     let definition = &request.definition;
     if let Some(fault) = definition.fault() {
         return Err(fault.into());
@@ -100,9 +102,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
     };
     let folders = command_sandbox.state_folders().to_vec();
     let separated = tokio::task::spawn_blocking(move || hard_links::separate(&folders)).await;
-    for path in separated.map_err(|error| error.to_string())?? {
-        tracing::warn!(path = %path.display(), "a hard link in a state folder was replaced by a copy");
-    }
+    let copied = separated.map_err(|error| error.to_string())??;
     let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
     let sandbox = definition.sandbox.iter().filter(|_| request.sandboxed || is_brokered);
     let further = sandbox.flat_map(|sandbox| sandbox.variables);
@@ -120,7 +120,8 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<Process, Strin
         own: own.chain(further).collect(),
         keeps_terminal: definition.is_terminal_program,
     };
-    shell.processes().start(command).await.map_err(|error| error.to_string())
+    let process = shell.processes().start(command).await.map_err(|error| error.to_string())?;
+    Ok((process, copied))
 }
 
 async fn begin(

@@ -150,19 +150,27 @@ impl ExternalAgentSession {
 
     pub(super) fn reply_ready(&mut self, limits: &Limits) -> Vec<Effect> {
         self.waiting.retain(|reply| !reply.is_closed());
-        let Some(running) = self.running.as_mut().filter(|running| running.agent.is_some()) else {
-            return Vec::new();
-        };
+        let Some(running) = self.running.as_mut() else { return Vec::new() };
+        let Some(started) = &running.agent else { return Vec::new() };
         if self.waiting.is_empty() {
             return Vec::new();
         }
         let is_sandboxed = running.is_sandboxed();
+        let copied = if running.announced.is_none() { started.copied() } else { &[] };
         let was_announced = running.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let agent = &self.host.agent.id;
         let definition = self.host.agent.external_agent.as_ref();
         let is_program = definition.is_some_and(|definition| definition.is_terminal_program);
         let kind = if is_program { "program" } else { "agent" };
         let mut effects = Vec::new();
+        if let [first, rest @ ..] = copied {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            effects.push(Effect::Notice(format!(
+                "Before the start of the {kind} {agent}, Modegate replaced hard links in its state folders by \
+                 copies, because their files have names elsewhere, too: {}{more}.\n\n",
+                first.display()
+            )));
+        }
         let is_recorded = running.changes.as_ref().is_some_and(|changes| changes.record.is_some());
         if !is_sandboxed && !is_recorded {
             effects.push(Effect::Uncovered(format!(

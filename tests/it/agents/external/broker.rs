@@ -154,6 +154,7 @@ async fn state_folder_has_no_names_of_other_files() {
         let mut client = ExternalAgentClient::open(client, home, json!({})).await.unwrap();
         let text = agent_text(&client.prompt(&format!("write {}", linked.display()), None).await);
         assert_eq!(std::fs::read_to_string(&linked).unwrap(), "x", "{mode}: {text}");
+        assert_eq!(text.contains("replaced hard links"), !is_changed, "{mode} {sandbox}: {text}");
         let expected = if is_changed { "x" } else { "old" };
         assert_eq!(std::fs::read_to_string(&other).unwrap(), expected, "{mode} {sandbox}: {text}");
         client.end().await;
