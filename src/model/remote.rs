@@ -341,7 +341,7 @@ impl ResponseStream {
     }
 }
 
-/// After some short waits, a provider that names only such is asked less often.
+/// A provider that keeps naming short waits is asked less often after some of them.
 fn busy_wait(named: Option<Duration>, number: u32) -> Duration {
     let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(number - 1)).min(LONGEST_WAIT);
     match named {

@@ -110,7 +110,7 @@ impl<'a> SandboxPaths<'a> {
         self.roots
     }
 
-    /// Besides, paths that the user's settings name. `None` if a root is that of the file system, a home
+    /// Paths that the user's settings add. `None` if a root is that of the file system, a home
     /// folder or a parent of one.
     pub fn readable_own(&mut self) -> Option<Vec<PathBuf>> {
         let Self { user, roots, real, repositories } = self;

@@ -22,7 +22,7 @@ pub struct Evidence {
     pub texts: HashMap<String, String>,
     /// The rows of mode changes, as the entries that the chain should have.
     pub mode_changes: Vec<Entry>,
-    /// The rows of denials, likewise.
+    /// The rows of denials, in the same form.
     pub denials: Vec<Entry>,
     pub calls: Vec<ShownCall>,
 }
