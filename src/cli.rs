@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::Agent;
 use crate::config::environment::Environment;
 use crate::config::{Config, Flags, Runtime};
+use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
 use crate::transcript::{lockstep, recorder};
 use crate::transport::Transport;
@@ -368,10 +369,15 @@ where
         Err(error) => return prompt::failed(error, output_format, &mut output),
     };
     match cli.prompt.take() {
-        Some(mut prompt) => {
-            if !is_read && input_kind != InputKind::Terminal {
-                append_piped(&mut prompt, input, &mut errors, &stop).await?;
-            }
+        Some(text) => {
+            let prompt = if is_read {
+                warn_of_piped_command(&text, &mut errors)?;
+                HeadlessPrompt { typed: String::new(), piped: Some(text) }
+            } else if input_kind == InputKind::Terminal {
+                HeadlessPrompt { typed: text, piped: None }
+            } else {
+                HeadlessPrompt { typed: text, piped: read_piped(input, &mut errors, &stop).await? }
+            };
             let which = match (cli.resume.take(), cli.resume_latest) {
                 (Some(id), _) => Which::Stored(id),
                 (None, true) => Which::Newest,
@@ -416,16 +422,25 @@ fn take_flags(cli: &mut Cli) -> Flags {
     }
 }
 
-async fn append_piped(
-    prompt: &mut String,
+/// Text of a file begins with a slash more often by chance than as a command.
+fn warn_of_piped_command(text: &str, errors: &mut impl Write) -> std::io::Result<()> {
+    if text.trim_start().starts_with('/') {
+        let message = "text from stdin is no slash command, so the model gets it; give commands with -p TEXT";
+        writeln!(errors, "modegate: {message}")?;
+    }
+    Ok(())
+}
+
+/// Returns the text to append to the prompt.
+async fn read_piped(
     input: impl Read + Send + 'static,
     errors: &mut impl Write,
     stop: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     match piped::read(input, piped::WAIT, stop).await.context("reading what is piped to stdin")? {
         Piped::Text(text) => {
             writeln!(errors, "modegate: {} bytes from stdin are appended to the prompt", text.len())?;
-            prompt.extend(["\n\n", &text]);
+            return Ok(Some(format!("\n\n{text}")));
         }
         Piped::Nothing => {}
         Piped::TimedOut => writeln!(
@@ -435,7 +450,7 @@ async fn append_piped(
             piped::WAIT.as_secs()
         )?,
     }
-    Ok(())
+    Ok(None)
 }
 
 async fn serve<I, O>(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{NewSessionRequest, SessionId, SessionModeId, StopReason};
+use crate::acp::{ContentBlock, NewSessionRequest, SessionId, SessionModeId, StopReason};
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
@@ -45,7 +45,7 @@ pub struct Limits {
 
 pub struct Job<'a> {
     pub cwd: &'a Path,
-    pub prompt: String,
+    pub prompt: HeadlessPrompt,
     pub format: Format,
     pub limits: Limits,
     /// Session to continue; `None` starts a new one.
@@ -54,6 +54,24 @@ pub struct Job<'a> {
     pub has_chosen_model: bool,
     /// Returns false if nothing is kept of the session.
     pub is_stored: &'a dyn Fn() -> bool,
+}
+
+/// The parts of a prompt. Slash commands count only in `typed`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct HeadlessPrompt {
+    /// Empty if nobody typed a prompt.
+    pub typed: String,
+    /// Text of a file or another program.
+    pub piped: Option<String>,
+}
+
+impl HeadlessPrompt {
+    fn into_blocks(self) -> (Vec<ContentBlock>, PromptOptions) {
+        let typed = (!self.typed.is_empty()).then(|| self.typed.into());
+        let typed_blocks = Some(usize::from(typed.is_some()));
+        let blocks = typed.into_iter().chain(self.piped.map(ContentBlock::from)).collect();
+        (blocks, PromptOptions { typed_blocks, ..PromptOptions::default() })
+    }
 }
 
 pub struct StoredTarget {
@@ -89,7 +107,7 @@ pub async fn run(
         denied: Vec::new(),
         notices: Vec::new(),
         printed: 0,
-        is_command: job.prompt.trim_start().starts_with('/'),
+        is_command: job.prompt.typed.trim_start().starts_with('/'),
         calls: HashMap::new(),
         last_call: None,
         text: String::new(),
@@ -180,13 +198,14 @@ fn model_warning(
 async fn turn<O: Write, P: Write>(
     handle: &SessionHandle,
     end: &mut ClientEnd,
-    prompt: String,
+    prompt: HeadlessPrompt,
     Limits { max_tokens, timeout }: Limits,
     view: &mut View<'_, O, P>,
     stop: &CancellationToken,
 ) -> std::io::Result<(Result<PromptEnd, String>, Option<Outcome>)> {
     let (cancel, mut exceeded) = (stop.child_token(), None);
-    let turn = handle.prompt(vec![prompt.into()], PromptOptions::default(), cancel.clone());
+    let (blocks, options) = prompt.into_blocks();
+    let turn = handle.prompt(blocks, options, cancel.clone());
     let timer = async {
         match timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,

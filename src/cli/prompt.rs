@@ -10,7 +10,7 @@ use super::{Cli, InputKind, LimitFlags, Output, UsageError, from_plan, sessions}
 use crate::agent::Agent;
 use crate::client;
 use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
-use crate::headless::{self, Format, Job, Outcome, StoredTarget};
+use crate::headless::{self, Format, HeadlessPrompt, Job, Outcome, StoredTarget};
 
 pub(super) enum Which {
     New,
@@ -45,7 +45,7 @@ pub(super) fn prepare(
     Err(UsageError::new(fault).into())
 }
 
-/// Reads the prompt from stdin where it stands there. Returns true if it was read.
+/// Reads the prompt from stdin where it stands there. Returns true if it was read, so that nobody typed it.
 fn read_prompt(
     cli: &mut Cli,
     mode_given: bool,
@@ -86,7 +86,7 @@ pub(super) fn failed(
 }
 
 pub(super) async fn run<O: Write, E: Write>(
-    prompt: (String, Which),
+    prompt: (HeadlessPrompt, Which),
     (output_format, limits): (Output, LimitFlags),
     config: Config,
     mut output: O,
@@ -98,7 +98,7 @@ pub(super) async fn run<O: Write, E: Write>(
 }
 
 async fn run_prompt<O: Write, E: Write>(
-    (prompt, which): (String, Which),
+    (prompt, which): (HeadlessPrompt, Which),
     (output_format, limits): (Output, LimitFlags),
     config: Config,
     output: &mut O,

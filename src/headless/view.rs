@@ -84,6 +84,7 @@ pub(super) struct View<'a, O, P> {
     pub(super) progress: &'a mut P,
     pub(super) format: Format,
     pub(super) session: String,
+    /// The current mode of the session.
     pub(super) mode: String,
     /// Mode that limits the session, if its own mode would allow more.
     pub(super) limited_to: Option<String>,
@@ -120,7 +121,10 @@ impl<O: Write, P: Write> View<'_, O, P> {
         if self.format == Format::StreamJson {
             self.line(&json!({ "type": "update", "update": update }))?;
         }
-        let Update::Schema(update) = update else { return Ok(()) };
+        let update = match update {
+            Update::Schema(update) => update,
+            Update::CurrentMode(update) => return self.mode_changed(&update.current_mode_id.0),
+        };
         let is_notice = matches!(
             &**update,
             SessionUpdate::AgentMessageChunk(chunk)
@@ -202,6 +206,17 @@ impl<O: Write, P: Write> View<'_, O, P> {
             // Other updates are for editors.
             _ => Ok(()),
         }
+    }
+
+    fn mode_changed(&mut self, mode: &str) -> io::Result<()> {
+        // The first line names the mode in which the run begins.
+        if self.mode == mode {
+            return Ok(());
+        }
+        self.print_notices()?;
+        let from = std::mem::replace(&mut self.mode, mode.to_owned());
+        self.notices.push((None, format!("switched from {from} mode to {mode} mode")));
+        self.print_notices()
     }
 
     fn print_heading(&mut self, call: &ToolCallId, title: &str) -> io::Result<()> {

@@ -116,7 +116,8 @@ async fn prompt(
     let session = agent.session(&request.session_id)?;
     let steers = steers(request.meta.as_ref())?;
     let trace = TraceContext::from_meta(request.meta.as_ref());
-    let end = session.prompt(request.prompt, PromptOptions { steers, trace }, cancel).await?;
+    let end =
+        session.prompt(request.prompt, PromptOptions { steers, trace, typed_blocks: None }, cancel).await?;
     let (payload, answered) = ResponsePayload::success(
         PromptResponse::new(end.reason.stop_reason()).meta(end.head.as_ref().map(head_meta)),
     )

@@ -125,6 +125,8 @@ pub struct PromptOptions {
     /// Whether the prompt joins a running turn. `None` leaves it to the user's setting.
     pub steers: Option<bool>,
     pub trace: Option<TraceContext>,
+    /// Number of blocks at the start that a person typed; `None` if all. Slash commands count only there.
+    pub typed_blocks: Option<usize>,
 }
 
 pub(super) struct Prompt {
@@ -136,8 +138,18 @@ pub(super) struct Prompt {
     /// See [`PromptOptions::steers`].
     pub(super) steers: Option<bool>,
     pub(super) trace: Option<Arc<TraceContext>>,
+    /// See [`PromptOptions::typed_blocks`].
+    pub(super) typed_blocks: Option<usize>,
     pub(super) cancel: CancellationToken,
     pub(super) reply: oneshot::Sender<Result<PromptEnd, AgentError>>,
+}
+
+impl Prompt {
+    /// The blocks in which slash commands count.
+    pub(super) fn typed_content(&self) -> &[ContentBlock] {
+        let count = self.typed_blocks.map_or(self.content.len(), |count| count.min(self.content.len()));
+        &self.content[..count]
+    }
 }
 
 /// End of a turn. The caller keeps this value until the answer is on its way, because dropping it starts the
@@ -214,13 +226,14 @@ impl SessionHandle {
         cancel: CancellationToken,
     ) -> Result<PromptEnd, AgentError> {
         let (reply, mut answer) = oneshot::channel();
-        let PromptOptions { steers, trace } = options;
+        let PromptOptions { steers, trace, typed_blocks } = options;
         self.post(SessionCommand::Prompt(Prompt {
             content,
             compacts: false,
             typed: None,
             steers,
             trace: trace.map(Arc::new),
+            typed_blocks,
             cancel: cancel.clone(),
             reply,
         }))?;

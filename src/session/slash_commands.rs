@@ -43,7 +43,7 @@ pub(super) fn may_steer(prompt: &Prompt, policy: &Policy) -> bool {
         && misspelt(prompt, policy).is_none()
 }
 
-/// Ignores commands in a sub-agent's prompt: a model wrote it, and only users give commands.
+/// Ignores commands in a sub-agent's prompt and in piped text: only users give commands.
 pub(super) fn find(prompt: &Prompt, policy: &Policy) -> Found {
     if policy.ancestry.parent.is_some() {
         return Found::default();
@@ -60,7 +60,7 @@ pub(super) fn find(prompt: &Prompt, policy: &Policy) -> Found {
         widens: &|mode| id(mode).is_none_or(|mode| policy.would_widen(&mode)),
         is_on: &|mode| id(mode).is_some_and(|mode| mode == policy.mode),
     };
-    command::find(&prompt.content, vocabulary(policy), &compare)
+    command::find(prompt.typed_content(), vocabulary(policy), &compare)
 }
 
 fn vocabulary(policy: &Policy) -> Vocabulary<'_> {
@@ -73,7 +73,7 @@ pub(super) fn misspelt(prompt: &Prompt, policy: &Policy) -> Option<String> {
     if policy.ancestry.parent.is_some() || policy.agent.external_agent.is_some() {
         return None;
     }
-    let command::Misspelt { word, nearest } = command::misspelt(&prompt.content, vocabulary(policy))?;
+    let command::Misspelt { word, nearest } = command::misspelt(prompt.typed_content(), vocabulary(policy))?;
     Some(format!("There is no command /{word} (did you mean /{nearest}?). The model got the text.\n\n"))
 }
 

@@ -161,7 +161,7 @@ fn exit_codes_report_the_outcome() {
 }
 
 /// Runs with a text at stdin.
-fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i32, String) {
+pub(super) fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i32, String) {
     let mut child = modegate(dir, arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
