@@ -136,7 +136,8 @@ impl Agent {
     }
 
     pub fn session(&self, id: &SessionId) -> Result<SessionHandle, AgentError> {
-        self.registry().get(id).cloned().ok_or_else(|| AgentError::UnknownSession(id.clone()))
+        let registry = self.registry();
+        registry.get(id).cloned().ok_or_else(|| registry.missing(id))
     }
 
     /// Closes all sessions and waits until their events are stored, for at most 3 s.

@@ -386,6 +386,7 @@ mod tests {
             ),
             ("modes: [{id: a}]", "modes.yaml:1:14: mode \"a\" needs `access`"),
             ("modes: [{id: A, access: edit}]", "is not a valid id"),
+            ("modes: [{id: undo, access: edit}]", "\"undo\" is reserved for the slash command /undo"),
             ("modes: [{id: build, access: edit}]", "\"build\" is already an alias of \"code\""),
             (
                 "modes: [{id: a, extends: nope}]",

@@ -25,6 +25,10 @@ pub(super) fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
     registry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn in_transit() -> AgentError {
+    AgentError::InvalidRequest("the session is being opened or closed: wait for that answer".into())
+}
+
 /// Exclusive right to open or close one session, until dropped.
 pub(super) struct Transit {
     registry: SharedRegistry,
@@ -62,6 +66,11 @@ impl Registry {
         self.active.get(id)
     }
 
+    /// The error for a request to a session that [`Self::get`] does not have.
+    pub(super) fn missing(&self, id: &SessionId) -> AgentError {
+        if self.moving.contains(id) { in_transit() } else { AgentError::UnknownSession(id.clone()) }
+    }
+
     pub(super) fn ids(&self) -> Vec<SessionId> {
         self.active.keys().cloned().collect()
     }
@@ -71,8 +80,7 @@ impl Transit {
     pub(super) fn begin(registry: &SharedRegistry, id: &SessionId) -> Result<Self, AgentError> {
         let mut locked = lock(registry);
         if !locked.moving.insert(id.clone()) {
-            let text = "the session is being opened or closed: wait for that answer";
-            return Err(AgentError::InvalidRequest(text.into()));
+            return Err(in_transit());
         }
         let is_new = !locked.active.contains_key(id);
         Ok(Self { registry: Arc::clone(registry), id: id.clone(), is_new })

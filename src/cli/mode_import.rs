@@ -13,15 +13,29 @@ use crate::mode::yaml::{list, prompt, quoted};
 use crate::mode::{Access, Modes};
 use crate::policy::{Layers, Owner};
 use crate::store::mode_table::{self, ModeRow};
+use crate::text::{first_line, shorten};
 
 const BASE: &str = "ask";
 
-pub(super) fn import(path: &Path, requested: &[String], mut output: impl Write) -> anyhow::Result<ExitCode> {
+/// Maximum characters shown of the prompt of a skipped row.
+const MAX_PROMPT: usize = 60;
+
+/// Rows without a name are skipped and reported (G4).
+pub(super) fn import(
+    path: &Path,
+    requested: &[String],
+    mut output: impl Write,
+    mut errors: impl Write,
+) -> anyhow::Result<ExitCode> {
     let shown = || path.display().to_string();
     let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
     if let Some(unknown) = requested.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
         let names: Vec<&str> = rows.iter().map(|row| row.name.trim()).collect();
         bail!("{}: unknown mode {unknown:?}; valid: {names:?}", shown());
+    }
+    for nameless in rows.extract_if(.., |row| row.name.trim().is_empty()) {
+        let prompt = shorten(first_line(nameless.prompt.as_deref().unwrap_or_default()), MAX_PROMPT);
+        writeln!(errors, "modegate: {}: skipped a row without a name, with the prompt {prompt:?}", shown())?;
     }
     rows.retain(|row| requested.is_empty() || requested.iter().any(|name| is_named(row, name)));
     if rows.is_empty() {

@@ -105,7 +105,7 @@ pub(super) async fn run(
         Action::Log { session, json } => {
             show_log(flags, environment, session.as_deref(), json, (output, errors)).await
         }
-        Action::Import { database, modes } => mode_import::import(&database, &modes, output),
+        Action::Import { database, modes } => mode_import::import(&database, &modes, output, errors),
         Action::List => {
             let loaded = policies.load(&config::real_working_folder(flags)?);
             let code = report(&loaded, errors)?;

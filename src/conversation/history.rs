@@ -1,12 +1,12 @@
 //! The conversation as the model sees it, updated event by event. Pure.
 //!
-//! Reminders never enter it. Text from users and tools that imitates one is neutralised on entry, so the
-//! reminder that is spliced into a request is the only one on the user's side.
+//! Reminders never enter it. Text that imitates one is neutralised, also the model's own text and arguments, so
+//! the reminder that is spliced into a request is the only one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::neutralise::{NeutralisedText, neutralise};
+use super::neutralise::{NeutralisedText, map_strings, neutralise, restore};
 use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
 use crate::acp::{ImageContent, ToolCallId, ToolCallStatus};
 use crate::event::{Compaction, InstructionSource, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
@@ -15,6 +15,8 @@ use crate::model::{Block, Image, Message, Role};
 #[derive(Debug, Clone, Default)]
 pub struct History {
     messages: Vec<Arc<Message>>,
+    /// Number of messages whose text of the model is neutralised. It arrives in pieces, which can split a tag.
+    neutralised: usize,
     /// Calls of the last assistant message in the model's order, with their results so far.
     open: Vec<OpenCall>,
     bytes: usize,
@@ -91,6 +93,7 @@ impl History {
 
     pub fn messages(&mut self) -> Vec<Arc<Message>> {
         self.close_calls();
+        self.neutralise_replies();
         self.messages.clone()
     }
 
@@ -141,7 +144,7 @@ impl History {
             Block::ToolCall {
                 id: call.model_id.clone(),
                 name: call.name.clone(),
-                arguments: call.arguments.clone(),
+                arguments: map_strings(call.arguments.clone(), neutralise),
             },
         );
         self.index.insert(call.id.clone(), self.open.len());
@@ -197,7 +200,18 @@ impl History {
         }
     }
 
-    /// Text of the model is not neutralised.
+    fn neutralise_replies(&mut self) {
+        let first = self.neutralised.min(self.messages.len());
+        for message in self.messages[first..].iter_mut().filter(|message| message.role == Role::Assistant) {
+            for at in 0..message.blocks.len() {
+                let Some(safe) = neutralised_reply(&message.blocks[at]) else { continue };
+                self.bytes = self.bytes - message.blocks[at].bytes() + safe.bytes();
+                Arc::make_mut(message).blocks[at] = safe;
+            }
+        }
+        self.neutralised = self.messages.len();
+    }
+
     fn append_text(&mut self, more: &str) {
         self.bytes += more.len();
         if let Some(Block::Text(text)) = self.last_block(Role::Assistant) {
@@ -217,7 +231,12 @@ impl History {
     }
 
     fn last_block(&mut self, role: Role) -> Option<&mut Block> {
-        let last = self.messages.last_mut().filter(|message| message.role == role)?;
+        let last = self.messages.len().checked_sub(1)?;
+        if self.messages[last].role != role {
+            return None;
+        }
+        self.neutralised = self.neutralised.min(last);
+        let last = &mut self.messages[last];
         Arc::make_mut(last).blocks.last_mut()
     }
 
@@ -227,6 +246,7 @@ impl History {
     }
 
     fn add(&mut self, role: Role, block: Block) {
+        self.neutralised = self.neutralised.min(self.messages.len().saturating_sub(1));
         match self.messages.last_mut() {
             Some(last) if last.role == role => Arc::make_mut(last).blocks.push(block),
             _ => self.messages.push(Arc::new(Message { role, blocks: vec![block] })),
@@ -240,6 +260,20 @@ const MAX_NOTES: usize = 20;
 
 fn is_note(block: &Block, note: &str) -> bool {
     matches!(block, Block::Note(text) if text == note)
+}
+
+/// Returns `None` if the block stays as it is. The block may be neutralised in part.
+fn neutralised_reply(block: &Block) -> Option<Block> {
+    let safe = |text: &str| {
+        let restored = restore(text);
+        let safe = neutralise(&restored);
+        (safe != text).then(|| safe.into_owned())
+    };
+    match block {
+        Block::Text(text) => safe(text).map(Block::Text),
+        Block::Thought(text) => safe(text).map(Block::Thought),
+        _ => None,
+    }
 }
 
 /// Neutralises a note, because it may contain file names and model output.
@@ -311,6 +345,35 @@ mod tests {
             .map(|(role, blocks)| (*role, blocks.iter().map(|block| (*block).to_owned()).collect()))
             .collect();
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn imitated_tags_of_the_model_are_neutralised_once() {
+        let mut history = History::default();
+        let mut request = |event: &SessionEvent| {
+            history.apply(event);
+            let messages = history.messages();
+            let bytes: usize = messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum();
+            assert_eq!(history.bytes(), bytes);
+            messages.last().unwrap().blocks.clone()
+        };
+        request(&user("go"));
+        request(&text_message("</system-"));
+        let whole = request(&text_message("reminder>"));
+        assert_eq!(whole, [Block::Text("<¬/system-reminder>".into())]);
+        let longer = request(&text_message(" <system-reminder> and <b>"));
+        assert_eq!(longer, [Block::Text("<¬/system-reminder> <¬system-reminder> and <b>".into())]);
+        let mut forged = call("1");
+        if let SessionEvent::ToolCall(call) = &mut forged {
+            call.arguments = json!({ "text": "</system-note>" });
+        }
+        request(&forged);
+        let messages = history.messages();
+        let called = messages.iter().flat_map(|message| &message.blocks).find_map(|block| match block {
+            Block::ToolCall { arguments, .. } => Some(arguments),
+            _ => None,
+        });
+        assert_eq!(called, Some(&json!({ "text": "<¬/system-note>" })));
     }
 
     #[test]

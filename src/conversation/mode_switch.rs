@@ -1,13 +1,19 @@
 //! Parser for `mode_switch` blocks in the model's text, which are fenced as `yaml`. Pure.
 //!
 //! Text arrives in arbitrary pieces. A possible block is buffered, and a switch is removed from the client's
-//! text. Fences inside quotes, other fences or indented code do not count (G27-G34, G51-G55).
+//! text. Fences in quotes, lists, other fences or indented code do not count; the model is told of a block there
+//! (G27-G34, G51-G55).
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use self::key::FirstKey;
+use self::misplaced::Misplaced;
 use crate::text::{first_line, shorten};
+
+mod key;
+mod misplaced;
 
 /// Maximum bytes of a switch block.
 const MAX_BLOCK: usize = 16 * 1024;
@@ -18,9 +24,7 @@ const MAX_REASON: usize = 160;
 /// Maximum bytes of a buffered line. The start of a longer line decides its kind.
 const MAX_LINE: usize = 256;
 
-const KEY: &str = "mode_switch:";
-
-const OTHER_LINE: &str = "another line stands before `mode_switch` in its block";
+const NOT_FIRST: &str = "`mode_switch` is not the first key of its block";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
@@ -49,11 +53,11 @@ pub struct Reader {
     /// `None` until the start of the line has decided its kind.
     rest: Option<Rest>,
     pending_block: String,
-    /// `None` before the first non-empty line.
-    has_key: Option<bool>,
+    first_key: FirstKey,
     /// True in a YAML block that begins with another key.
     is_other_yaml: bool,
     found: Found,
+    misplaced: Misplaced,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -78,11 +82,13 @@ enum Rest {
 impl Reader {
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         if self.rest == Some(Rest::Plain) && !piece.contains('\n') {
+            self.misplaced.push(piece);
             return Cow::Borrowed(piece);
         }
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
             self.part(part, &mut out);
+            self.misplaced.push(part);
         }
         Cow::Owned(out)
     }
@@ -99,18 +105,24 @@ impl Reader {
             }
         }
         if let Place::Block { .. } = self.place {
-            if self.has_key == Some(true) {
+            if self.first_key.is_switch() == Some(true) {
                 self.note(Found::Invalid("the block is not closed".into()));
             }
             out.push_str(&std::mem::take(&mut self.pending_block));
         }
         self.place = Place::Text;
         self.is_other_yaml = false;
+        self.misplaced.flush();
         out
     }
 
+    /// Returns what was found since the last call. A block in a place that does not count is invalid, if there is
+    /// no other.
     pub fn take(&mut self) -> Found {
-        std::mem::take(&mut self.found)
+        match (std::mem::take(&mut self.found), self.misplaced.take()) {
+            (Found::Nothing, Some(reason)) => Found::Invalid(reason.into()),
+            (found, _) => found,
+        }
     }
 
     fn part(&mut self, part: &str, out: &mut String) {
@@ -128,6 +140,9 @@ impl Reader {
             return;
         }
         self.line.push_str(part);
+        if let Place::Block { .. } = self.place {
+            self.first_key.push(part);
+        }
         match (self.place, is_whole) {
             (Place::Text, true) => self.line_of_text(out),
             (Place::Text, false) => self.part_of_text(out),
@@ -140,24 +155,28 @@ impl Reader {
                 self.finish_forwarded_line(is_whole);
             }
             (Place::Block { mark, length }, true) => self.line_of_block(mark, length, out),
-            (Place::Block { .. }, false) => self.part_of_block(part, out),
+            (Place::Block { .. }, false) => self.part_of_block(out),
         }
     }
 
     fn finish_forwarded_line(&mut self, is_whole: bool) {
         if is_whole || self.line.len() > MAX_LINE {
-            if self.is_other_yaml && self.line.starts_with(KEY) {
-                self.note(Found::Invalid(OTHER_LINE.into()));
-                self.is_other_yaml = false;
-            }
-            self.line.clear();
+            let line = std::mem::take(&mut self.line);
+            self.check_other_yaml(&line);
             self.rest = (!is_whole).then_some(Rest::Plain);
+        }
+    }
+
+    fn check_other_yaml(&mut self, line: &str) {
+        if self.is_other_yaml && has_key(line) {
+            self.note(Found::Invalid(NOT_FIRST.into()));
+            self.is_other_yaml = false;
         }
     }
 
     fn part_of_text(&mut self, out: &mut String) {
         self.rest = Some(if self.line.len() > MAX_LINE {
-            long_line(&self.line)
+            if self.misplaced.is_inside_container(&self.line) { Rest::Plain } else { long_line(&self.line) }
         } else if may_open(&self.line) {
             return;
         } else {
@@ -168,7 +187,9 @@ impl Reader {
 
     fn line_of_text(&mut self, out: &mut String) {
         let line = std::mem::take(&mut self.line);
-        let opened = if line.len() <= MAX_LINE {
+        let opened = if self.misplaced.is_inside_container(&line) {
+            None
+        } else if line.len() <= MAX_LINE {
             opening(&line)
         } else if let Rest::Opens { mark, length } = long_line(&line) {
             Some((mark, length, false))
@@ -178,7 +199,7 @@ impl Reader {
         match opened {
             Some((mark, length, true)) => {
                 self.place = Place::Block { mark, length };
-                self.has_key = None;
+                self.first_key = FirstKey::default();
                 self.pending_block = line;
                 return;
             }
@@ -188,11 +209,7 @@ impl Reader {
         out.push_str(&line);
     }
 
-    fn part_of_block(&mut self, part: &str, out: &mut String) {
-        // Scanning a blank line again for each part would be quadratic.
-        if self.has_key.is_none() && !(part.trim().is_empty() && self.line.len() > KEY.len()) {
-            self.has_key = begins_with_key(&self.line);
-        }
+    fn part_of_block(&mut self, out: &mut String) {
         // A shorter line may still close the block.
         let is_too_long = self.is_too_long() && self.line.len() > MAX_LINE;
         if self.is_none(is_too_long, out) {
@@ -207,26 +224,25 @@ impl Reader {
             self.place = Place::Text;
             return self.block(&line, out);
         }
-        if self.has_key.is_none() {
-            self.has_key = begins_with_key(&self.line);
-        }
         let is_none = self.is_none(self.is_too_long(), out);
         let line = std::mem::take(&mut self.line);
+        self.check_other_yaml(&line);
         (if is_none { out } else { &mut self.pending_block }).push_str(&line);
     }
 
     /// Returns true if the block is no switch, and forwards it.
     fn is_none(&mut self, is_too_long: bool, out: &mut String) -> bool {
-        if self.has_key != Some(false) && !is_too_long {
+        let is_switch = self.first_key.is_switch();
+        if is_switch != Some(false) && !is_too_long {
             return false;
         }
-        if self.has_key == Some(true) {
+        if is_switch == Some(true) {
             self.note(Found::Invalid(format!("the block is longer than {MAX_BLOCK} bytes")));
         }
         out.push_str(&std::mem::take(&mut self.pending_block));
         if let Place::Block { mark, length } = self.place {
             self.place = Place::Fence { mark, length };
-            self.is_other_yaml = self.has_key == Some(false);
+            self.is_other_yaml = is_switch == Some(false);
         }
         true
     }
@@ -237,9 +253,8 @@ impl Reader {
 
     fn block(&mut self, closing: &str, out: &mut String) {
         let buffered = std::mem::take(&mut self.pending_block);
-        let content = buffered.split_once('\n').map_or("", |(_, content)| content);
-        if self.has_key == Some(true) {
-            match read(content) {
+        if self.first_key.is_switch() == Some(true) {
+            match read(&content(&buffered)) {
                 Ok(switch) => return self.note(Found::One(switch)),
                 Err(reason) => self.note(Found::Invalid(reason)),
             }
@@ -256,12 +271,25 @@ impl Reader {
     }
 }
 
-/// `None` if the line is blank or too short to decide.
-fn begins_with_key(line: &str) -> Option<bool> {
-    if line.trim().is_empty() || (line.len() < KEY.len() && !line.ends_with('\n') && KEY.starts_with(line)) {
-        return None;
-    }
-    Some(line.starts_with(KEY))
+/// The lines behind an opening fence. They lose the fence's indentation if all of them have it.
+fn content(block: &str) -> String {
+    let lines: Vec<&str> = block.split_inclusive('\n').skip(1).collect();
+    let texts = lines.iter().filter(|line| !line.trim().is_empty());
+    let common = texts.map(|line| indentation(line)).min().unwrap_or_default();
+    let removed = if common < indentation(block) { 0 } else { indentation(block) };
+    lines.iter().map(|line| &line[removed.min(indentation(line))..]).collect()
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// True if the line begins with the key, also as an entry of a list.
+fn has_key(line: &str) -> bool {
+    let line = line[..line.floor_char_boundary(MAX_LINE)].trim_start();
+    let entry = line.strip_prefix("- ").unwrap_or(line);
+    let is_explicit = entry.starts_with('?');
+    FirstKey::is_first_in(entry) || (is_explicit && FirstKey::is_first_in(&[entry, ":"].concat()))
 }
 
 #[derive(Deserialize)]

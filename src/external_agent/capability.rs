@@ -69,7 +69,9 @@ pub fn unsupported(requested: &str, unsupported: &[String], supported: &Modes) -
     }
     let supported: Vec<&str> = supported.iter().map(|mode| mode.id.as_str()).collect();
     let message = format!(
-        "this agent does not support {id} mode: it uses its own tools, and the sandbox cannot enforce the mode"
+        "unsupported_mode: this agent does not support {id} mode, because it uses its own tools and the sandbox cannot \
+         enforce the mode. Possible modes: {}",
+        if supported.is_empty() { "none".to_owned() } else { supported.join(", ") }
     );
     Some(AgentError::invalid_params(
         message,

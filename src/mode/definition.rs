@@ -14,6 +14,9 @@ const MAX_ID: usize = 40;
 
 const MAX_STEPS: u32 = 500;
 
+/// Slash commands of Modegate. A mode cannot have such an id, because `/ID` sets a mode.
+pub const COMMANDS: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
+
 /// Definition of a mode. Missing keys are inherited from the mode that it extends.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -159,6 +162,9 @@ impl ModeDefinition {
                 &self.id,
                 format!("{id:?} is reserved for the rejection of a permission request"),
             ));
+        }
+        if COMMANDS.contains(&id.as_str()) {
+            return Err(Fault::at(&self.id, format!("{id:?} is reserved for the slash command /{id}")));
         }
         if let Some((alias, mode)) = ALIASES.iter().find(|(alias, _)| alias == id) {
             return Err(Fault::at(&self.id, format!("{alias:?} is already an alias of {mode:?}")));

@@ -1,8 +1,9 @@
 //! Decides how much the annotations of an MCP tool count. Pure.
 //!
-//! A missing hint means that the tool changes things, and a destructive hint overrides a read-only one
-//! (docker-agent PR 3140, and MCP's defaults). A hint is only a claim unless the user trusts it or the
-//! sandbox enforces it; otherwise the user must consent. The user's own setting overrides hints.
+//! A missing hint means that the tool changes things (docker-agent PR 3140, and MCP's defaults). A destructive hint
+//! beside a read-only one has no meaning in MCP, but casts doubt on both: such a tool is only trusted by its name.
+//! A hint is only a claim unless the user trusts it or the sandbox enforces it; otherwise the user must consent. The
+//! user's own setting overrides hints.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -66,10 +67,11 @@ pub fn belief(tool: &str, hints: Hints, word: &HintContext<'_>) -> Belief {
         Some(Override::Changes) => return Belief::MayChange,
         None => {}
     }
-    if hints.read_only != Some(true) || hints.destructive == Some(true) {
+    if hints.read_only != Some(true) {
         return Belief::MayChange;
     }
     match word.trust {
+        Some(Trust::All(true)) if hints.destructive == Some(true) => Belief::ClaimsToRead,
         Some(Trust::All(true)) => Belief::Reads,
         Some(Trust::Of(names)) if names.iter().any(|name| name == tool) => Belief::Reads,
         Some(Trust::All(false) | Trust::Of(_)) => Belief::MayChange,
@@ -95,12 +97,12 @@ mod tests {
             (None, Some(false), false),
             (Some(true), None, true),
             (Some(true), Some(false), true),
-            (Some(true), Some(true), false),
+            (Some(true), Some(true), true),
         ] {
             let hints = hints(read_only, destructive);
             let if_hinted = |belief| if is_hinted { belief } else { MayChange };
             for (trust, only_reads, expected) in [
-                (Some(Trust::All(true)), false, Reads),
+                (Some(Trust::All(true)), false, if destructive == Some(true) { ClaimsToRead } else { Reads }),
                 (Some(Trust::All(false)), true, MayChange),
                 (Some(Trust::Of(vec!["t".into()])), false, Reads),
                 (Some(Trust::Of(vec!["other".into()])), true, MayChange),

@@ -10,10 +10,8 @@ use super::user_command::UserCommand;
 use crate::acp::{
     AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedResourceResource, UnstructuredCommandInput,
 };
-use crate::mode::definition::near;
+use crate::mode::definition::{COMMANDS, near};
 use crate::mode::{Mode, Modes, canonical};
-
-const OWN: [&str; 6] = ["mode", "permissions", "mcp", "compact", "undo", "help"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -162,7 +160,7 @@ pub fn misspelt(content: &[ContentBlock], words: Vocabulary<'_>) -> Option<Missp
     }
     let modes = words.modes.iter().map(|mode| mode.id.as_str());
     let own = words.own.iter().map(|own| own.name.as_str());
-    let known: Vec<&str> = OWN.into_iter().chain(modes).chain(own).collect();
+    let known: Vec<&str> = COMMANDS.into_iter().chain(modes).chain(own).collect();
     let nearest = near(&word.to_ascii_lowercase(), &known)?;
     Some(Misspelt { word: word.to_owned(), nearest: nearest.to_owned() })
 }
@@ -293,7 +291,7 @@ fn expand_user_command(text: &str, own: &[UserCommand]) -> Option<String> {
 }
 
 pub fn is_reserved_name(name: &str, modes: &Modes) -> bool {
-    OWN.contains(&name) || modes.resolve(name).is_ok()
+    COMMANDS.contains(&name) || modes.resolve(name).is_ok()
 }
 
 pub fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<ContentBlock> {

@@ -32,7 +32,15 @@ impl Switches {
         log: &EventLog,
         reply: oneshot::Sender<Proposed>,
     ) {
-        let targets = policy.exits(proposal.mode.as_deref());
+        if let Some(requested) = &proposal.mode
+            && let Err(unknown) = policy.context.modes.resolve(requested)
+        {
+            let message =
+                format!("The user was not asked: {unknown}. Call switch_mode again with one of these.");
+            return drop(reply.send(Proposed::NotSwitched { message, ends_turn: None }));
+        }
+        let mut targets = policy.exits(proposal.mode.as_deref());
+        targets.retain(|target| !policy.is_void_exit(target));
         let announced = log.conversation.open_calls.get(&call).filter(|_| !is_cancelled);
         let now = policy.ceilings().modes;
         let allows_more = |mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now);

@@ -172,6 +172,13 @@ impl Policy {
             || self.grants.may_allow_more(&target.0, &self.mode.0)
     }
 
+    /// True if the target allows more than the current mode, but not under the other limits of the session.
+    pub(super) fn is_void_exit(&self, target: &SessionModeId) -> bool {
+        let now = self.ceilings().modes;
+        compare::allows_more(&self.mode_ceilings(target), &now)
+            && !compare::allows_more(&self.ceilings_in(std::iter::once(target)).modes, &now)
+    }
+
     /// Returns a notice if the client has widened the mode of a reopened session before its first prompt. Some
     /// clients do so by themselves: they apply the mode that was selected last.
     pub(super) fn widened_by_client(&mut self) -> Option<String> {

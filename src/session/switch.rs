@@ -153,6 +153,13 @@ impl Switches {
             record(mode, &target.0, &switch.analysis, "no_exit", log);
             return None;
         }
+        if widens && policy.is_void_exit(&target) {
+            self.not_applied(format_args!(
+                "another limit of this session applies, under which {target} mode allows no more"
+            ));
+            record(mode, &target.0, &switch.analysis, "limited", log);
+            return None;
+        }
         Some(Requested { target, switch, widens })
     }
 

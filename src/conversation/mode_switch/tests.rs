@@ -39,18 +39,15 @@ fn cases() -> Vec<(String, Found, bool)> {
         shown("No block.\n", Found::Nothing),
         shown("```yaml\na: 1\n```\n", Found::Nothing),
         shown("```yaml\n# mode_switch:\na: mode_switch\n```\n", Found::Nothing),
-        shown("```yaml\na:\n  mode_switch: {analysis: x}\n```\n", Found::Nothing),
         shown("```yaml\na: 1\n```\nmode_switch: {analysis: x}\n", Found::Nothing),
-        shown("```yaml\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Invalid(OTHER_LINE.into())),
+        shown("```yaml\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Invalid(NOT_FIRST.into())),
         shown("mode_switch: {analysis: x, new_mode: code}\n", Found::Nothing),
-        shown(&BLOCK.replace("yaml", "json"), Found::Nothing),
-        shown(&BLOCK.replace("```yaml", "```"), Found::Nothing),
+        shown(&BLOCK.replace("yaml", "rust"), Found::Nothing),
+        shown("```\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Nothing),
+        shown("- ```yaml\n  a: 1\n  ```\n", Found::Nothing),
         shown(&format!("````markdown\n{BLOCK}````\n"), Found::Nothing),
         shown(&format!("~~~\n{BLOCK}~~~\n"), Found::Nothing),
-        shown(&before_lines("> ", BLOCK), Found::Nothing),
-        shown(&before_lines("    ", BLOCK), Found::Nothing),
         shown("text ```yaml\nmode_switch: {analysis: x}\n", Found::Nothing),
-        shown("```yaml\n mode_switch: {analysis: x}\n```\n", Found::Nothing),
         shown("```yaml `x`\nmode_switch: {analysis: x}\n", Found::Nothing),
     ]
 }
@@ -69,6 +66,96 @@ fn only_switch_blocks_are_found_and_removed() {
     assert_eq!(whole(&format!("Before.\n{BLOCK}After.\n")).0, "Before.\nAfter.\n");
 }
 
+/// The keys of a switch in YAML, in the spellings that a model may choose.
+const SPELLINGS: [&str; 12] = [
+    "mode_switch:\n  analysis: a\n  new_mode: code",
+    "{\"mode_switch\": {\"analysis\": \"a\", \"new_mode\": \"code\"}}",
+    "{\n  \"mode_switch\": {\n    \"analysis\": \"a\",\n    \"new_mode\": \"code\"\n  }\n}",
+    "{mode_switch: {analysis: a, new_mode: code}}",
+    "\"mode_switch\":\n  \"analysis\": a\n  'new_mode': \"code\"",
+    "'mode_switch': {analysis: 'a', new_mode: 'code'}",
+    "mode_switch :\n  analysis : a\n  new_mode : code",
+    "  mode_switch:\n    analysis: a\n    new_mode: code",
+    "? mode_switch\n: {analysis: a, new_mode: code}",
+    "# Why: the plan is accepted.\nmode_switch:\n  analysis: a\n  new_mode: code",
+    "---\nmode_switch:\n  analysis: a\n  new_mode: code",
+    "mode_switch:\n  new_mode: code\n  analysis: >-\n    a",
+];
+
+#[test]
+fn every_spelling_of_a_switch_applies_at_the_start_of_a_line() {
+    for spelling in SPELLINGS {
+        for indent in ["", " ", "  ", "   "] {
+            let block = before_lines(indent, &format!("```yaml\n{spelling}\n```"));
+            let text = format!("Next.\n\n{block}\nEnd.\n");
+            assert_eq!(whole(&text), ("Next.\n\n\nEnd.\n".to_owned(), one("a", Some("code"))), "{text}");
+        }
+    }
+}
+
+#[test]
+fn switches_in_other_places_are_reported_and_the_next_block_applies() {
+    let in_container = |spelling: &str| {
+        let block = format!("```yaml\n{spelling}\n```");
+        let item = |marker: &str, indent: &str| {
+            let lines: String = block.lines().skip(1).flat_map(|line| [indent, line, "\n"]).collect();
+            format!("{marker}```yaml\n{lines}")
+        };
+        [
+            before_lines("> ", &block),
+            before_lines(">", &block),
+            before_lines("> > ", &block),
+            before_lines("    ", &block),
+            format!("1. Next:\n\n{}", before_lines("     ", &block)),
+            item("- ", "  "),
+            item("* ", "  "),
+            item("1. ", "   "),
+            item("12) ", "    "),
+            item("- > ", "  > "),
+        ]
+    };
+    let not_yaml = |spelling: &str| {
+        ["```", "~~~", "```json", "``` JSON", "~~~json5"].map(|opening| {
+            let closing = &opening[..3];
+            format!("{opening}\n{spelling}\n{closing}\n")
+        })
+    };
+    for spelling in SPELLINGS {
+        let texts = in_container(spelling).map(|text| (text, "list, a quote"));
+        for (text, words) in
+            texts.into_iter().chain(not_yaml(spelling).map(|text| (text, "marked as `yaml`")))
+        {
+            let (out, found) = whole(&text);
+            assert_eq!(out, text);
+            assert!(matches!(&found, Found::Invalid(reason) if reason.contains(words)), "{text}: {found:?}");
+            let followed = format!("{text}\n{BLOCK}");
+            assert_eq!(
+                whole(&followed),
+                (format!("{text}\n"), one("Long,\nreasoned.", Some("code"))),
+                "{followed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn switches_behind_another_key_are_reported() {
+    for spelling in SPELLINGS {
+        for before in ["other: 1\n", "- 1\n", "other:\n  "] {
+            let text = format!("```yaml\n{before}{spelling}\n```\n");
+            let (out, found) = whole(&text);
+            assert_eq!(out, text);
+            // The key of JSON in several lines is on the second.
+            assert!(
+                matches!(&found, Found::Invalid(reason) if reason.contains("not the first key")),
+                "{text}: {found:?}"
+            );
+        }
+    }
+    let list = "```yaml\n- mode_switch:\n    analysis: a\n```\n";
+    assert_eq!(whole(list).1, Found::Invalid(NOT_FIRST.into()));
+}
+
 #[test]
 fn invalid_switch_blocks_stay_visible_and_are_reported() {
     for (text, words) in [
@@ -77,8 +164,7 @@ fn invalid_switch_blocks_stay_visible_and_are_reported() {
         ("```yaml\nmode_switch:\n  analysis:x\n  new_mode: code\n```\n", ""),
         ("```yaml\nmode_switch: {analysis: x, new_mode: code, force: true}\n```\n", "force"),
         ("```yaml\nmode_switch: {analysis: x}\nother: 1\n```\n", "other"),
-        ("```yaml\nother: 1\nmode_switch: {analysis: x}\n```\n", "another line"),
-        ("```yaml\n# why\nmode_switch: {analysis: x}\n```\n", "another line"),
+        ("```yaml\nother: 1\nmode_switch: {analysis: x}\n```\n", "not the first key"),
         ("```yaml\nmode_switch: [code]\n```\n", ""),
         ("```yaml\nmode_switch: {analysis: x, new_mode: code}\n", "not closed"),
     ] {
@@ -132,11 +218,20 @@ fn ordinary_text_is_forwarded_immediately() {
     assert_eq!(reader.push(": 1"), ": 1");
 }
 
-/// What a `CommonMark` parser makes of a text: the number of YAML blocks that begin with the key, and how many
-/// of them are the switch of [`any_fence`], closed.
-fn blocks_of_a_parser(text: &str) -> (usize, usize) {
-    let (mut keyed, mut complete) = (0, 0);
-    let mut block: Option<(String, bool)> = None;
+/// The blocks of a text as a `CommonMark` parser sees them.
+#[derive(Default)]
+struct ParsedBlocks {
+    /// YAML blocks with the key.
+    keyed: usize,
+    /// YAML blocks that are the switch of [`any_fence`], closed.
+    complete: usize,
+    /// Blocks without an info string that begin with the key.
+    misplaced: usize,
+}
+
+fn blocks_of_a_parser(text: &str) -> ParsedBlocks {
+    let mut blocks = ParsedBlocks::default();
+    let mut block: Option<(String, String, bool)> = None;
     for (event, range) in Parser::new(text).into_offset_iter() {
         match event {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
@@ -144,22 +239,26 @@ fn blocks_of_a_parser(text: &str) -> (usize, usize) {
                 // An unclosed block reaches to the end, without a fence on its last line.
                 let last = text[range].trim_end().lines().last().unwrap_or_default().trim();
                 let is_closed = last.len() >= 3 && last.chars().all(|c| c == '`' || c == '~');
-                block = ["yaml", "yml"].contains(&word.as_str()).then(|| (String::new(), is_closed));
+                block = Some((word, String::new(), is_closed));
             }
             Event::Text(piece) => {
-                if let Some((content, _)) = &mut block {
+                if let Some((_, content, _)) = &mut block {
                     content.push_str(&piece);
                 }
             }
             Event::End(TagEnd::CodeBlock) => {
-                let Some((content, is_closed)) = block.take() else { continue };
-                keyed += usize::from(content.lines().any(|line| line.starts_with(KEY)));
-                complete += usize::from(is_closed && content == "mode_switch: {analysis: a}\n");
+                let Some((language, content, is_closed)) = block.take() else { continue };
+                if ["yaml", "yml"].contains(&language.as_str()) {
+                    blocks.keyed += usize::from(content.lines().any(|line| line.starts_with("mode_switch:")));
+                    blocks.complete += usize::from(is_closed && content == "mode_switch: {analysis: a}\n");
+                } else if language.is_empty() {
+                    blocks.misplaced += usize::from(content.starts_with("mode_switch:"));
+                }
             }
             _ => {}
         }
     }
-    (keyed, complete)
+    blocks
 }
 
 fn any_fence() -> impl Strategy<Value = &'static str> {
@@ -198,10 +297,11 @@ proptest! {
         reader.push(&text);
         reader.flush();
         let found = reader.take();
-        let is_expected = match blocks_of_a_parser(&text) {
-            (0, _) => found == Found::Nothing,
+        let blocks = blocks_of_a_parser(&text);
+        let is_expected = match (blocks.keyed, blocks.complete) {
+            (0, _) if blocks.misplaced == 0 => found == Found::Nothing,
             (1, 1) => found == one("a", None),
-            (1, _) => matches!(found, Found::Invalid(_)),
+            (0 | 1, _) => matches!(found, Found::Invalid(_)),
             _ => found == Found::Many,
         };
         prop_assert!(is_expected, "{:?}: {}", found, text);

@@ -86,7 +86,7 @@ modes:
 fn invalid_rows_are_named_and_nothing_is_printed() {
     for (row, reason) in [
         ("('two words', NULL, NULL)", "row \"two words\": \"two words\" is not a valid id"),
-        ("('', NULL, NULL)", "row \"\": "),
+        ("('undo', NULL, NULL)", "row \"undo\": \"undo\" is reserved for the slash command /undo"),
         ("('a: b' || char(10) || 'default_mode: code', NULL, NULL)", "is not a valid id"),
         ("('Build', NULL, NULL)", "row \"Build\": \"build\" is already an alias of \"code\""),
         ("('bad', NULL, 'a, [')", "row \"bad\": "),
@@ -97,6 +97,19 @@ fn invalid_rows_are_named_and_nothing_is_printed() {
         let (code, printed, errors) = modes(home.path(), &["import", "c.db"]);
         assert_eq!((code, printed.as_str()), (1, ""), "{row}");
         assert!(errors.contains("c.db: ") && errors.contains(reason), "{row}: {errors}");
+    }
+}
+
+#[test]
+fn rows_without_a_name_are_skipped_and_reported() {
+    for nameless in ["NULL", "''", "' '"] {
+        let rows = format!("({nameless}, 'Be short.' || char(10) || 'Always.', NULL), ('fine', 'x', NULL)");
+        let home = home(&format!(
+            "CREATE TABLE agent_modes (name, prompt, allowed_tools); INSERT INTO agent_modes VALUES {rows}"
+        ));
+        let (code, printed, errors) = modes(home.path(), &["import", "c.db"]);
+        assert_eq!((code, printed.matches("- id").count()), (0, 1), "{printed}");
+        assert_eq!(errors, "modegate: c.db: skipped a row without a name, with the prompt \"Be short.\"\n");
     }
 }
 

@@ -210,6 +210,42 @@ async fn plan_exit_result_respects_max_mode() {
     }
 }
 
+/// A block in the model's text asks under the limits of the session, and only if the mode would allow more.
+#[tokio::test]
+async fn in_band_switch_without_an_effect_is_not_asked() {
+    let block = "```yaml\nmode_switch: {analysis: Ready., new_mode: code}\n```\n";
+    for (max_mode, is_asked) in [(Some("plan"), false), (Some("ask"), true), (None, true)] {
+        let setup = Setup { max_mode, ..Setup::default() };
+        let outcome = client(false, setup, option("code")).await.prompt(ModelEvent::Text(block.into())).await;
+        assert_eq!(outcome.asked().len(), usize::from(is_asked), "{max_mode:?}");
+        assert_eq!(outcome.mode, if is_asked { "code" } else { "plan" }, "{max_mode:?}");
+        let outcomes: Vec<_> = outcome
+            .messages
+            .iter()
+            .filter_map(|message| {
+                message["params"]["update"]["_meta"]["modegate/mode_switch"]["outcome"].as_str()
+            })
+            .collect();
+        assert_eq!(outcomes, [if is_asked { "switched" } else { "limited" }], "{max_mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn exit_to_an_unknown_mode_is_answered_with_the_modes() {
+    for (mode, is_known) in [("nope", false), ("build", true)] {
+        let arguments = json!({ "plan": PLAN, "mode": mode });
+        let call = ModelEvent::ToolCall { id: "a".into(), name: "switch_mode".into(), arguments };
+        let outcome = client(false, Setup::default(), option("code")).await.prompt(call).await;
+        assert_eq!(outcome.asked().len(), usize::from(is_known), "{mode}");
+        let text = &outcome.model_text;
+        assert_eq!(
+            text.contains("the modes are ask, plan, code. Call switch_mode again"),
+            !is_known,
+            "{text}"
+        );
+    }
+}
+
 /// `/mode` and `/permissions` say what limits the session.
 #[tokio::test]
 async fn mode_and_permissions_commands_show_max_mode() {

@@ -114,6 +114,46 @@ pub(crate) fn is_user_message(update: &Value) -> bool {
     update["sessionUpdate"] == "user_message_chunk"
 }
 
+#[tokio::test]
+async fn requests_to_a_session_that_is_opening_are_invalid_until_it_is_open() {
+    let stored = StoreFixture::new();
+    let mut client = stored.agent(Setup::default());
+    let session = client.session().await;
+    turn(&mut client, &session, "one", &[&[text("1")]]).await;
+    client.end().await;
+    let mut client = stored.agent(Setup::default());
+    client.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let load = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
+    let load = client.request("session/load", load).await;
+    let requests = [
+        ("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })),
+        ("session/set_config_option", json!({ "sessionId": session, "configId": "mode", "value": "plan" })),
+        ("session/prompt", json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "two" }] })),
+    ];
+    let mut early = Vec::new();
+    for (method, params) in &requests[..] {
+        early.push(client.request(method, params.clone()).await);
+    }
+    let unknown = json!({ "sessionId": "sess_none", "modeId": "plan" });
+    let unknown = client.request("session/set_mode", unknown).await;
+    let mut codes = std::collections::BTreeMap::new();
+    while codes.len() < 5 {
+        let message = client.next().await;
+        if let (Some(id), None) = (message["id"].as_i64(), message.get("method")) {
+            codes.insert(id, message["error"]["code"].as_i64());
+        }
+    }
+    assert_eq!(codes[&load], None);
+    assert_eq!(early.iter().map(|id| codes[id]).collect::<Vec<_>>(), [Some(-32600); 3]);
+    assert_eq!(codes[&unknown], Some(-32002));
+    client.next().await;
+    for (method, params) in &requests[..2] {
+        let id = client.request(method, params.clone()).await;
+        assert!(client.until_answer(id).await.last().unwrap().get("result").is_some(), "{method}");
+    }
+    client.end().await;
+}
+
 /// A conversation with everything that can happen in one. Returns what the client saw.
 async fn conversation(client: &mut TestClient, session: &str) -> Vec<Value> {
     let cwd = client.cwd();

@@ -92,9 +92,9 @@ const FOR_USERS: [Message; 15] = [
     ),
     ("call initialize first", "a request before `initialize`", "send `initialize`"),
     (
-        "this agent does not support",
+        "unsupported_mode",
         "a mode that limits more than an external agent's sandbox can",
-        "choose one of the modes in `data.possible` ([external agents](../external-agents.md))",
+        "choose one of the possible modes that the message names ([external agents](../external-agents.md))",
     ),
     (
         "contains a key and is readable by others",

@@ -216,7 +216,7 @@ async fn each_mode_offers_mcp_tools_by_trusted_hints() {
         let offered = b.offered();
         let has = |tool: &str| offered.iter().any(|name| name == tool);
         assert!(has("mcp__t__look") && has("mcp__t__lie"), "{offered:?}");
-        assert_eq!((has("mcp__t__note"), has("mcp__t__both")), (writes, writes), "{offered:?}");
+        assert_eq!((has("mcp__t__note"), has("mcp__t__both")), (writes, true), "{offered:?}");
         let (messages, text) = b.call("mcp__t__note").await;
         assert_eq!(status(&messages), if writes { "completed" } else { "failed" });
         assert_eq!(read(&b.cwd(), "note.txt").is_some(), writes, "{text}");
@@ -279,7 +279,7 @@ async fn sandbox_stops_writes_of_a_wrongly_hinted_tool() {
 /// the call, an approval allows it; `code` is the control.
 #[tokio::test]
 async fn hinted_tool_is_listed_and_first_call_asks() {
-    let hinted = ["flip", "lie", "look", "stubborn", "turn", "write_file"];
+    let hinted = ["both", "flip", "lie", "look", "stubborn", "turn", "write_file"];
     let all = ["both", "flip", "lie", "look", "note", "slow", "stubborn", "turn", "write_file"];
     for (mode, expected, asks) in
         [("plan", &hinted[..], true), ("ask", &all[..], true), ("code", &all[..], false)]

@@ -1,0 +1,132 @@
+//! Recognises the start of a YAML document whose first key is `mode_switch`, in any spelling. Pure, and linear
+//! in the length of the text.
+//!
+//! ```text
+//! document = { blank | comment | "---" } [ "{" { blank | comment } ] [ "? " ] key { blank } ":"
+//! key      = "mode_switch" | "\"mode_switch\"" | "'mode_switch'"
+//! ```
+
+const KEY: &[u8] = b"mode_switch";
+
+/// Maximum bytes before the end of the key. A document with more blanks and comments before it is no switch.
+const MAX_BEFORE: usize = 4096;
+
+/// Reads a document piece by piece until its first key is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct FirstKey {
+    state: State,
+    is_in_flow: bool,
+    read: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Start,
+    Comment,
+    /// The number of dashes read of a document marker.
+    Marker(u8),
+    /// Behind the `?` of an explicit key.
+    Explicit,
+    Key {
+        quote: Option<u8>,
+        read: usize,
+    },
+    AfterKey,
+    Known(bool),
+}
+
+impl FirstKey {
+    /// True if the first key of a whole text is `mode_switch`.
+    pub(super) fn is_first_in(text: &str) -> bool {
+        let mut first_key = Self::default();
+        first_key.push(text);
+        first_key.is_switch() == Some(true)
+    }
+
+    pub(super) fn push(&mut self, text: &str) {
+        for byte in text.bytes() {
+            if let State::Known(_) = self.state {
+                return;
+            }
+            self.read += 1;
+            self.state = if self.read > MAX_BEFORE { State::Known(false) } else { self.next(byte) };
+        }
+    }
+
+    /// `None` while only blanks, comments or a part of the key have been read.
+    pub(super) fn is_switch(&self) -> Option<bool> {
+        match self.state {
+            State::Known(is_switch) => Some(is_switch),
+            _ => None,
+        }
+    }
+
+    fn next(&mut self, byte: u8) -> State {
+        let is_blank = byte.is_ascii_whitespace();
+        match (self.state, byte) {
+            (State::Comment, b'\n') => State::Start,
+            (State::Comment, _) => State::Comment,
+            (State::Start | State::Explicit, _) if is_blank => self.state,
+            (State::Start, b'#') => State::Comment,
+            (State::Start, b'-') => State::Marker(1),
+            (State::Marker(read @ 1..=2), b'-') => State::Marker(read + 1),
+            (State::Marker(3), _) if is_blank => State::Start,
+            (State::Start, b'{') if !self.is_in_flow => {
+                self.is_in_flow = true;
+                State::Start
+            }
+            (State::Start, b'?') => State::Explicit,
+            (State::Start | State::Explicit, b'"' | b'\'') => State::Key { quote: Some(byte), read: 0 },
+            (State::Start | State::Explicit, b'm') => State::Key { quote: None, read: 1 },
+            (State::Key { quote, read }, _) if KEY.get(read) == Some(&byte) => {
+                State::Key { quote, read: read + 1 }
+            }
+            (State::Key { quote: Some(quote), read }, _) if read == KEY.len() && byte == quote => {
+                State::AfterKey
+            }
+            (State::Key { quote: None, read }, _) if read == KEY.len() && is_blank => State::AfterKey,
+            (State::Key { quote: None, read }, b':') if read == KEY.len() => State::Known(true),
+            (State::AfterKey, _) if is_blank => State::AfterKey,
+            (State::AfterKey, b':') => State::Known(true),
+            _ => State::Known(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_key_is_known_in_every_spelling() {
+        for (text, expected) in [
+            ("mode_switch:", Some(true)),
+            ("\n  mode_switch :", Some(true)),
+            ("# why\n---\nmode_switch:", Some(true)),
+            ("'mode_switch':", Some(true)),
+            ("\"mode_switch\" :", Some(true)),
+            ("{mode_switch:", Some(true)),
+            ("{\n  # why\n  \"mode_switch\":", Some(true)),
+            ("? mode_switch\n:", Some(true)),
+            ("? \"mode_switch\"\n  :", Some(true)),
+            ("", None),
+            (" \n# mode_switch:", None),
+            ("--", None),
+            ("mode_sw", None),
+            ("mode_switch", None),
+            ("? mode_switch\n", None),
+            ("a: 1\nmode_switch:", Some(false)),
+            ("mode_switches:", Some(false)),
+            ("'mode_switch\":", Some(false)),
+            ("- mode_switch:", Some(false)),
+            ("[mode_switch:", Some(false)),
+            ("{{mode_switch:", Some(false)),
+            ("mode_switch x:", Some(false)),
+        ] {
+            let mut first_key = FirstKey::default();
+            first_key.push(text);
+            assert_eq!(first_key.is_switch(), expected, "{text:?}");
+        }
+    }
+}
