@@ -16,6 +16,7 @@ use crate::bounded_file;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
 use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
@@ -278,6 +279,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            file_locks: self.environment.data_folder.as_deref().map(FileLocks::in_folder).unwrap_or_default(),
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,

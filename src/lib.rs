@@ -27,6 +27,7 @@ pub mod conversation;
 pub mod error;
 pub mod event;
 pub mod external_agent;
+pub mod file_lock;
 pub mod front_matter;
 pub mod gate;
 pub mod git_folder;

@@ -11,6 +11,7 @@ use crate::client::ClientCapabilities;
 pub use crate::conversation::acp_updates::OptionalUpdates;
 pub use crate::conversation::system_prompt::ClientPrompt;
 use crate::conversation::system_prompt::Sources;
+use crate::file_lock::FileLocks;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
 use crate::model::Model;
@@ -109,6 +110,8 @@ pub struct SessionContext {
     /// `None` if the client sent none when it opened the session.
     pub client_prompt: Option<Arc<ClientPrompt>>,
     pub store: Store,
+    /// Shared with all other sessions of this user.
+    pub file_locks: FileLocks,
     pub source: Source,
     pub parallel: usize,
     /// False in deterministic runs, where running calls do not stream their output.

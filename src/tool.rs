@@ -207,6 +207,8 @@ pub struct ToolOutput {
     /// Content for the client; empty if it is `text`.
     pub content: Vec<ToolContent>,
     pub seen: Vec<(PathBuf, LastSeen)>,
+    /// Files that the model knows with this output. The calls that it has made already do not know them.
+    pub shown: Vec<(PathBuf, LastSeen)>,
     /// Questions for the chat. They end the turn; the next prompt is the answer.
     pub questions: Vec<ChatQuestion>,
     pub plan: Option<Vec<PlanEntry>>,

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata};
+use tokio_util::sync::CancellationToken;
 
+use crate::file_lock::{FileLock, FileLocks, LockError};
 use crate::permission::Target;
 use crate::platform::Platform;
 use crate::platform::files::real_path;
@@ -49,6 +51,7 @@ pub struct Workspace {
     /// Canonical and existing; the first is the working directory.
     roots: Arc<[PathBuf]>,
     outputs: Outputs,
+    locks: FileLocks,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +91,12 @@ impl FileError {
     }
 }
 
+impl From<LockError> for FileError {
+    fn from(error: LockError) -> Self {
+        Self::Unsuitable(error.to_string())
+    }
+}
+
 impl Workspace {
     pub fn new(cwd: &Path, others: &[PathBuf]) -> Result<Self, Unusable> {
         let mut roots: Vec<PathBuf> = Vec::new();
@@ -100,7 +109,24 @@ impl Workspace {
                 roots.push(root);
             }
         }
-        Ok(Self { roots: roots.into(), outputs: Outputs::default() })
+        Ok(Self { roots: roots.into(), outputs: Outputs::default(), locks: FileLocks::default() })
+    }
+
+    /// Shares the locks of files with other sessions.
+    #[must_use]
+    pub fn with_locks(self, locks: FileLocks) -> Self {
+        Self { locks, ..self }
+    }
+
+    /// Locks files against all other writers of this user, from the comparison with what was read to the end of
+    /// the change. Blocks.
+    pub fn lock<'a>(
+        &self,
+        targets: impl IntoIterator<Item = &'a Target>,
+        cancel: &CancellationToken,
+    ) -> Result<FileLock, FileError> {
+        let paths = targets.into_iter().map(|target| target.path.as_path());
+        self.locks.lock(paths, &|| cancel.is_cancelled()).map_err(FileError::from)
     }
 
     pub fn roots(&self) -> &[PathBuf] {

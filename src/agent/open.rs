@@ -52,7 +52,7 @@ impl Agent {
             request;
         // Report invalid parameters before a missing key.
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
-        let workspace = workspace(cwd, directories).await?;
+        let workspace = self.workspace(cwd, directories).await?;
         let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
         client_prompt::check_agent(client_prompt.as_ref(), &agent)?;
@@ -105,7 +105,7 @@ impl Agent {
     ) -> Result<ForkSessionResponse, AgentError> {
         let ForkSessionRequest { session_id, cwd, additional_directories, mcp_servers, .. } = request;
         let client_prompt = client_prompt::read(request.system_prompt.as_ref())?;
-        let workspace = workspace(cwd, additional_directories).await?;
+        let workspace = self.workspace(cwd, additional_directories).await?;
         let mut setup = self.prepare(workspace, mcp_servers, self.model_catalog().await?).await?;
         setup.context.client_prompt = client_prompt;
         // A snapshot also stores all events so far.
@@ -140,7 +140,7 @@ impl Agent {
         let stored = self.context.store.open_session(id).await.map_err(|error| self.not_open(id, &error))?;
         let transit = Transit::begin(&self.registry, id)?;
         let setup = async {
-            let workspace = workspace(&stored.cwd, &stored.directories).await?;
+            let workspace = self.workspace(&stored.cwd, &stored.directories).await?;
             self.prepare(workspace, &[], Arc::clone(&self.context.models)).await
         };
         let setup = setup.await.inspect_err(|_| self.release(id))?;
@@ -156,7 +156,7 @@ impl Agent {
         wanted: &OpenOptions<'_>,
     ) -> Result<(SessionHandle, Transit), AgentError> {
         let transit = Transit::begin(&self.registry, id)?;
-        let workspace = workspace(wanted.cwd, wanted.directories).await?;
+        let workspace = self.workspace(wanted.cwd, wanted.directories).await?;
         if let Ok(active) = self.session(id) {
             if active.workspace().roots() != workspace.roots() {
                 let message = "the session is active here in other folders: close it first";
@@ -320,6 +320,31 @@ impl Agent {
         })
     }
 
+    async fn workspace(&self, cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
+        let invalid = |key: &str, message: String| {
+            let valid = if key == "cwd" {
+                json!({ "cwd": "an absolute path of a directory that exists" })
+            } else {
+                json!({ key: "absolute paths of directories that exist" })
+            };
+            Err(AgentError::invalid_params(message, valid))
+        };
+        let named = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
+        for (key, folder) in std::iter::once(("cwd", cwd)).chain(named) {
+            if !folder.is_absolute() {
+                return invalid(key, format!("{key} is not absolute: {}", folder.display()));
+            }
+        }
+        let (folder, others) = (cwd.to_owned(), directories.to_vec());
+        match reading("the session's folder", move || Workspace::new(&folder, &others)).await? {
+            Ok(workspace) => Ok(workspace.with_locks(self.context.file_locks.clone())),
+            Err(unusable) => {
+                let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };
+                invalid(key, format!("{key} cannot be used: {unusable}"))
+            }
+        }
+    }
+
     fn first_agent(
         &self,
         setup: &mut SessionSetup,
@@ -394,31 +419,6 @@ fn policy_notice(policy: &Policy) -> Option<String> {
          allows.\n\n",
         policy.problems.join("\n")
     ))
-}
-
-async fn workspace(cwd: &Path, directories: &[PathBuf]) -> Result<Workspace, AgentError> {
-    let invalid = |key: &str, message: String| {
-        let valid = if key == "cwd" {
-            json!({ "cwd": "an absolute path of a directory that exists" })
-        } else {
-            json!({ key: "absolute paths of directories that exist" })
-        };
-        Err(AgentError::invalid_params(message, valid))
-    };
-    let named = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
-    for (key, folder) in std::iter::once(("cwd", cwd)).chain(named) {
-        if !folder.is_absolute() {
-            return invalid(key, format!("{key} is not absolute: {}", folder.display()));
-        }
-    }
-    let (folder, others) = (cwd.to_owned(), directories.to_vec());
-    match reading("the session's folder", move || Workspace::new(&folder, &others)).await? {
-        Ok(workspace) => Ok(workspace),
-        Err(unusable) => {
-            let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };
-            invalid(key, format!("{key} cannot be used: {unusable}"))
-        }
-    }
 }
 
 fn not_started(entries: &[Entry]) -> String {

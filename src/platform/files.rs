@@ -10,8 +10,8 @@ use super::Platform;
 
 pub use super::system::{
     Identity, account_home, copy_link, create_private_file, create_private_folder, create_private_folders,
-    device, identity, is_file, is_program, keep_private, link, mode, nonblocking, number, others_rights,
-    permissions_of, private, rename_to_new, special_kind, times,
+    device, identity, is_file, is_program, keep_private, link, mode, nonblocking, number, open_private,
+    others_rights, permissions_of, private, rename_to_new, special_kind, times,
 };
 /// Returns the path without symbolic links. On Windows it has no prefix `\\?\`, if programs can do without.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {

@@ -59,6 +59,18 @@ pub fn keep_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a file for reading and writing, or creates it for this user alone. Fails for anything that is no file.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"))
+    }
+}
+
 /// Returns the permission bits of a file if others than its owner have rights.
 pub fn others_rights(path: &Path) -> io::Result<Option<u32>> {
     let mode = std::fs::metadata(path)?.permissions().mode();

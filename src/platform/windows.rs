@@ -36,6 +36,11 @@ pub fn keep_private(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
 }
 
+/// Opens a file for reading and writing, or creates it.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
 /// There are no permission bits.
 pub fn others_rights(_: &Path) -> io::Result<Option<u32>> {
     Ok(None)

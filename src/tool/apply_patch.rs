@@ -13,6 +13,7 @@ use self::place::{Failure, Patched};
 use self::unified::{FilePatch, Operation};
 use super::buffers::Buffers;
 use super::edit_file::list;
+use super::last_seen::not_applied;
 use super::text_change::{self, Plan};
 use super::text_file::{BOM, MAX_FILE, TextFile};
 use super::text_match::changed_lines;
@@ -166,7 +167,7 @@ impl Patch {
                 self.check_free(target, "create it")?;
                 buffers.check_new(target)?;
                 plan.depends_on(file.at, &name, ContentHash::Absent);
-                let new = file.patched(&name, "")?.text;
+                let new = file.patched(&name, "", false).map_err(ToolError::Failed)?.text;
                 self.show(plan, target, None, &new);
                 plan.write(target, None, new.into_bytes(), None);
             }
@@ -216,11 +217,23 @@ impl Patch {
     ) -> Result<String, ToolError> {
         let target = &self.targets[file.at];
         let name = self.workspace.display(target);
-        let old = buffers.read_to_edit(target, &name)?;
-        plan.depends_on(file.at, &name, old.content_hash);
+        let is_edit = file.rounds.iter().any(|hunks| !hunks.is_empty());
+        let (old, new_lines) = if is_edit {
+            let old = buffers.read_to_edit(target, &name)?;
+            plan.edits(file.at, &name, &old);
+            let new_lines = buffers.new_lines(target, &name, &old);
+            (old, new_lines)
+        } else {
+            let old = buffers.read_to_replace(target, &name)?;
+            plan.depends_on(file.at, &name, old.content_hash);
+            (old, None)
+        };
         plan.total += old.text.len();
         let whole = if old.bom { [BOM, &old.text].concat() } else { old.text.clone() };
-        let Patched { text: new, ignored } = file.patched(&name, &whole)?;
+        let Patched { text: new, ignored } = match file.patched(&name, &whole, new_lines.is_some()) {
+            Ok(patched) => patched,
+            Err(reason) => return Err(not_applied(reason, new_lines, &target.path, &old)),
+        };
         for (number, what) in ignored {
             plan.note(&format!("{name}: hunk {} matched ignoring {what}.", number + 1));
         }
@@ -237,6 +250,7 @@ impl Patch {
         let like = (to != target).then_some(target);
         let result = TextFile { bom: new.starts_with(BOM), ..old.clone() };
         plan.write(to, like, result.encode(&name, text)?, Some(&old));
+        plan.note_new_lines(to, new_lines);
         if text == old.text {
             return Ok(String::new());
         }
@@ -258,12 +272,13 @@ impl Patch {
 }
 
 impl File {
-    /// Applies the hunks of each section in order, up to the first section that fails.
-    fn patched(&self, name: &str, old: &str) -> Result<Patched, ToolError> {
+    /// Applies the hunks of each section in order, up to the first section that fails. In a changed file, line
+    /// numbers do not count, and old lines have to be there as they are. An error is a sentence.
+    fn patched(&self, name: &str, old: &str, is_changed: bool) -> Result<Patched, String> {
         let mut patched = Patched { text: old.to_owned(), ignored: Vec::new() };
         let mut before = 0;
         for hunks in &self.rounds {
-            let applied = place::apply(&patched.text, hunks);
+            let applied = place::apply(&patched.text, hunks, is_changed);
             let Patched { text, ignored } =
                 applied.map_err(|failures| failed(name, hunks, before, failures))?;
             patched.text = text;
@@ -274,7 +289,7 @@ impl File {
     }
 }
 
-fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failure)>) -> ToolError {
+fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failure)>) -> String {
     let more = failures.len().saturating_sub(MAX_REPORTED);
     let mut reports: Vec<String> = Vec::new();
     for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
@@ -288,11 +303,14 @@ fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failu
     if more > 0 {
         reports.push(format!("{name}: {more} more hunks do not apply."));
     }
-    ToolError::Failed(reports.join("\n"))
+    reports.join("\n")
 }
 
 fn reason(failure: &Failure, hunk: &Hunk) -> String {
     match failure {
+        Failure::Inexact(ignored) => {
+            format!("its lines occur only if {ignored} are ignored, and the file has changed.")
+        }
         Failure::Missing(Some(listing)) => format!(
             "its lines do not occur. The nearest lines, and after `>` what the hunk has instead:\n{}",
             listing.trim_end()

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::client_io::{ClientIo, Shown};
-use super::last_seen::{LastSeen, check_text};
+use super::last_seen::{LastSeen, NewLines};
 use super::saved::Saved;
 use super::text_file::{BOM, MAX_FILE, TextFile, is_utf8};
 use super::{ToolError, blocking};
@@ -63,7 +63,7 @@ impl Buffers {
         }
     }
 
-    /// Lets [`Self::read_to_edit`] refuse files that have changed since the model saw them.
+    /// Lets [`Self::new_lines`] tell how files have changed since the model saw them.
     pub(super) fn with_last_seen(mut self, targets: &[Target], last_seen: &[Option<LastSeen>]) -> Self {
         let seen = targets.iter().zip(last_seen);
         self.last_seen =
@@ -103,8 +103,22 @@ impl Buffers {
         if file.lossy {
             return Err(ToolError::Failed(format!("{name} {why}")));
         }
-        check_text(name, &target.path, &file, self.last_seen.get(&target.path))?;
         Ok(file)
+    }
+
+    /// As [`Self::read_to_edit`], for text that is replaced as a whole. Returns an error if it has changed since the
+    /// model saw it.
+    pub(super) fn read_to_replace(&self, target: &Target, name: &str) -> Result<TextFile, ToolError> {
+        let file = self.read_to_edit(target, name)?;
+        match self.new_lines(target, name, &file) {
+            Some(new_lines) => Err(new_lines.into_error(&target.path, &file)),
+            None => Ok(file),
+        }
+    }
+
+    /// `None` if the file is as the model last saw it, or the model never saw it.
+    pub(super) fn new_lines(&self, target: &Target, name: &str, file: &TextFile) -> Option<NewLines> {
+        NewLines::of(name, file, self.last_seen.get(&target.path))
     }
 
     /// Checks that the editor has no unsaved text under the name of a new file: a write would lose it. The

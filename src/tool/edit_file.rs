@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::buffers::Buffers;
+use super::last_seen::not_applied;
 use super::text_change::{self, Plan};
 use super::text_file::MAX_FILE;
 use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, Refusal};
@@ -47,12 +48,26 @@ fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolE
 
 fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
     let file = buffers.read_to_edit(target, name)?;
-    let edited =
-        replace(&file.text, edit).map_err(|reason| ToolError::Failed(format!("{name}: {reason}")))?;
+    let new_lines = buffers.new_lines(target, name, &file);
+    let edited = match replace(&file.text, edit) {
+        // In a changed file, only the text as it is tells the place that the model means.
+        Ok(edited) if new_lines.is_some() && !edited.ignored.is_empty() => {
+            let ignored = edited.ignored.join(" and ");
+            Err(format!("old_text occurs only if {ignored} are ignored."))
+        }
+        replaced => replaced,
+    };
+    let edited = match edited {
+        Ok(edited) => edited,
+        Err(reason) => {
+            return Err(not_applied(format!("{name}: {reason}"), new_lines, &target.path, &file));
+        }
+    };
     let mut plan = Plan::new(summary(name, &edited));
     plan.diffs.extend(ToolContent::diffs(&target.path, Some(&file.text), &edited.text, 1));
-    plan.depends_on(0, name, file.content_hash);
+    plan.edits(0, name, &file);
     plan.write(target, None, file.encode(name, &edited.text)?, Some(&file));
+    plan.note_new_lines(target, new_lines);
     Ok(plan)
 }
 

@@ -86,28 +86,54 @@ fn range(lines: &Range<usize>) -> String {
     format!("{},{}", lines.start + usize::from(!lines.is_empty()), lines.len())
 }
 
-/// Returns an error with the changed lines if a file is not as the model last saw it.
-pub(super) fn check_text(
-    name: &str,
+/// How a file differs from what the model last saw.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewLines {
+    /// A sentence, and the changed lines.
+    pub text: String,
+    /// True if the text shows all changed lines, so that the model knows the file.
+    pub is_whole: bool,
+}
+
+impl NewLines {
+    /// Returns `None` if the file is as the model last saw it, or the model never saw it.
+    pub(super) fn of(name: &str, file: &TextFile, last_seen: Option<&LastSeen>) -> Option<Self> {
+        let last_seen = last_seen.filter(|last_seen| last_seen.content_hash != file.content_hash)?;
+        let changed = format!("{name} has changed since you read it.");
+        let (text, is_whole) = match last_seen.changes(&file.text) {
+            Some((listing, true)) => {
+                (format!("{changed} Its new lines:\n{}", listing.trim_end_matches('\n')), true)
+            }
+            Some((listing, false)) => {
+                let text =
+                    format!("{changed} Some of its new lines:\n{listing}[More has changed. Read it again.]");
+                (text, false)
+            }
+            None => (format!("{changed} Read it again."), false),
+        };
+        Some(Self { text, is_whole })
+    }
+
+    pub(super) fn into_error(self, path: &Path, file: &TextFile) -> ToolError {
+        let seen = self.is_whole.then(|| (path.to_owned(), LastSeen::of(file)));
+        ToolError::Stale { text: self.text, seen: seen.into_iter().collect() }
+    }
+}
+
+/// The error of a change that does not apply, with the new lines if the file has changed.
+pub(super) fn not_applied(
+    reason: String,
+    new_lines: Option<NewLines>,
     path: &Path,
     file: &TextFile,
-    last_seen: Option<&LastSeen>,
-) -> Result<(), ToolError> {
-    let Some(last_seen) = last_seen.filter(|last_seen| last_seen.content_hash != file.content_hash) else {
-        return Ok(());
-    };
-    let changed = format!("{name} has changed since you read it.");
-    let (text, seen) = match last_seen.changes(&file.text) {
-        Some((listing, true)) => {
-            let seen = vec![(path.to_owned(), LastSeen::of(file))];
-            (format!("{changed} Its new lines:\n{}", listing.trim_end_matches('\n')), seen)
+) -> ToolError {
+    match new_lines {
+        Some(NewLines { text, is_whole }) => {
+            let text = format!("{}\n{text}", reason.trim_end());
+            NewLines { text, is_whole }.into_error(path, file)
         }
-        Some((listing, false)) => {
-            (format!("{changed} Some of its new lines:\n{listing}[More has changed. Read it again.]"), vec![])
-        }
-        None => (format!("{changed} Read it again."), vec![]),
-    };
-    Err(ToolError::Stale { text, seen })
+        None => ToolError::Failed(reason),
+    }
 }
 
 /// Returns an error if a file is not as the model last saw it (`last_seen`) or as a permission request showed it
@@ -136,10 +162,10 @@ mod tests {
     /// Returns the refusal, and whether the model then knows the file.
     fn refusal(last_seen: &LastSeen, now: &str) -> Option<(String, bool)> {
         let now = TextFile::decode(now.as_bytes()).unwrap();
-        match check_text("f", Path::new("/f"), &now, Some(last_seen)) {
-            Ok(()) => None,
-            Err(ToolError::Stale { text, seen }) => Some((text, !seen.is_empty())),
-            Err(error) => panic!("{error}"),
+        let new_lines = NewLines::of("f", &now, Some(last_seen))?;
+        match new_lines.into_error(Path::new("/f"), &now) {
+            ToolError::Stale { text, seen } => Some((text, !seen.is_empty())),
+            error => panic!("{error}"),
         }
     }
 

@@ -5,6 +5,7 @@
 //! unknown outcome.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -13,8 +14,9 @@ use self::difference::Difference;
 use super::buffers::Buffers;
 use super::last_seen::LastSeen;
 use super::text_file::TextFile;
-use super::{ClientIo, RunContext, ToolError, ToolOutput, blocking, effect, outcome};
+use super::{ClientIo, ToolError, ToolOutput, blocking, outcome};
 use crate::client::ClientError;
+use crate::file_lock::FileLock;
 use crate::gate::Permit;
 use crate::permission::Target;
 use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
@@ -40,33 +42,36 @@ pub(super) struct Planning {
     pub unsaved: bool,
 }
 
-/// Plans a call on the texts that the editor shows (`buffers`), then applies the plan. `plan` gets the
-/// content hashes that the model last saw. An error names the changes that remain.
-pub(super) async fn change_text(
-    context: RunContext,
-    buffers: Buffers,
-    workspace: Workspace,
-    plan: impl FnOnce(&Buffers, &[Option<LastSeen>]) -> Result<Planned, ToolError> + Send + 'static,
+/// What a plan is applied with.
+pub(super) struct Applying {
+    pub workspace: Workspace,
+    pub buffers: Buffers,
+    pub journal: Journal,
+    pub lock: FileLock,
+}
+
+/// Applies a plan on disk.
+pub(super) fn write_to_disk(
+    Planned { changes, output }: Planned,
+    Applying { workspace, journal, lock, .. }: &Applying,
+    cancel: &CancellationToken,
 ) -> Result<ToolOutput, ToolError> {
-    let RunContext { permit, last_seen, journal, client_io, .. } = context;
-    if !client_io.capabilities().writes {
-        return effect(permit, move |cancel| {
-            let Planned { changes, output } = plan(&buffers, &last_seen)?;
-            let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(&workspace, it)).collect();
-            let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
-            workspace.apply(&list, cancel, &journal)?;
-            journal.report(Changes { uncovered, ..Changes::default() });
-            Ok(output)
-        })
-        .await;
-    }
-    let (planned, buffers) = blocking(move || {
-        let planned = plan(&buffers, &last_seen)?;
-        Ok((planned, buffers))
-    })
-    .await?;
-    let Planned { changes, mut output } = planned;
+    let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
+    let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
+    workspace.apply_locked(&list, cancel, journal, lock)?;
+    journal.report(Changes { uncovered, ..Changes::default() });
+    Ok(output)
+}
+
+/// Applies a plan through the editor, as far as the editor writes texts. An error names the changes that remain.
+pub(super) async fn write_through_editor(
+    Planned { changes, mut output }: Planned,
+    Applying { workspace, buffers, journal, lock }: Applying,
+    client_io: ClientIo,
+    permit: Permit,
+) -> Result<ToolOutput, ToolError> {
     let saving = Saving {
+        lock: Arc::new(lock),
         client_io,
         workspace,
         buffers,
@@ -86,6 +91,8 @@ pub(super) async fn change_text(
 }
 
 struct Saving {
+    /// Held until the answer of the editor.
+    lock: Arc<FileLock>,
     client_io: ClientIo,
     workspace: Workspace,
     buffers: Buffers,
@@ -297,7 +304,12 @@ impl Saving {
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
         let change = planning.change.clone();
         // Silent: the operation of this call reports the file.
-        let created = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
+        let lock = Arc::clone(&self.lock);
+        let created = blocking(move || {
+            workspace.apply_locked(&[change], &cancel, &Journal::silent(), &lock)?;
+            Ok(())
+        })
+        .await;
         created.map_err(|error| SaveError::NotDone(error.to_string()))
     }
 
@@ -341,7 +353,12 @@ impl Saving {
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());
         let change = Change::Remove { target: target.clone() };
         // Silent: the operation that created the file reports the result.
-        let removed = blocking(move || Ok(workspace.apply(&[change], &cancel, &Journal::silent())?)).await;
+        let lock = Arc::clone(&self.lock);
+        let removed = blocking(move || {
+            workspace.apply_locked(&[change], &cancel, &Journal::silent(), &lock)?;
+            Ok(())
+        })
+        .await;
         removed.is_ok()
     }
 

@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
-use super::last_seen::{LastSeen, check_unchanged};
-use super::save::{Planned, Planning, change_text, is_sent};
+use super::last_seen::{LastSeen, NewLines, check_unchanged};
+use super::save::{Applying, Planned, Planning, is_sent, write_through_editor, write_to_disk};
 use super::text_file::TextFile;
 use super::{
-    PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking,
+    PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking, effect,
 };
 use crate::permission::Target;
 use crate::workspace::{Change, ContentHash, Workspace};
@@ -32,6 +32,8 @@ pub(super) struct Plan {
     before: Vec<Before>,
     changes: Vec<Planning>,
     seen: BTreeMap<PathBuf, LastSeen>,
+    /// Files that the model knows with the text.
+    shown: Vec<(PathBuf, LastSeen)>,
 }
 
 struct Before {
@@ -39,8 +41,18 @@ struct Before {
     /// Index of the target.
     target: usize,
     content_hash: ContentHash,
-    /// The model must know all of the content, because the plan replaces it.
-    is_replaced: bool,
+    use_of_content: UseOfContent,
+}
+
+/// What a plan needs to know of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UseOfContent {
+    /// The texts that it replaces, which are found in the file as it is.
+    Edited,
+    /// That the file has not changed.
+    Whole,
+    /// As `Whole`. The model must know all of the content, because the plan replaces it.
+    Replaced,
 }
 
 impl Plan {
@@ -54,14 +66,33 @@ impl Plan {
         self.text.push_str(line);
     }
 
+    /// The plan fails if a target is not as the model last saw it.
     pub(super) fn depends_on(&mut self, target: usize, name: &str, content_hash: ContentHash) {
-        self.before.push(Before { name: name.to_owned(), target, content_hash, is_replaced: false });
+        self.uses(target, name, content_hash, UseOfContent::Whole);
+    }
+
+    /// The plan replaces texts of a target, whatever else has changed in it.
+    pub(super) fn edits(&mut self, target: usize, name: &str, old: &TextFile) {
+        self.uses(target, name, old.content_hash, UseOfContent::Edited);
     }
 
     /// The plan replaces the whole content of a target.
     pub(super) fn replaces(&mut self, target: usize, name: &str, old: &TextFile) {
-        let (name, content_hash, is_replaced) = (name.to_owned(), old.content_hash, !old.text.is_empty());
-        self.before.push(Before { name, target, content_hash, is_replaced });
+        let use_of_content = if old.text.is_empty() { UseOfContent::Whole } else { UseOfContent::Replaced };
+        self.uses(target, name, old.content_hash, use_of_content);
+    }
+
+    fn uses(&mut self, target: usize, name: &str, content_hash: ContentHash, use_of_content: UseOfContent) {
+        self.before.push(Before { name: name.to_owned(), target, content_hash, use_of_content });
+    }
+
+    /// Tells the model what else has changed in a file that the plan edits.
+    pub(super) fn note_new_lines(&mut self, target: &Target, new_lines: Option<NewLines>) {
+        let Some(NewLines { text, is_whole }) = new_lines else { return };
+        self.note(&format!("[Before this edit, {text}]"));
+        // Until it reads this, the model does not know the file, so it must not replace the whole.
+        let known = self.seen.remove_entry(&target.path);
+        self.shown.extend(known.filter(|_| is_whole));
     }
 
     /// Writes a file in place of `old`. The new file gets the mode bits of `like`.
@@ -91,18 +122,30 @@ impl Plan {
         self.changes.push(Planning { change, before: None, unsaved: false });
     }
 
+    fn into_planned(self) -> Planned {
+        let Self { text, diffs, changes, seen, shown, .. } = self;
+        let seen = seen.into_iter().collect();
+        Planned { changes, output: ToolOutput { content: diffs, seen, shown, ..ToolOutput::text(text) } }
+    }
+
     /// True for a single write through the editor.
     fn is_one_sent_write(&self) -> bool {
         matches!(&*self.changes, [Planning { change, .. }] if is_sent(change))
     }
 
-    /// `shown` are the contents in the preview, if the user saw one.
-    fn check(&self, last_seen: &[Option<LastSeen>], shown: Option<&[ContentHash]>) -> Result<(), ToolError> {
-        for (number, Before { name, target, content_hash, is_replaced }) in self.before.iter().enumerate() {
-            let shown = shown.and_then(|shown| shown.get(number)).copied();
+    fn check(&self, last_seen: &[Option<LastSeen>], shown: Option<&Previewed>) -> Result<(), ToolError> {
+        // The user allowed the changes that the preview shows. An edit makes them, whatever else has changed.
+        let is_as_shown = shown.is_none_or(|shown| shown.diffs == self.diffs);
+        for (number, before) in self.before.iter().enumerate() {
+            let Before { name, target, content_hash, use_of_content } = before;
+            let is_edit = *use_of_content == UseOfContent::Edited;
+            let shown = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
             let last_seen = last_seen.get(*target).and_then(Option::as_ref);
-            check_unchanged(name, *content_hash, last_seen, shown)?;
-            if *is_replaced && !last_seen.is_some_and(|last_seen| last_seen.is_in_context) {
+            let shown = shown.filter(|_| !(is_edit && is_as_shown));
+            check_unchanged(name, *content_hash, last_seen.filter(|_| !is_edit), shown)?;
+            if *use_of_content == UseOfContent::Replaced
+                && !last_seen.is_some_and(|last_seen| last_seen.is_in_context)
+            {
                 return Err(ToolError::Failed(format!(
                     "{name} exists, and you have not read it. Read it first, or change a part of it with edit_file."
                 )));
@@ -115,6 +158,7 @@ impl Plan {
 /// The state of the files that a preview shows.
 struct Previewed {
     content_hashes: Vec<ContentHash>,
+    diffs: Vec<ToolContent>,
     /// The editor's texts, where the run needs no newer ones.
     buffers: Option<Buffers>,
 }
@@ -139,6 +183,7 @@ pub(super) fn prepared(
             let is_checked_late = client_io.capabilities().writes && plan.is_one_sent_write();
             shown.get_or_init(|| Previewed {
                 content_hashes: plan.before.iter().map(|before| before.content_hash).collect(),
+                diffs: plan.diffs.clone(),
                 buffers: is_checked_late.then_some(buffers),
             });
             Ok(plan.diffs)
@@ -146,19 +191,56 @@ pub(super) fn prepared(
     };
     let (files, workspace) = (targets.clone(), workspace.clone());
     let call = PreparedCall::new(title, async move |context: RunContext| {
-        let buffers = match shown.get().and_then(|shown| shown.buffers.clone()) {
-            Some(buffers) => buffers,
-            None => Buffers::to_change(&context.client_io, &files, &context.permit.cancel).await?,
+        let known = shown.get().and_then(|shown| shown.buffers.clone());
+        let (last_seen, targets) = (context.last_seen.clone(), files.clone());
+        let plan = move |buffers: Buffers| {
+            let buffers = buffers.with_last_seen(&files, &last_seen);
+            let plan = plan(&buffers)?;
+            plan.check(&last_seen, shown.get())?;
+            Ok((plan.into_planned(), buffers))
         };
-        let buffers = buffers.with_last_seen(&files, &context.last_seen);
-        change_text(context, buffers, workspace, move |buffers, last_seen| {
-            let plan = plan(buffers)?;
-            plan.check(last_seen, shown.get().map(|shown| &*shown.content_hashes))?;
-            let Plan { text, diffs, changes, seen, .. } = plan;
-            let seen = seen.into_iter().collect();
-            Ok(Planned { changes, output: ToolOutput { content: diffs, seen, ..ToolOutput::text(text) } })
-        })
-        .await
+        change_text(context, TextFiles { workspace, targets, known }, plan).await
     });
     PreparedCall { targets, preview, ..call }
+}
+
+struct TextFiles {
+    workspace: Workspace,
+    targets: Vec<Target>,
+    /// The editor's texts, if it need not be asked.
+    known: Option<Buffers>,
+}
+
+/// Locks the files, plans the call on their texts, and applies the plan. Other writers wait, so that no change gets
+/// lost between the reading and the writing.
+async fn change_text(
+    context: RunContext,
+    TextFiles { workspace, targets, known }: TextFiles,
+    plan: impl FnOnce(Buffers) -> Result<(Planned, Buffers), ToolError> + Send + 'static,
+) -> Result<ToolOutput, ToolError> {
+    let RunContext { permit, journal, client_io, .. } = context;
+    let capabilities = client_io.capabilities();
+    if !capabilities.reads && !capabilities.writes {
+        return effect(permit, move |cancel| {
+            let lock = workspace.lock(&targets, cancel)?;
+            let (planned, buffers) = plan(Buffers::default())?;
+            write_to_disk(planned, &Applying { workspace, buffers, journal, lock }, cancel)
+        })
+        .await;
+    }
+    let (place, files, cancel) = (workspace.clone(), targets.clone(), permit.cancel.clone());
+    let lock = blocking(move || Ok(place.lock(&files, &cancel)?)).await?;
+    let buffers = match known {
+        Some(buffers) => buffers,
+        None => Buffers::to_change(&client_io, &targets, &permit.cancel).await?,
+    };
+    if !capabilities.writes {
+        return effect(permit, move |cancel| {
+            let (planned, buffers) = plan(buffers)?;
+            write_to_disk(planned, &Applying { workspace, buffers, journal, lock }, cancel)
+        })
+        .await;
+    }
+    let (planned, buffers) = blocking(move || plan(buffers)).await?;
+    write_through_editor(planned, Applying { workspace, buffers, journal, lock }, client_io, permit).await
 }

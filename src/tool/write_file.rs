@@ -48,7 +48,7 @@ fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result
         plan.write(target, None, content.into(), None);
         return Ok(plan);
     }
-    let old = buffers.read_to_edit(target, name)?;
+    let old = buffers.read_to_replace(target, name)?;
     // `encode` restores the mark; a copy by the model would double it.
     let new = old.with_endings(content.trim_start_matches('\u{feff}'));
     let bytes = old.encode(name, &new)?;

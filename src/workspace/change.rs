@@ -40,6 +40,19 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The files that are written, moved or removed.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        let (first, second) = match self {
+            Self::Write { target, .. } | Self::Remove { target } | Self::SetExecutable { target, .. } => {
+                (target, None)
+            }
+            Self::Rename { from, to } => (from, Some(to)),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
 pub(super) struct Failure {
     pub error: FileError,
     /// True if all performed steps were undone.

@@ -9,6 +9,7 @@ use super::change::{self, Failure};
 use super::change_recorder::{ChangeRecorder, Trust};
 use super::journal::{Journal, Temporaries};
 use super::{Change, Changes, FileError, Workspace};
+use crate::file_lock::FileLock;
 
 /// If dropped, the intent stays open, and the next load of the session examines the disk.
 #[derive(Debug)]
@@ -22,13 +23,25 @@ pub struct Operation {
 }
 
 impl Workspace {
-    /// Applies all changes or none, and reports the result. After an error nothing has changed, unless an
-    /// undo step failed.
+    /// Locks the files, applies all changes or none, and reports the result. After an error nothing has changed,
+    /// unless an undo step failed.
     pub fn apply(
         &self,
         changes: &[Change],
         cancel: &CancellationToken,
         journal: &Journal,
+    ) -> Result<(), FileError> {
+        let lock = self.lock(changes.iter().flat_map(Change::targets), cancel)?;
+        self.apply_locked(changes, cancel, journal, &lock)
+    }
+
+    /// As [`Self::apply`], under a lock of the files.
+    pub fn apply_locked(
+        &self,
+        changes: &[Change],
+        cancel: &CancellationToken,
+        journal: &Journal,
+        _lock: &FileLock,
     ) -> Result<(), FileError> {
         if cancel.is_cancelled() {
             return Err(change::stopped());

@@ -10,6 +10,7 @@ use super::file_state::gaps;
 use super::inspect::{Found, blocks, inspect, is_special};
 use super::journal::Temporaries;
 use super::{Changed, FileError, FileState, Gap, Workspace, compose, is_version_control, open_dir};
+use crate::file_lock::LockError;
 use crate::ids::hash_bytes;
 use step::{Step, is_content_there};
 
@@ -34,6 +35,8 @@ pub enum RestoreError {
     Missing(Vec<PathBuf>),
     #[error("outside the session's folders or in version control, so nothing was restored: {}", list(.0))]
     Outside(Vec<PathBuf>),
+    #[error(transparent)]
+    Locked(#[from] LockError),
     #[error(
         "{}: {reason}. Restored: {}. Not restored: {}",
         path.display(),
@@ -100,6 +103,8 @@ impl Workspace {
         if !outside.is_empty() {
             return Err(RestoreError::Outside(outside));
         }
+        let paths = list.iter().map(|changed| changed.path.as_path());
+        let _lock = self.locks.lock(paths, &|| false)?;
         let since = self.obstacles(&list);
         let special = |path: &&PathBuf| is_special(&self.place((*path).clone()));
         let special: Vec<PathBuf> = since.iter().filter(special).cloned().collect();

@@ -20,6 +20,7 @@ use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, First, Host, Policy};
 use modegate::agents::{AgentRegistry, Origin};
 use modegate::client::ClientCapabilities;
+use modegate::file_lock::FileLocks;
 use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
@@ -91,6 +92,8 @@ pub(crate) struct Setup {
     pub skills: Arc<Mutex<Arc<Skills>>>,
     /// The folder of an earlier harness.
     pub dir: Option<Arc<tempfile::TempDir>>,
+    /// Shared by clients that stand for processes of one user.
+    pub file_locks: FileLocks,
     /// Source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
 }
@@ -119,6 +122,7 @@ impl Default for Setup {
             commands: Vec::new(),
             skills: Arc::default(),
             dir: None,
+            file_locks: FileLocks::default(),
             source: Source::counted(),
         }
     }
@@ -158,6 +162,7 @@ impl TestClient {
             sources: Arc::default(),
             client_prompt: None,
             store,
+            file_locks: setup.file_locks,
             source: setup.source,
             parallel: setup.parallel,
             live: setup.live,

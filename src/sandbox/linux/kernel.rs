@@ -1,6 +1,7 @@
 //! System calls for which no library has a safe wrapper, and related calls.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -126,6 +127,33 @@ pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Locks one byte of an open file description against all others. Returns false if another one has it.
+pub fn try_lock_byte(file: &File, offset: u64) -> io::Result<bool> {
+    match change_lock(file, libc::F_WRLCK, offset, 1) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Releases all locks of an open file description.
+pub fn unlock_all(file: &File) {
+    // Closing the file releases them, too.
+    let _ = change_lock(file, libc::F_UNLCK, 0, 0);
+}
+
+fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t) -> io::Result<()> {
+    // SAFETY: an all-zero lock is a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::c_short::try_from(kind).map_err(|_| io::ErrorKind::InvalidInput)?;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    lock.l_len = length;
+    // SAFETY: the call reads `lock`, which is valid.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }).map(drop)
 }
 
 pub fn has_seccomp() -> bool {

@@ -168,7 +168,7 @@ impl Turn {
         output: ToolOutput,
         instructions: Vec<Instructions>,
     ) -> Result<(), TurnError> {
-        let ToolOutput { text, content, seen, plan, job, questions } = output;
+        let ToolOutput { text, content, seen, shown, plan, job, questions } = output;
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }
@@ -181,7 +181,8 @@ impl Turn {
             denied: None,
         };
         let send_permit = self.send_permit().await;
-        self.post(TurnMessage::Finished { update, seen, instructions, job, questions, send_permit }).await
+        self.post(TurnMessage::Finished { update, seen, instructions, job, questions, send_permit }).await?;
+        if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }
 
     pub(in crate::session) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {

@@ -28,6 +28,8 @@ pub(super) enum Failure {
     /// The hunk ends the file without a line feed, but more lines follow.
     NotAtEnd,
     Unchanged,
+    /// The place differs in what is named, and the file has changed since the model saw it.
+    Inexact(&'static str),
     Work,
     Size,
 }
@@ -39,7 +41,8 @@ pub(super) struct Patched {
     pub ignored: Vec<(usize, &'static str)>,
 }
 
-pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<Patched, Vec<(usize, Failure)>> {
+/// `is_changed` says that the file has changed since the patch was written: then line numbers mean nothing.
+pub(super) fn apply(text: &str, hunks: &[Hunk], is_changed: bool) -> Result<Patched, Vec<(usize, Failure)>> {
     let starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut starts: Vec<usize> = std::iter::once(0).chain(starts).take(MAX_LINES + 2).collect();
     starts.pop_if(|last| *last == text.len());
@@ -47,10 +50,13 @@ pub(super) fn apply(text: &str, hunks: &[Hunk]) -> Result<Patched, Vec<(usize, F
         return Err(vec![(0, Failure::Size)]);
     }
     let document = Document::new(text);
-    let mut image = Image { text, document, starts, blocks: Vec::new(), similar: 0 };
+    let mut image = Image { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
     let (mut failures, mut ignored) = (Vec::new(), Vec::new());
     for (number, hunk) in hunks.iter().enumerate() {
         match image.replace(hunk, number) {
+            Ok(step) if is_changed && step.ignored().is_some() => {
+                failures.extend(step.ignored().map(|what| (number, Failure::Inexact(what))));
+            }
             Ok(step) => ignored.extend(step.ignored().map(|what| (number, what))),
             Err(failure) => failures.push((number, failure)),
         }
@@ -67,6 +73,7 @@ struct Image<'a> {
     document: Document<'a>,
     /// Where lines start.
     starts: Vec<usize>,
+    is_changed: bool,
     /// Replaced ranges in text order, without overlap.
     blocks: Vec<Block>,
     /// Bytes searched for similar lines.
@@ -105,7 +112,7 @@ impl Image<'_> {
     }
 
     fn find(&mut self, hunk: &Hunk) -> Result<(Range<usize>, Step), Failure> {
-        if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted)
+        if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted && !self.is_changed)
             && let Some(start) = self.numbered(hunk, numbers)
         {
             return Ok((start..start + hunk.old.len(), Step::Exact));
@@ -193,7 +200,8 @@ impl Image<'_> {
 
     /// Of several places, the one in the header's line, at the end of the file, or below the anchor.
     fn chosen(&self, hunk: &Hunk, places: &[Range<usize>], step: Step) -> Result<Range<usize>, Failure> {
-        let numbers = hunk.numbers.filter(|numbers| numbers.is_counted && step > Step::Exact);
+        let numbers =
+            hunk.numbers.filter(|numbers| numbers.is_counted && step > Step::Exact && !self.is_changed);
         let named = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
         let fits = |place: &&Range<usize>| {

@@ -7,7 +7,7 @@ fn operations(patch: &str) -> Vec<Operation> {
 fn patched(old: &str, patch: &str) -> Result<String, String> {
     let file = unified::parse(patch)?.remove(0);
     let file = File { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
-    file.patched("f", old).map(|patched| patched.text).map_err(|error| error.to_string())
+    file.patched("f", old, false).map(|patched| patched.text)
 }
 
 fn check(old: &str, hunks: &str, expected: &str) {

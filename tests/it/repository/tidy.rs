@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 57] = [
+const LAYERS: [(&str, &[&str]); 58] = [
     ("acp", &[]),
     (
         "agent",
@@ -42,6 +42,7 @@ const LAYERS: [(&str, &[&str]); 57] = [
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
+    ("file_lock", &["sandbox"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("git_folder", &["bounded_file"]),
@@ -105,7 +106,7 @@ const LAYERS: [(&str, &[&str]); 57] = [
     ("tool/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
-    ("workspace", &["bounded_file", "git_folder", "ids", "permission", "sandbox/record"]),
+    ("workspace", &["bounded_file", "file_lock", "git_folder", "ids", "permission", "sandbox/record"]),
     ("yaml_error", &["mode"]),
 ];
 
@@ -144,6 +145,7 @@ const CONFIG: &[&str] = &[
     "acp",
     "agent",
     "bounded_file",
+    "file_lock",
     "git_folder",
     "http",
     "client",
@@ -171,6 +173,7 @@ const TOOL: &[&str] = &[
     "acp",
     "bounded_file",
     "client",
+    "file_lock",
     "gate",
     "http",
     "ids",
@@ -196,6 +199,7 @@ const SESSION: &[&str] = &[
     "conversation",
     "error",
     "event",
+    "file_lock",
     "gate",
     "git_folder",
     "external_agent",

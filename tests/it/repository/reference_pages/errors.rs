@@ -121,8 +121,8 @@ const FOR_MODELS: [Message; 12] = [
     ),
     (
         "has changed since you read it.",
-        "an edit of a file that changed; the new lines follow, if they are few",
-        "repeat the edit if the new lines are shown, else read the file again",
+        "a change of a file that changed, whose old text is not there as it is, or that replaces the whole; the new lines follow, if they are few",
+        "repeat it for the new lines if they are shown, else read the file again",
     ),
     (
         "exists, and you have not read it. Read it first, or change a part of it with edit_file.",

@@ -35,8 +35,10 @@ const GROUPS: [Group; 8] = [
     ),
     (
         "Editing",
-        "A call changes all of its files or none. It fails if a file has changed since the model read it, and \
-         shows the new lines, or since the permission request. Text may be UTF-8, Latin-1 (windows-1252), or UTF-16 with a byte order mark; a file \
+        "A call changes all of its files or none. An edit or a hunk whose old text occurs exactly once applies, whatever \
+         else has changed in the file; the result shows the lines that changed since the model read it. The call fails if \
+         the old text is not there as it is, if a whole file is to be replaced that has changed, or if the change is not \
+         the one that the permission request showed. Text may be UTF-8, Latin-1 (windows-1252), or UTF-16 with a byte order mark; a file \
          keeps its encoding and line endings. Files that are not UTF-8 are read and written on disk, also where the editor \
          serves files. If the editor's text of a file lacks only the final newline, the newline stays. The result names \
          differences in the file that the editor saved: newlines at the end, line endings, or reformatted lines.",
