@@ -10,11 +10,15 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
 use cap_std::fs::{self as cap, Dir};
-use rustix::fs::{OFlags, RenameFlags, renameat_with};
+use rustix::fs::{Access, AtFlags, OFlags, RenameFlags, accessat, renameat_with};
 use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::files::{Times, rename_if_new};
+
+pub use identity::{copy_identity, reserve};
+
+mod identity;
 
 /// Device and inode number.
 pub type Identity = (u64, u64);
@@ -148,6 +152,25 @@ pub fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()>
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rename_if_new(from, to),
         renamed => renamed.map_err(Into::into),
     }
+}
+
+/// Swaps two entries of a folder. Returns false if the file system cannot.
+pub fn exchange(dir: &Dir, one: &OsStr, other: &OsStr) -> io::Result<bool> {
+    match renameat_with(dir, one, dir, other, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns an error if this process may not write the file.
+pub fn check_write_access(dir: &Dir, name: &OsStr) -> io::Result<()> {
+    accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS).map_err(Into::into)
+}
+
+/// Number of hard links. `None` if the system does not tell.
+pub fn link_count(metadata: &cap::Metadata) -> Option<u64> {
+    Some(cap::MetadataExt::nlink(metadata))
 }
 
 /// Creates a symbolic link with this text. Does not follow it.

@@ -96,6 +96,31 @@ pub fn rename_to_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()>
     rename_if_new(from, to)
 }
 
+/// The system cannot swap files.
+pub fn exchange(_: &Dir, _: &OsStr, _: &OsStr) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// The attribute for read-only files is checked before.
+pub fn check_write_access(_: &Dir, _: &OsStr) -> io::Result<()> {
+    Ok(())
+}
+
+/// The system does not tell.
+pub fn link_count(_: &cap::Metadata) -> Option<u64> {
+    None
+}
+
+/// A new file has the owner and the rights of its folder.
+pub fn copy_identity(_: &cap::File, _: &cap::File) -> io::Result<()> {
+    Ok(())
+}
+
+/// A write tells whether there is space.
+pub fn reserve(_: &cap::File, _: u64, _: u64) -> io::Result<()> {
+    Ok(())
+}
+
 /// Creates a symbolic link with this text. Fails without the right to create links, and for absolute paths.
 pub fn link(dir: &Dir, text: &Path, name: &str) -> io::Result<()> {
     if dir.metadata(text).is_ok_and(|found| found.is_dir()) {

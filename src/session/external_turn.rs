@@ -10,7 +10,7 @@ use crate::event::NoticeKind;
 use crate::external_agent::ExternalAgentError;
 use crate::external_agent::session::{PromptOutcome, Ready};
 use crate::model::{Failure, ModelError};
-use crate::workspace::{Changed, Changes, Intent, recorded_changes};
+use crate::workspace::{Changed, Changes, Intent, Recorded, recorded_changes};
 
 const STOPPED: &str =
     "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
@@ -50,7 +50,7 @@ async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
     let intent = Intent::of_agent(turn.external_agent.as_deref().unwrap_or_default());
     let (intents, token) = (turn.intents.clone(), intent.token.clone());
     let recorded = tokio::task::spawn_blocking(move || intents.record(intent)).await;
-    recorded.unwrap_or_default().then_some(token)
+    recorded.is_ok_and(|recorded| recorded == Recorded::Committed).then_some(token)
 }
 
 async fn record_changes(turn: &Turn, ready: &Ready, intent: Option<String>) {

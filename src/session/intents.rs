@@ -6,7 +6,7 @@ use super::ancestry::Ancestry;
 use super::event_log::EventLog;
 use crate::acp::SessionId;
 use crate::store::{Row, Store};
-use crate::workspace::{Changes, Intent, IntentLog};
+use crate::workspace::{Changes, Intent, IntentLog, Recorded};
 
 #[derive(Debug)]
 struct TurnIntents {
@@ -16,17 +16,20 @@ struct TurnIntents {
 }
 
 impl IntentLog for TurnIntents {
-    fn record(&self, intent: Intent) -> bool {
+    fn record(&self, intent: Intent) -> Recorded {
         let Self { store, session, turn } = self;
         if store.is_in_memory() {
             // An in-memory store ends with the process.
-            return false;
+            return Recorded::NotKept;
         }
         let row = Row::Intent { session: session.clone(), turn: *turn, intent: Box::new(intent) };
-        store
-            .post_and_wait(row)
-            .inspect_err(|error| tracing::error!(%error, "cannot record a change before it starts"))
-            .is_ok()
+        match store.post_and_wait(row) {
+            Ok(()) => Recorded::Committed,
+            Err(error) => {
+                tracing::error!(%error, "cannot record a change before it starts");
+                Recorded::Unconfirmed
+            }
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn insert(
         "contents": intent.contents.iter().map(|(hash, _)| hash).collect::<Vec<_>>(),
         "folders": intent.folders.iter().filter_map(|folder| folder.to_str()).collect::<Vec<_>>(),
         "uncovered": intent.uncovered,
+        "in_place": intent.in_place.iter().filter_map(|path| path.to_str()).collect::<Vec<_>>(),
     });
     let sql = "INSERT OR IGNORE INTO intents (session_id, turn, token, body) VALUES (?1, ?2, ?3, ?4)";
     sql::execute(connection, sql, params![&*id.0, turn.cast_signed(), intent.token, body.to_string()])
@@ -46,16 +47,20 @@ fn read(connection: &Connection, token: String, body: &str) -> rusqlite::Result<
         token,
         folders: texts("folders").map(PathBuf::from).collect(),
         uncovered: texts("uncovered").map(str::to_owned).collect(),
+        in_place: texts("in_place").map(PathBuf::from).collect(),
         ..Intent::default()
     };
     for change in body["changed"].as_array().into_iter().flatten() {
         let text = |key: &str| change[key].as_str().unwrap_or_default();
         let (before, after) = (read_file_state(text("before"))?, read_file_state(text("after"))?);
         let path = Path::new(text("path")).to_owned();
-        if let FileState::File { hash, .. } = &before
-            && let Some(content) = content(connection, hash)?
-        {
-            intent.contents.push((hash.clone(), content));
+        let new = Some(&after).filter(|_| intent.in_place.contains(&path));
+        for state in std::iter::once(&before).chain(new) {
+            if let FileState::File { hash, .. } = state
+                && let Some(content) = content(connection, hash)?
+            {
+                intent.contents.push((hash.clone(), content));
+            }
         }
         intent.changed.push(Changed { path, before, after, compared: false });
     }

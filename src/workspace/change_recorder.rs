@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt;
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, Metadata};
 
 use super::change::executable_mode;
-use super::inspect::{Found, inspect};
+use super::inspect::{Found, inspect, look};
+use super::replacement::Fingerprint;
 use super::{Change, Changed, Changes, FileState, Intent, Workspace, is_version_control, open_dir};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
@@ -20,9 +21,18 @@ const MAX_BYTES: u64 = 32 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct ChangeRecorder {
     workspace: Workspace,
-    before: BTreeMap<PathBuf, (Target, Found)>,
+    before: BTreeMap<PathBuf, Watched>,
     planned: BTreeMap<PathBuf, FileState>,
     uncovered: Vec<String>,
+}
+
+/// A path as it was before the operation.
+#[derive(Debug)]
+struct Watched {
+    target: Target,
+    found: Found,
+    /// Of a file.
+    fingerprint: Option<Fingerprint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,14 +100,22 @@ impl ChangeRecorder {
         recorder
     }
 
-    pub(super) fn intent(&self, token: &str, changes: &[Change]) -> Intent {
+    /// The files in `in_place` are written in place, so their new contents belong to the intent.
+    pub(super) fn intent(&self, token: &str, changes: &[Change], in_place: &BTreeSet<PathBuf>) -> Intent {
         let mut contents = BTreeMap::new();
-        for (_, found) in self.before.values() {
+        for change in changes {
+            if let Change::Write { target, content, .. } = change
+                && in_place.contains(&target.path)
+            {
+                contents.insert(hash_bytes(content), content.clone());
+            }
+        }
+        for Watched { found, .. } in self.before.values() {
             if let Found::State(FileState::File { hash, .. }, Some(content)) = found {
                 contents.entry(hash.clone()).or_insert_with(|| content.clone());
             }
         }
-        let planned = self.before.iter().filter_map(|(path, (_, found))| {
+        let planned = self.before.iter().filter_map(|(path, Watched { found, .. })| {
             let (Found::State(before, _), Some(after)) = (found, self.planned.get(path)) else { return None };
             let (path, before, after) = (path.clone(), before.clone(), after.clone());
             (before != after).then_some(Changed { path, before, after, compared: false })
@@ -115,23 +133,42 @@ impl ChangeRecorder {
             contents: contents.into_iter().collect(),
             folders: folders.into_iter().collect(),
             uncovered: self.uncovered.clone(),
+            in_place: in_place.iter().cloned().collect(),
         }
     }
 
-    /// An unknown state counts as unchanged.
-    pub(super) fn is_unchanged(&self, target: &Target) -> bool {
-        match self.before.get(&target.path) {
-            Some((_, Found::State(before, _))) => {
-                matches!(inspect(target), Found::State(found, _) if found == *before)
-            }
-            Some((_, Found::Unknown(_))) | None => true,
+    /// An unknown state counts as unchanged. `now` is the file's metadata, if there is a file.
+    pub(super) fn is_unchanged(&self, target: &Target, now: Option<&Metadata>) -> bool {
+        let Some(watched) = self.before.get(&target.path) else { return true };
+        let Found::State(before, _) = &watched.found else { return true };
+        if let (Some(fingerprint), Some(now)) = (&watched.fingerprint, now)
+            && fingerprint.is_same(now, false)
+        {
+            return true;
+        }
+        matches!(inspect(target), Found::State(found, _) if found == *before)
+    }
+
+    /// `None` if the state is unknown.
+    pub(super) fn state(&self, target: &Target) -> Option<&FileState> {
+        match &self.before.get(&target.path)?.found {
+            Found::State(state, _) => Some(state),
+            Found::Unknown(_) => None,
+        }
+    }
+
+    /// `None` if there was no file, or its content is unknown.
+    pub(super) fn content(&self, target: &Target) -> Option<&[u8]> {
+        match &self.before.get(&target.path)?.found {
+            Found::State(_, content) => content.as_deref(),
+            Found::Unknown(_) => None,
         }
     }
 
     pub(super) fn after(mut self, made: &BTreeMap<PathBuf, Trust>) -> Changes {
         let mut changes = Changes::default();
         let mut retained = HashSet::new();
-        for (path, (target, found)) in std::mem::take(&mut self.before) {
+        for (path, Watched { target, found, .. }) in std::mem::take(&mut self.before) {
             let Some(trust) = trust(made, &path) else { continue };
             let (before, content) = match found {
                 Found::State(state, content) => (state, content),
@@ -166,7 +203,7 @@ impl ChangeRecorder {
     }
 
     fn plan(&mut self, changes: &[Change]) {
-        let nodes = self.before.iter().filter_map(|(path, (_, found))| match found {
+        let nodes = self.before.iter().filter_map(|(path, watched)| match &watched.found {
             Found::State(state, _) => Some((path.clone(), state.clone())),
             Found::Unknown(_) => None,
         });
@@ -236,9 +273,12 @@ impl ChangeRecorder {
                 }
                 Some(_) => {}
             }
-            match inspect(&target) {
-                Found::Unknown(why) => return self.mark_uncovered(&target, &why),
-                node @ Found::State(..) => found.push((target.path.clone(), (target, node))),
+            match look(&target) {
+                (Found::Unknown(why), _) => return self.mark_uncovered(&target, &why),
+                (state @ Found::State(..), fingerprint) => {
+                    let path = target.path.clone();
+                    found.push((path, Watched { target, found: state, fingerprint }));
+                }
             }
         }
         for (path, watched) in found {

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
+use super::replacement::Fingerprint;
 use super::{FileState, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
@@ -23,11 +24,16 @@ pub(super) enum Found {
 }
 
 pub(super) fn inspect(target: &Target) -> Found {
+    look(target).0
+}
+
+/// As [`inspect`], with the metadata of a file before it was read.
+pub(super) fn look(target: &Target) -> (Found, Option<Fingerprint>) {
     let looked = open_existing_parent(target).and_then(|open| match open {
-        Some((dir, name)) => inspect_in(&dir, &name),
-        None => Ok(Found::State(FileState::Absent, None)),
+        Some((dir, name)) => look_in(&dir, &name),
+        None => Ok((Found::State(FileState::Absent, None), None)),
     });
-    looked.unwrap_or_else(|error| Found::Unknown(format!("cannot be read ({error})")))
+    looked.unwrap_or_else(|error| (Found::Unknown(format!("cannot be read ({error})")), None))
 }
 
 pub(super) fn entry_exists(target: &Target) -> io::Result<bool> {
@@ -47,33 +53,40 @@ pub(super) fn is_special(target: &Target) -> bool {
         .is_ok_and(|metadata| metadata.is_some_and(|it| !it.is_file() && !it.is_dir() && !it.is_symlink()))
 }
 
-fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
+pub(super) fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
+    look_in(dir, name).map(|(found, _)| found)
+}
+
+fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<Fingerprint>)> {
+    let other_than_file = |found: Found| Ok((found, None));
     let metadata = match dir.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Found::State(FileState::Absent, None));
+            return other_than_file(Found::State(FileState::Absent, None));
         }
         metadata => metadata?,
     };
     if metadata.is_symlink() {
-        return Ok(Found::State(FileState::Link { to: dir.read_link_contents(name)? }, None));
+        let to = dir.read_link_contents(name)?;
+        return other_than_file(Found::State(FileState::Link { to }, None));
     }
     if metadata.is_dir() {
-        return Ok(Found::State(FileState::Folder { mode: mode(&metadata) }, None));
+        return other_than_file(Found::State(FileState::Folder { mode: mode(&metadata) }, None));
     }
     if !metadata.is_file() {
-        return Ok(Found::Unknown("is not a file, folder or link".into()));
+        return other_than_file(Found::Unknown("is not a file, folder or link".into()));
     }
     let (mut file, metadata) = open_file(dir, name)?;
+    let fingerprint = Some(Fingerprint::of(&metadata));
     let mut content = Vec::new();
     // The file can grow while it is read.
     if metadata.len() <= MAX_FILE {
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut content)?;
     }
     if metadata.len().max(content.len() as u64) > MAX_FILE {
-        return Ok(Found::Unknown(format!("is larger than {} MiB", MAX_FILE >> 20)));
+        return Ok((Found::Unknown(format!("is larger than {} MiB", MAX_FILE >> 20)), fingerprint));
     }
     let state = FileState::File { hash: hash_bytes(&content), mode: mode(&metadata) };
-    Ok(Found::State(state, Some(content)))
+    Ok((Found::State(state, Some(content)), fingerprint))
 }
 
 /// Non-blocking, so that a FIFO in place of the file does not block.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use cap_fs_ext::DirExt;
 
 use super::change_recorder::matches_planned;
+use super::in_place::is_partial;
 use super::inspect::{Found, inspect};
 use super::journal::prefix;
 use super::{Changed, FileState, Intent, Workspace, open_dir};
@@ -31,6 +32,18 @@ fn is_written(changed: &Changed, found: &FileState) -> bool {
     }
 }
 
+/// True if a write in place stopped between the first and the last byte.
+fn is_half_written(intent: &Intent, changed: &Changed, found: &[u8]) -> bool {
+    let content = |state: &FileState| match state {
+        FileState::File { hash, .. } => {
+            intent.contents.iter().find(|(known, _)| known == hash).map(|(_, content)| content.as_slice())
+        }
+        FileState::Absent | FileState::Link { .. } | FileState::Folder { .. } => None,
+    };
+    let contents = content(&changed.before).zip(content(&changed.after));
+    intent.in_place.contains(&changed.path) && contents.is_some_and(|(old, new)| is_partial(found, old, new))
+}
+
 impl Interrupted {
     /// Finds the changes of an operation. Idempotent. Returns `None` if a path is outside the workspace.
     pub fn examine(workspace: &Workspace, intent: &Intent) -> Option<Self> {
@@ -51,6 +64,10 @@ impl Interrupted {
                 }
                 stands if matches_planned(&changed.before, &changed.after, &stands) => {
                     let Found::State(after, _) = stands else { continue };
+                    found.done.push(Changed { after, ..changed.clone() });
+                }
+                Found::State(after, Some(content)) if is_half_written(intent, changed, &content) => {
+                    found.is_partial = true;
                     found.done.push(Changed { after, ..changed.clone() });
                 }
                 _ => found.conflicts.push(changed.path.clone()),

@@ -20,6 +20,8 @@ pub struct Intent {
     /// Folders that may contain temporary files.
     pub folders: Vec<PathBuf>,
     pub uncovered: Vec<String>,
+    /// Files that are written in place. `contents` has their new contents, too.
+    pub in_place: Vec<PathBuf>,
 }
 
 impl Intent {
@@ -42,9 +44,17 @@ impl Intent {
 }
 
 pub trait IntentLog: Send + Sync + Debug {
-    /// Blocks until the intent is committed. Returns false if the commit is unconfirmed; a later commit is
-    /// possible.
-    fn record(&self, intent: Intent) -> bool;
+    /// Blocks until the intent is committed.
+    fn record(&self, intent: Intent) -> Recorded;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    Committed,
+    /// A later commit is possible.
+    Unconfirmed,
+    /// No intents are kept.
+    NotKept,
 }
 
 #[derive(Debug, Clone)]
@@ -73,8 +83,8 @@ impl Journal {
         self.log.is_some()
     }
 
-    pub(super) fn record(&self, intent: Intent) -> bool {
-        self.log.as_ref().is_some_and(|log| log.record(intent))
+    pub(super) fn record(&self, intent: Intent) -> Recorded {
+        self.log.as_ref().map_or(Recorded::NotKept, |log| log.record(intent))
     }
 }
 

@@ -1,13 +1,13 @@
 //! A file operation: records an intent, applies changes, and reports the result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use super::change::{self, Failure};
+use super::change::{self, Failure, Plan};
 use super::change_recorder::{ChangeRecorder, Trust};
-use super::journal::{Journal, Temporaries};
+use super::journal::{Journal, Recorded, Temporaries};
 use super::{Change, Changes, FileError, Workspace};
 use crate::file_lock::FileLock;
 
@@ -17,8 +17,9 @@ pub struct Operation {
     recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
-    /// True if the intent was committed before the first change. Otherwise a later commit is possible.
-    is_recorded: bool,
+    recorded: Recorded,
+    /// Files to write in place.
+    in_place: BTreeSet<PathBuf>,
     made: BTreeMap<PathBuf, Trust>,
 }
 
@@ -46,33 +47,63 @@ impl Workspace {
         if cancel.is_cancelled() {
             return Err(change::stopped());
         }
-        let mut operation = self.begin(changes, journal);
-        let outcome = operation.carry_out(changes, cancel);
-        operation.conclude();
-        outcome
+        let mut in_place = BTreeSet::new();
+        loop {
+            let mut operation = self.begin_in_place(changes, journal, &in_place);
+            let outcome = operation.attempt(changes, cancel);
+            operation.conclude();
+            match outcome {
+                // The intent of the next attempt says so.
+                Err(Failure { is_clean: true, in_place: Some(path), .. }) if !in_place.contains(&path) => {
+                    in_place.insert(path);
+                }
+                outcome => return outcome.map_err(|failure| failure.error),
+            }
+        }
     }
 
     /// Blocks until the intent is committed.
     pub fn begin(&self, changes: &[Change], journal: &Journal) -> Operation {
+        self.begin_in_place(changes, journal, &BTreeSet::new())
+    }
+
+    pub(super) fn begin_in_place(
+        &self,
+        changes: &[Change],
+        journal: &Journal,
+        in_place: &BTreeSet<PathBuf>,
+    ) -> Operation {
         let temporaries = Temporaries::new();
         let recorder = ChangeRecorder::before(self, changes);
-        let intent = recorder.intent(temporaries.token(), changes);
-        let is_recorded = journal.record(intent);
-        Operation { recorder, temporaries, journal: journal.clone(), is_recorded, made: BTreeMap::new() }
+        let commit = journal.record(recorder.intent(temporaries.token(), changes, in_place));
+        Operation {
+            recorder,
+            temporaries,
+            journal: journal.clone(),
+            recorded: commit,
+            in_place: in_place.clone(),
+            made: BTreeMap::new(),
+        }
     }
 }
 
 impl Operation {
     /// Applies some of the announced changes, all or none.
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
+        self.attempt(changes, cancel).map_err(|failure| failure.error)
+    }
+
+    fn attempt(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), Failure> {
         let touched = self.made.keys().cloned().collect();
-        let outcome = change::carry_out(changes, cancel, &self.recorder, touched, &mut self.temporaries);
+        let plan =
+            Plan { changes, recorder: &self.recorder, in_place: &self.in_place, recorded: self.recorded };
+        let outcome = change::carry_out(&plan, cancel, touched, &mut self.temporaries);
         match &outcome {
             Ok(()) => self.note(changes, Trust::Planned),
             Err(Failure { is_clean: false, .. }) => self.note(changes, Trust::Seen),
             Err(Failure { is_clean: true, .. }) => {}
         }
-        outcome.map_err(|failure| failure.error)
+        outcome
     }
 
     /// Notes a write request to the client.
@@ -99,9 +130,9 @@ impl Operation {
     }
 
     pub fn conclude(self) {
-        let Self { recorder, temporaries, journal, is_recorded, made } = self;
+        let Self { recorder, temporaries, journal, recorded, made, .. } = self;
         let mut changes = if made.is_empty() { Changes::default() } else { recorder.after(&made) };
-        if is_recorded {
+        if recorded == Recorded::Committed {
             // The intent contains them already.
             changes.contents.clear();
         }

@@ -246,10 +246,9 @@ impl Work {
     fn perform(&mut self) -> Result<(), Refusal> {
         let Self { contents, temporaries, steps, remaining_folders } = self;
         let make_writable = |step: &mut Step| step.make_writable();
-        let put = |step: &mut Step| step.put(contents, temporaries);
         each(steps.values_mut(), make_writable)?;
-        each(steps.values_mut().rev(), |step| step.remove(remaining_folders))?;
-        each(steps.values_mut(), put)?;
+        each(steps.values_mut().rev(), |step| step.remove(remaining_folders, temporaries))?;
+        each(steps.values_mut(), |step| step.put(contents, temporaries))?;
         // Modes come last: nothing can be written into a read-only folder.
         each(steps.values_mut().rev(), Step::close)?;
         remaining_folders.sort();

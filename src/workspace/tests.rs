@@ -216,9 +216,9 @@ fn concurrent_writes_by_others_are_not_overwritten() {
     #[derive(Debug)]
     struct ActOnIntent(fn(&Path), PathBuf);
     impl IntentLog for ActOnIntent {
-        fn record(&self, _: Intent) -> bool {
+        fn record(&self, _: Intent) -> Recorded {
             (self.0)(&self.1);
-            true
+            Recorded::Committed
         }
     }
     type Act = fn(&Path);

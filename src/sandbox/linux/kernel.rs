@@ -149,7 +149,7 @@ fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t)
     // SAFETY: an all-zero lock is a valid value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::c_short::try_from(kind).map_err(|_| io::ErrorKind::InvalidInput)?;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_whence = libc::c_short::try_from(libc::SEEK_SET).map_err(|_| io::ErrorKind::InvalidInput)?;
     lock.l_start = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     lock.l_len = length;
     // SAFETY: the call reads `lock`, which is valid.

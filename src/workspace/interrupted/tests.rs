@@ -8,16 +8,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::workspace::tests::{root, set_mode, tree};
-use crate::workspace::{Change, IntentLog, Journal};
+use crate::workspace::{Change, IntentLog, Journal, Recorded};
 
 /// Collects the recorded intents.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<Intent>>);
 
 impl IntentLog for Log {
-    fn record(&self, intent: Intent) -> bool {
+    fn record(&self, intent: Intent) -> Recorded {
         self.0.lock().unwrap().push(intent);
-        true
+        Recorded::Committed
     }
 }
 

@@ -1,18 +1,23 @@
 //! One path of a restore.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
 use cap_fs_ext::DirExt;
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, File, Metadata};
 
 use crate::permission::Target;
-use crate::platform::files::{link, permissions_of};
-use crate::workspace::change::write;
+use crate::platform::files::{link, link_count, permissions_of, rename_to_new};
+use crate::workspace::change::{WriteError, write};
+use crate::workspace::in_place::InPlace;
 use crate::workspace::inspect::{Found, inspect, open_file};
 use crate::workspace::journal::Temporaries;
+use crate::workspace::replacement::{Outcome, replace, set_aside};
 use crate::workspace::{Changed, FileState, open_parent};
+
+const CHANGED: &str = "the file changed during the restore";
 
 pub(super) struct Step {
     pub target: Target,
@@ -29,7 +34,11 @@ impl Step {
         }
     }
 
-    pub(super) fn remove(&mut self, remaining_folders: &mut Vec<PathBuf>) -> io::Result<()> {
+    pub(super) fn remove(
+        &mut self,
+        remaining_folders: &mut Vec<PathBuf>,
+        temporaries: &mut Temporaries,
+    ) -> io::Result<()> {
         let is_over = match (&self.changed.before, &self.changed.after) {
             // The rename replaces the entry, the folder stays, or nothing exists.
             (
@@ -41,7 +50,12 @@ impl Step {
             (before, FileState::File { .. } | FileState::Link { .. }) => {
                 self.check_unchanged()?;
                 let (dir, name) = open_parent(&self.target, false)?;
-                dir.remove_file_or_symlink(name)?;
+                let temporary = temporaries.name("old");
+                let expected = Some(&self.changed.after);
+                match set_aside((&dir, &temporary), &name, expected, |_| true)? {
+                    Outcome::Done => dir.remove_file_or_symlink(&temporary)?,
+                    outcome => return Err(conflict(outcome, &temporary)),
+                }
                 *before == FileState::Absent
             }
             (before, FileState::Folder { .. }) => {
@@ -84,9 +98,7 @@ impl Step {
             FileState::File { .. } if is_content_there(&self.changed) => return Ok(()),
             FileState::File { hash, mode } => {
                 let content = contents.get(hash).ok_or(io::ErrorKind::NotFound)?;
-                let permissions = permissions_of(*mode);
-                let make = |dir: &Dir, temporary: &str| write(dir, temporary, content, permissions.as_ref());
-                self.replace(make, temporaries)?;
+                self.put_file(content, *mode, temporaries)?;
             }
             FileState::Link { to } => {
                 self.replace(|dir, temporary| link(dir, to, temporary), temporaries)?;
@@ -104,7 +116,7 @@ impl Step {
         };
         match inspect(&self.target) {
             Found::State(found, _) if found == *expected => Ok(()),
-            _ => Err(io::Error::other("the file changed during the restore")),
+            _ => Err(io::Error::other(CHANGED)),
         }
     }
 
@@ -115,12 +127,79 @@ impl Step {
     ) -> io::Result<()> {
         let (dir, name) = open_parent(&self.target, true)?;
         let temporary = temporaries.name("tmp");
-        let outcome = make(&dir, &temporary).and_then(|()| dir.rename(&temporary, &dir, name));
-        if outcome.is_err() {
+        let outcome = make(&dir, &temporary).and_then(|()| self.take_place(&dir, &temporary, &name));
+        if !matches!(outcome, Ok(Outcome::Stranded)) {
             // The temporary file may not exist; the first error counts.
             let _ = dir.remove_file_or_symlink(&temporary);
         }
-        outcome
+        match outcome? {
+            Outcome::Done | Outcome::Unsupported => Ok(()),
+            outcome => Err(conflict(outcome, &temporary)),
+        }
+    }
+
+    fn take_place(&self, dir: &Dir, temporary: &str, name: &OsStr) -> io::Result<Outcome> {
+        if !matches!(self.changed.after, FileState::File { .. } | FileState::Link { .. }) {
+            rename_to_new((dir, temporary.as_ref()), (dir, name))?;
+            return Ok(Outcome::Done);
+        }
+        let outcome = replace((dir, temporary), name, Some(&self.changed.after), |_| true)?;
+        if outcome == Outcome::Unsupported {
+            dir.rename(temporary, dir, name)?;
+        }
+        Ok(outcome)
+    }
+
+    /// The file keeps its owner and attributes. If it cannot, it is written in place.
+    fn put_file(&self, content: &[u8], mode: u32, temporaries: &mut Temporaries) -> io::Result<()> {
+        let existing =
+            matches!(self.changed.after, FileState::File { .. }).then(|| self.open()).transpose()?;
+        let mut denied = None;
+        let written = self.replace(
+            |dir, temporary| {
+                let written = write(dir, temporary, content, existing.as_ref().map(|(file, _)| file));
+                if let (Err(WriteError::Create(error) | WriteError::Identity(error)), Some(_)) =
+                    (&written, &existing)
+                {
+                    denied = Some(error.kind());
+                }
+                written?;
+                permissions_of(mode).map_or(Ok(()), |mode| dir.set_permissions(temporary, mode))
+            },
+            temporaries,
+        );
+        match (written, existing, denied) {
+            // A file with other names gets one of its own, because the others did not change with it.
+            (
+                Err(_),
+                Some((_, found)),
+                Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem),
+            ) if link_count(&found).is_none_or(|count| count == 1) => self.write_in_place(content, &found),
+            (Err(error), Some((_, found)), _) if is_mounted(&error) => self.write_in_place(content, &found),
+            (written, ..) => written,
+        }
+    }
+
+    fn open(&self) -> io::Result<(File, Metadata)> {
+        let (dir, name) = open_parent(&self.target, false)?;
+        open_file(&dir, &name)
+    }
+
+    fn write_in_place(&self, content: &[u8], found: &Metadata) -> io::Result<()> {
+        let Found::State(state, Some(old)) = inspect(&self.target) else {
+            return Err(io::Error::other(CHANGED));
+        };
+        if state != self.changed.after {
+            return Err(io::Error::other(CHANGED));
+        }
+        let (dir, name) = open_parent(&self.target, false)?;
+        InPlace::open(&dir, &name, found, old)?.write(content).map_err(|failure| failure.error)?;
+        let FileState::File { mode, .. } = self.changed.before else { return Ok(()) };
+        let FileState::File { mode: now, .. } = state else { return Ok(()) };
+        match permissions_of(mode) {
+            Some(permissions) if mode != now => dir.set_permissions(&name, permissions),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn close(&mut self) -> io::Result<()> {
@@ -144,6 +223,17 @@ impl Step {
         let (dir, name) = open_parent(&self.target, false)?;
         dir.set_permissions(name, permissions)
     }
+}
+
+fn conflict(outcome: Outcome, temporary: &str) -> io::Error {
+    io::Error::other(match outcome {
+        Outcome::Stranded => format!("{CHANGED}, and its new text is in {temporary} beside it"),
+        _ => CHANGED.to_owned(),
+    })
+}
+
+fn is_mounted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices)
 }
 
 /// True if only the mode bits differ.

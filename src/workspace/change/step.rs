@@ -1,0 +1,325 @@
+//! One change of an operation: prepared without an effect, performed, and undone if a later one fails.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+
+use cap_fs_ext::DirExt;
+use cap_std::fs::{Dir, File, Metadata, Permissions};
+
+use super::{
+    Change, Failure, Plan, WriteError, changed_concurrently, check_inside, check_writable, executable_mode,
+};
+use crate::permission::Target;
+use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
+use crate::workspace::faults::{self, Point};
+use crate::workspace::in_place::InPlace;
+use crate::workspace::inspect::open_file;
+use crate::workspace::journal::{Recorded, Temporaries};
+use crate::workspace::replacement::{Outcome, replace, set_aside};
+use crate::workspace::{FileError, make_parent, open_parent};
+
+/// Temporary files are removed on drop.
+pub(super) struct Step<'a> {
+    dir: Dir,
+    name: OsString,
+    pub target: Target,
+    plan: &'a Plan<'a>,
+    kind: Kind<'a>,
+    /// Temporary names that may exist.
+    temporaries: Vec<String>,
+}
+
+enum Kind<'a> {
+    Create { temporary: String },
+    Replace { temporary: String, old: Option<String>, spare: String },
+    WriteInPlace { file: InPlace, content: &'a [u8] },
+    Remove { temporary: String },
+    Rename { to: Dir, name: OsString },
+    SetExecutable { executable: bool, before: Option<Permissions> },
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn prepare(
+        change: &'a Change,
+        plan: &'a Plan<'a>,
+        temporaries: &mut Temporaries,
+        made: &mut Vec<Target>,
+    ) -> Result<Self, Failure> {
+        let (target, kind) = match change {
+            Change::Write { target, content, like } => {
+                return Self::prepare_write((target, content, like.as_ref()), plan, temporaries, made);
+            }
+            Change::Remove { target } => (target, Kind::Remove { temporary: temporaries.name("old") }),
+            Change::Rename { from, to } => {
+                // Checked first, so that no folders are created for a missing source.
+                let (dir, name) = open(from)?;
+                dir.symlink_metadata(name).map_err(|error| FileError::io(&from.path, &error))?;
+                let (dir, name) = make(to, made)?;
+                if dir.symlink_metadata(&name).is_ok() {
+                    return Err(FileError::Unsuitable(format!("{} exists already", to.path.display())).into());
+                }
+                (from, Kind::Rename { to: dir, name })
+            }
+            Change::SetExecutable { target, executable } => {
+                let (dir, name) = make(target, made)?;
+                let kind = Kind::SetExecutable { executable: *executable, before: None };
+                return Ok(Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() });
+            }
+        };
+        let (dir, name) = open(target)?;
+        let found = dir.symlink_metadata(&name).map_err(|error| FileError::io(&target.path, &error))?;
+        if matches!(kind, Kind::Remove { .. }) && found.is_dir() {
+            let path = target.path.display();
+            let text = format!("{path} is a directory; only files are deleted");
+            return Err(FileError::Unsuitable(text).into());
+        }
+        Ok(Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() })
+    }
+
+    fn prepare_write(
+        (target, content, like): (&'a Target, &'a [u8], Option<&Target>),
+        plan: &'a Plan<'a>,
+        temporaries: &mut Temporaries,
+        made: &mut Vec<Target>,
+    ) -> Result<Self, Failure> {
+        let (dir, name) = make(target, made)?;
+        let found = check_writable(&dir, &name, target)?;
+        let temporary = temporaries.name("tmp");
+        let kind = match &found {
+            None => Kind::Create { temporary: temporary.clone() },
+            Some(found) if plan.in_place.contains(&target.path) => {
+                let file = open_in_place(&dir, &name, (target, found), plan)?;
+                Kind::WriteInPlace { file, content }
+            }
+            Some(found) => {
+                check_names(target, found)?;
+                let spare = temporaries.name("old");
+                Kind::Replace { temporary: temporary.clone(), old: None, spare }
+            }
+        };
+        let mut step = Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() };
+        let source = match (like, &found) {
+            (Some(like), _) => Some(open(like)?),
+            (None, Some(_)) => {
+                Some((step.dir.try_clone().map_err(|error| step.failed(&error))?, step.name.clone()))
+            }
+            (None, None) => None,
+        };
+        if !matches!(step.kind, Kind::WriteInPlace { .. }) {
+            step.temporaries.push(temporary.clone());
+            let like = match source {
+                Some((dir, name)) => Some(open_file(&dir, &name).map_err(|error| step.failed(&error))?.0),
+                None => None,
+            };
+            step.write_temporary(&temporary, content, (like.as_ref(), found.is_some()))?;
+        }
+        Ok(step)
+    }
+
+    /// `like` has what the new file keeps.
+    fn write_temporary(
+        &self,
+        temporary: &str,
+        content: &[u8],
+        (like, is_replaced): (Option<&File>, bool),
+    ) -> Result<(), Failure> {
+        let written = super::write(&self.dir, temporary, content, like);
+        written
+            .map_err(|failure| match failure {
+                // A new file need not have the owner of its source.
+                WriteError::Identity(_) if !is_replaced => self.write_as_own(temporary, content, like),
+                WriteError::Identity(error) => Err(self.in_place(&error)),
+                WriteError::Create(error) if is_replaced && is_denied(&error) => Err(self.in_place(&error)),
+                WriteError::Create(error) | WriteError::Content(error) => Err(self.failed(&error).into()),
+            })
+            .or_else(|outcome| outcome)
+    }
+
+    /// Writes a new file with the mode of its source only.
+    fn write_as_own(&self, temporary: &str, content: &[u8], like: Option<&File>) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::from(self.failed(&error));
+        self.dir.remove_file(temporary).map_err(failed)?;
+        super::write(&self.dir, temporary, content, None).map_err(|error| failed(error.into()))?;
+        if let Some(like) = like {
+            let permissions = like.metadata().map_err(failed)?.permissions();
+            self.dir.set_permissions(temporary, permissions).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn perform(&mut self, is_touched: bool) -> Result<(), Failure> {
+        let (plan, target) = (self.plan, &self.target);
+        let is_unchanged = |now: Option<&Metadata>| is_touched || plan.recorder.is_unchanged(target, now);
+        let expected = plan.recorder.state(target).filter(|_| !is_touched);
+        let replaced = match &mut self.kind {
+            Kind::Replace { temporary, old, spare } => {
+                let outcome =
+                    replace((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)));
+                match outcome {
+                    Ok(Outcome::Done) => *old = Some(temporary.clone()),
+                    Ok(Outcome::Unsupported) => {
+                        faults::check(Point::Link)
+                            .and_then(|()| self.dir.hard_link(&self.name, &self.dir, &spare))
+                            .and_then(|()| {
+                                self.temporaries.push(spare.clone());
+                                *old = Some(spare.clone());
+                                self.dir.rename(temporary, &self.dir, &self.name)
+                            })
+                            .map_err(|error| FileError::io(&target.path, &error))?;
+                    }
+                    Ok(Outcome::Changed | Outcome::Stranded) | Err(_) => {}
+                }
+                outcome
+            }
+            Kind::Remove { temporary } => {
+                self.temporaries.push(temporary.clone());
+                set_aside((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)))
+            }
+            _ if !is_unchanged(None) => Ok(Outcome::Changed),
+            Kind::Create { temporary } => faults::check(Point::Rename)
+                .and_then(|()| rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name)))
+                .map(|()| Outcome::Done),
+            Kind::Rename { to, name } => faults::check(Point::Rename)
+                .and_then(|()| rename_to_new((&self.dir, &self.name), (to, name)))
+                .map(|()| Outcome::Done),
+            Kind::SetExecutable { executable, before } => {
+                let replaced = set_executable(&self.dir, &self.name, *executable);
+                replaced.map(|replaced| {
+                    *before = Some(replaced);
+                    Outcome::Done
+                })
+            }
+            Kind::WriteInPlace { file, content } => match file.write(content) {
+                Ok(()) => Ok(Outcome::Done),
+                Err(failure) => {
+                    let error = FileError::io(&target.path, &failure.error);
+                    return Err(Failure { error, is_clean: failure.is_clean, in_place: None });
+                }
+            },
+        };
+        match replaced {
+            Ok(Outcome::Done | Outcome::Unsupported) => Ok(()),
+            Ok(Outcome::Changed) => Err(changed_concurrently(&target.path).into()),
+            Ok(Outcome::Stranded) => Err(self.stranded().into()),
+            Err(error) if matches!(self.kind, Kind::Replace { .. }) && is_denied(&error) => {
+                Err(self.in_place(&error))
+            }
+            Err(error) => Err(self.failed(&error).into()),
+        }
+    }
+
+    /// Returns true on success.
+    pub(super) fn undo(&mut self) -> bool {
+        let undone = match &mut self.kind {
+            Kind::SetExecutable { before, .. } => match before {
+                Some(before) => open_file(&self.dir, &self.name)
+                    .and_then(|(file, _)| file.set_permissions(before.clone())),
+                None => Ok(()),
+            },
+            Kind::Rename { to, name } => to.rename(name, &self.dir, &self.name),
+            Kind::Replace { old: Some(old), .. } => self.dir.rename(old, &self.dir, &self.name),
+            Kind::Replace { old: None, .. } => Ok(()),
+            Kind::Remove { temporary } => {
+                rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name))
+            }
+            Kind::Create { .. } => self.dir.remove_file(&self.name),
+            Kind::WriteInPlace { file, .. } => file.undo(),
+        };
+        if let Err(error) = &undone {
+            tracing::error!(%error, path = %self.target.path.display(), "a change could not be reverted");
+            // The text is in it.
+            self.temporaries.clear();
+        }
+        undone.is_ok()
+    }
+
+    fn failed(&self, error: &io::Error) -> FileError {
+        FileError::io(&self.target.path, error)
+    }
+
+    /// The temporary file has the only copy of a text.
+    fn stranded(&mut self) -> FileError {
+        let names = self.temporaries.join(" or ");
+        self.temporaries.clear();
+        let path = self.target.path.display();
+        FileError::Unsuitable(format!(
+            "another program changed {path} during the call, and its text could not be put back: it is in {names} beside \
+             the file"
+        ))
+    }
+
+    /// The file cannot be replaced, and may be written in place.
+    fn in_place(&self, error: &io::Error) -> Failure {
+        let in_place = Some(self.target.path.clone());
+        Failure { error: self.failed(error), is_clean: true, in_place }
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        for name in &self.temporaries {
+            match self.dir.remove_file_or_symlink(name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, file = name, "a temporary file could not be removed");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A replacement would separate the names, and a write in place would change files outside of the decision.
+fn check_names(target: &Target, found: &Metadata) -> Result<(), FileError> {
+    let Some(count) = link_count(found).filter(|count| *count > 1) else { return Ok(()) };
+    let path = target.path.display();
+    Err(FileError::Unsuitable(format!(
+        "{path} has {count} names (hard links), and an edit would change only this one. Change it with a command, which \
+         decides about the others, too. Nothing was changed"
+    )))
+}
+
+/// A folder without write permission, a file of another user, or a mount point.
+fn is_denied(error: &io::Error) -> bool {
+    use io::ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    matches!(error.kind(), CrossesDevices | PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
+}
+
+fn open_in_place(
+    dir: &Dir,
+    name: &OsStr,
+    (target, found): (&Target, &Metadata),
+    plan: &Plan<'_>,
+) -> Result<InPlace, FileError> {
+    let refused = |why: &str| {
+        let path = target.path.display();
+        FileError::Unsuitable(format!(
+            "{path} cannot be replaced without losing its owner or attributes, and {why}. Nothing was changed"
+        ))
+    };
+    if plan.recorded == Recorded::Unconfirmed {
+        return Err(refused("the session store cannot keep its content for the case of an interruption"));
+    }
+    let Some(before) = plan.recorder.content(target) else {
+        return Err(refused("it is too large to be kept for the case of an interruption"));
+    };
+    InPlace::open(dir, name, found, before.to_vec()).map_err(|error| FileError::io(&target.path, &error))
+}
+
+pub(super) fn open(target: &Target) -> Result<(Dir, OsString), FileError> {
+    check_inside(target)?;
+    open_parent(target, false).map_err(|error| FileError::io(&target.path, &error))
+}
+
+fn make(target: &Target, made: &mut Vec<Target>) -> Result<(Dir, OsString), FileError> {
+    check_inside(target)?;
+    make_parent(target, made).map_err(|error| FileError::io(&target.path, &error))
+}
+
+/// Returns the previous permissions.
+fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
+    let (file, metadata) = open_file(dir, name)?;
+    let after = executable_mode(mode(&metadata), executable);
+    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
+    file.set_permissions(permissions_of(after).ok_or_else(unsupported)?)?;
+    Ok(metadata.permissions())
+}

@@ -1,0 +1,344 @@
+//! What a replaced file keeps, who may write it, and what a failing disk leaves.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::workspace::faults::{Faults, Point};
+use crate::workspace::tests::{apply, root, set_mode, tree};
+use crate::workspace::{
+    Change, Changes, FileError, Intent, IntentLog, Interrupted, Journal, Recorded, Workspace,
+};
+
+const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
+
+fn write(workspace: &Workspace, path: &str, content: &str) -> Change {
+    Change::Write { target: workspace.resolve_entry(path).unwrap(), content: content.into(), like: None }
+}
+
+fn remove(workspace: &Workspace, path: &str) -> Change {
+    Change::Remove { target: workspace.resolve_entry(path).unwrap() }
+}
+
+fn change(workspace: &Workspace, changes: &[Change]) -> Result<Changes, FileError> {
+    apply(workspace, changes, &CancellationToken::new())
+}
+
+/// Restores the changes. `before` has the earlier contents.
+fn undo(workspace: &Workspace, changes: &Changes, before: &[&str]) {
+    let content = |hash: &str| {
+        before
+            .iter()
+            .find(|content| crate::ids::hash(content) == hash)
+            .map(|content| content.as_bytes().to_vec())
+    };
+    workspace.restore(&changes.changed, content, "t").unwrap();
+}
+
+/// Owner, group, mode, and the value of an extended attribute where the file system has them.
+fn identity(path: &Path) -> (u32, u32, u32, Option<Vec<u8>>) {
+    let found = fs::metadata(path).unwrap();
+    let mut value = [0; 64];
+    let length = rustix::fs::getxattr(path, "user.note", &mut value[..]).ok();
+    (found.uid(), found.gid(), found.mode() & 0o7777, length.map(|length| value[..length].to_vec()))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn edits_and_their_undo_keep_owner_mode_and_attributes() {
+    for mode in [0o640, 0o755, 0o600, 0o2770] {
+        let (_dir, root, workspace) = root();
+        let file = root.join("a");
+        fs::write(&file, "old").unwrap();
+        if is_root() {
+            std::os::unix::fs::chown(&file, Some(1000), Some(1001)).unwrap();
+        }
+        let _ = rustix::fs::setxattr(&file, "user.note", b"kept", rustix::fs::XattrFlags::empty());
+        set_mode(&file, mode);
+        let before = identity(&file);
+        for content in ["new", "newer and longer"] {
+            let changes =
+                change(&workspace, &[write(&workspace, "a", content), write(&workspace, "b", "b")]).unwrap();
+            assert_eq!(
+                (identity(&file), fs::read_to_string(&file).unwrap()),
+                (before.clone(), content.into())
+            );
+            undo(&workspace, &changes, &["old"]);
+            assert_eq!((identity(&file), fs::read_to_string(&file).unwrap()), (before.clone(), "old".into()));
+        }
+        assert_eq!(tree(&root).len(), 1, "no temporary file stays");
+    }
+}
+
+/// A default access list of the folder gives new files a list that the replaced file does not have.
+#[test]
+fn access_lists_are_neither_lost_nor_inherited() {
+    let (_dir, root, workspace) = root();
+    fs::write(root.join("plain"), "old").unwrap();
+    fs::write(root.join("listed"), "old").unwrap();
+    let set = |arguments: &[&str]| {
+        Command::new("setfacl")
+            .args(arguments)
+            .current_dir(&root)
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !set(&["-m", "u:1234:rw", "listed"]) || !set(&["-d", "-m", "u:4321:rwx", "."]) {
+        // The test of `user.note` shows that attributes are copied.
+        return;
+    }
+    let list = |name: &str| {
+        let mut value = [0; 256];
+        let length = rustix::fs::getxattr(root.join(name), "system.posix_acl_access", &mut value[..]).ok();
+        length.map(|length| value[..length].to_vec())
+    };
+    let before = (list("plain"), list("listed"));
+    change(&workspace, &[write(&workspace, "plain", "new"), write(&workspace, "listed", "new")]).unwrap();
+    assert_eq!((list("plain"), list("listed")), before);
+    assert!(before.0.is_none() && before.1.is_some());
+}
+
+#[test]
+fn file_with_several_names_is_refused() {
+    let (_dir, root, workspace) = root();
+    fs::write(root.join("a"), "old").unwrap();
+    fs::hard_link(root.join("a"), root.join("b")).unwrap();
+    let before = tree(&root);
+    let error =
+        change(&workspace, &[write(&workspace, "c", "c"), write(&workspace, "a", "new")]).unwrap_err();
+    assert!(error.to_string().contains("2 names (hard links)"), "{error}");
+    assert_eq!(tree(&root), before);
+    fs::remove_file(root.join("b")).unwrap();
+    change(&workspace, &[write(&workspace, "a", "new")]).unwrap();
+    assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "new", "the control");
+}
+
+/// Runs a test of this binary as an ordinary user, in a folder of that user. Root is not refused by mode bits.
+fn as_user(name: &str) {
+    if !is_root() || std::env::var_os("AS_USER").is_some() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    set_mode(dir.path(), 0o777);
+    let binary = dir.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    set_mode(&binary, 0o755);
+    let ran = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&binary)
+        .args([name, "--exact", "--nocapture"])
+        .env("AS_USER", "1")
+        .env("TMPDIR", dir.path())
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success() && output.contains("1 passed"),
+        "{output}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+#[test]
+fn mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes() {
+    as_user("workspace::change::tests::mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes");
+    if is_root() {
+        return;
+    }
+    for (of_folder, of_file, is_written) in [
+        (0o755, 0o644, true),
+        (0o555, 0o644, true),
+        (0o755, 0o444, false),
+        (0o755, 0o466, false),
+        (0o555, 0o466, false),
+    ] {
+        let (_dir, root, workspace) = root();
+        let folder = root.join("folder");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a"), "old").unwrap();
+        let number = fs::metadata(folder.join("a")).unwrap().ino();
+        set_mode(&folder.join("a"), of_file);
+        set_mode(&folder, of_folder);
+        let outcome = change(&workspace, &[write(&workspace, "folder/a", "new and long")]);
+        let (found, text) =
+            (fs::metadata(folder.join("a")).unwrap(), fs::read_to_string(folder.join("a")).unwrap());
+        assert_eq!(outcome.is_ok(), is_written, "{of_folder:o} {of_file:o}: {outcome:?}");
+        assert_eq!(text == "new and long", is_written, "{of_folder:o} {of_file:o}");
+        assert_eq!(found.permissions().mode() & 0o777, of_file);
+        assert_eq!(
+            found.ino() == number,
+            of_folder == 0o555 || !is_written,
+            "in place where the folder is read-only"
+        );
+        if let Ok(changes) = outcome {
+            undo(&workspace, &changes, &["old"]);
+            assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "old");
+        }
+        set_mode(&folder, 0o755);
+    }
+}
+
+/// Keeps intents, or fails to.
+#[derive(Debug)]
+struct Log(Recorded, Mutex<Vec<Intent>>);
+
+impl IntentLog for Log {
+    fn record(&self, intent: Intent) -> Recorded {
+        self.1.lock().unwrap().push(intent);
+        self.0
+    }
+}
+
+fn journal(recorded: Recorded) -> (Arc<Log>, Journal) {
+    let log = Arc::new(Log(recorded, Mutex::default()));
+    (Arc::clone(&log), Journal::new(Some(log), Journal::silent().changes))
+}
+
+/// A fault of the identity stands for each reason for which a file cannot be replaced.
+#[test]
+fn writes_in_place_are_recorded_first_and_settled_after_a_kill() {
+    for (old, new) in [("old", "new and longer"), ("old and longer", "new"), ("", "new"), ("old", "")] {
+        for written in 0..=new.len() {
+            let (_dir, root, workspace) = root();
+            fs::write(root.join("a"), old).unwrap();
+            let (log, journal) = journal(Recorded::Committed);
+            let changes = [write(&workspace, "a", new)];
+            // The second point, after the temporary file.
+            let (outcome, failed) =
+                Faults::run(1, 1, false, || workspace.apply(&changes, &CancellationToken::new(), &journal));
+            outcome.unwrap();
+            assert_eq!(
+                (failed, fs::read_to_string(root.join("a")).unwrap()),
+                (vec![Point::Identity], new.into())
+            );
+            let intent = log.1.lock().unwrap().pop().unwrap();
+            assert_eq!(intent.in_place, [root.join("a")]);
+            let half = [&new[..written], old.get(written..).unwrap_or_default()].concat();
+            fs::write(root.join("a"), &half).unwrap();
+            let found = Interrupted::examine(&workspace, &intent).unwrap();
+            assert!(found.conflicts.is_empty(), "{half}: {found:?}");
+            let content = |hash: &str| {
+                intent.contents.iter().find(|(known, _)| known == hash).map(|(_, content)| content.clone())
+            };
+            workspace.restore(&found.done, content, &intent.token).unwrap();
+            assert_eq!(fs::read_to_string(root.join("a")).unwrap(), old);
+            fs::write(root.join("a"), "the user's").unwrap();
+            let found = Interrupted::examine(&workspace, &intent).unwrap();
+            assert_eq!(found.conflicts, [root.join("a")], "the control");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_in_place_without_a_record() {
+    for (recorded, is_written) in
+        [(Recorded::Unconfirmed, false), (Recorded::Committed, true), (Recorded::NotKept, true)]
+    {
+        let (_dir, root, workspace) = root();
+        fs::write(root.join("a"), "old").unwrap();
+        let (_, journal) = journal(recorded);
+        let changes = [write(&workspace, "a", "new")];
+        let (outcome, _) =
+            Faults::run(1, 1, false, || workspace.apply(&changes, &CancellationToken::new(), &journal));
+        assert_eq!(outcome.is_ok(), is_written, "{outcome:?}");
+        assert_eq!(fs::read_to_string(root.join("a")).unwrap() == "new", is_written);
+    }
+}
+
+/// Each operation fails at each of its points in turn: the files are as before, or as planned.
+#[test]
+fn failing_disk_leaves_all_files_as_before() {
+    type Make = fn(&Workspace) -> Vec<Change>;
+    let operations: [Make; 5] = [
+        |workspace| vec![write(workspace, "a", "new and longer")],
+        |workspace| vec![write(workspace, "new/deep/c", "c")],
+        |workspace| vec![remove(workspace, "a")],
+        |workspace| {
+            vec![Change::Rename {
+                from: workspace.resolve_entry("a").unwrap(),
+                to: workspace.resolve_entry("x/a").unwrap(),
+            }]
+        },
+        |workspace| {
+            let target = |path: &str| workspace.resolve_entry(path).unwrap();
+            vec![
+                write(workspace, "a", "new"),
+                write(workspace, "new", "c"),
+                remove(workspace, "b"),
+                Change::Rename { from: target("c"), to: target("moved/c") },
+                Change::SetExecutable { target: target("a"), executable: true },
+            ]
+        },
+    ];
+    for (number, operation) in operations.into_iter().enumerate() {
+        for (error, stays) in [(ENOSPC, false), (ENOSPC, true), (EIO, false)] {
+            let mut at = 0;
+            loop {
+                let (_dir, root, workspace) = root();
+                for (name, content) in [("a", "a old"), ("b", "b old"), ("c", "c old")] {
+                    fs::write(root.join(name), content).unwrap();
+                }
+                let before = tree(&root);
+                let changes = operation(&workspace);
+                let (outcome, failed) = Faults::run(at, error, stays, || change(&workspace, &changes));
+                let after = tree(&root);
+                let case = format!("operation {number}, fault {at} at {failed:?}: {outcome:?} {after:?}");
+                match outcome {
+                    Err(_) => assert_eq!(after, before, "{case}"),
+                    Ok(changes) => {
+                        // A file that cannot be replaced was written in place.
+                        assert!(failed.is_empty() || failed == [Point::Identity], "{case}");
+                        undo(&workspace, &changes, &["a old", "b old", "c old"]);
+                        assert_eq!(tree(&root), before, "{case}");
+                    }
+                }
+                if failed.is_empty() {
+                    assert!(at > 0, "{case}");
+                    break;
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+/// A write in place that fails puts the old content back, or names it and keeps it for undo.
+#[test]
+fn failing_write_in_place_loses_nothing() {
+    for at in 2..8 {
+        for stays in [false, true] {
+            let (_dir, root, workspace) = root();
+            fs::write(root.join("a"), "old").unwrap();
+            let (sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
+            let journal = Journal::new(None, sender);
+            let changes = [write(&workspace, "a", "new and longer")];
+            let cancel = CancellationToken::new();
+            // The first fault makes the file irreplaceable; the second one comes while it is written.
+            let in_place = [workspace.resolve_entry("a").unwrap().path].into();
+            let mut operation = workspace.begin_in_place(&changes, &journal, &in_place);
+            let (outcome, failed) =
+                Faults::run(at - 2, ENOSPC, stays, || operation.carry_out(&changes, &cancel));
+            operation.conclude();
+            let text = fs::read_to_string(root.join("a")).unwrap();
+            let case = format!("fault {at} at {failed:?}, {outcome:?}: {text}");
+            let recorded = reports.try_recv().unwrap_or_default();
+            match outcome {
+                Ok(()) => assert_eq!((text.as_str(), failed.len()), ("new and longer", 0), "{case}"),
+                Err(_) if text == "old" => assert!(recorded.changed.is_empty(), "{case}"),
+                Err(_) => {
+                    undo(&workspace, &recorded, &["old"]);
+                    assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "old", "{case}");
+                }
+            }
+        }
+    }
+}
