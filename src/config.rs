@@ -39,7 +39,7 @@ use crate::store::memories::StoredMemories;
 use crate::store::{Location, Store, Sync};
 use crate::tool::fetch::Limits;
 use crate::tool::memory::Memories;
-use crate::tool::{self, Toolset};
+use crate::tool::{self, DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
 use environment::Environment;
@@ -279,6 +279,7 @@ impl Config {
             sources: Arc::new(sources),
             client_prompt: None,
             store,
+            disk_texts: DiskTexts::default(),
             file_locks: self.environment.data_folder.as_deref().map(FileLocks::in_folder).unwrap_or_default(),
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },

@@ -10,6 +10,8 @@ use crate::bounded_file::{self, ReadError};
 use crate::platform::files::real_path;
 use crate::text::start;
 
+pub mod git_index;
+
 const MAX_POINTER: u64 = 16 * 1024;
 
 const MAX_FILE: u64 = 1024 * 1024;

@@ -61,6 +61,15 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     })
 }
 
+/// Returns the SHA-1 of the parts together, which git uses for its objects.
+pub fn sha1(parts: &[&[u8]]) -> [u8; 20] {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish().as_ref().try_into().expect("SHA-1 has twenty bytes")
+}
+
 /// Parses a duration such as `30d`, `12h` or `2 weeks`. A day has 24 hours. Months and years have no fixed
 /// length and give `None`.
 pub fn duration_ms(text: &str) -> Option<i64> {

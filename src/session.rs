@@ -21,7 +21,7 @@ use crate::permission::rules::Rules;
 use crate::skill::Skills;
 use crate::store::Store;
 use crate::store::sessions::StoredSession;
-use crate::tool::Toolset;
+use crate::tool::{DiskTexts, Toolset};
 use crate::workspace::Workspace;
 pub use actor::start;
 pub use handle::{
@@ -112,6 +112,8 @@ pub struct SessionContext {
     pub store: Store,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
+    /// Shared by the sessions of the client.
+    pub disk_texts: DiskTexts,
     pub source: Source,
     pub parallel: usize,
     /// False in deterministic runs, where running calls do not stream their output.

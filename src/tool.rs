@@ -29,6 +29,7 @@ use chat_question::ChatQuestion;
 pub use client_io::{ClientIo, Elicited};
 pub use command_line::commands_of;
 pub use content::ToolContent;
+pub use disk_texts::DiskTexts;
 pub use job::{Job, JobSnapshot};
 pub use last_seen::LastSeen;
 use lean_schema::schema_of;
@@ -53,6 +54,7 @@ mod command_line;
 mod delegate;
 mod delete_file;
 mod directory_tree;
+mod disk_texts;
 mod edit_file;
 mod encoding;
 mod excerpt;
@@ -74,7 +76,6 @@ mod picture;
 mod prepared_call;
 mod read_file;
 mod save;
-mod saved;
 mod search_files;
 mod session_action;
 mod shell;
@@ -92,6 +93,9 @@ mod walk;
 mod write_file;
 
 const TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Of a call that may wait for a person. A cancel or a mode change ends it before.
+const USER_TIMEOUT: Duration = Duration::from_hours(24);
 
 /// [`Self::facts`] are the input of permission decisions; the rest is for people and models.
 #[derive(Debug, Clone)]
@@ -129,6 +133,11 @@ impl ToolSpec {
             schema: Schema::lazy(schema_of::<NoArguments>),
             timeout: TIMEOUT,
         }
+    }
+
+    /// An editor may ask the user about a write.
+    fn waiting_for_user(self) -> Self {
+        Self { timeout: USER_TIMEOUT, ..self }
     }
 
     /// Creates a tool from a function that checks the arguments and finds the targets. The function runs off the main

@@ -140,6 +140,7 @@ impl Actor {
         let SessionInit { id, workspace, mode, unrecorded_modes, agent, ancestry, .. } = init;
         let models = Models::new(&context, &mode, &agent, init.chosen);
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
+        let client_io = client_io.with_disk_texts(context.disk_texts.clone());
         let log = EventLog::new(id, client, &context, workspace.cwd());
         let host = external_agent::Host {
             agent: Arc::clone(&agent),
@@ -212,6 +213,9 @@ impl Actor {
                 }
             }
             Event::Changes((turn, changes)) => {
+                if self.client_io.capabilities().reads {
+                    self.client_io.disk_texts().note_earlier(&changes);
+                }
                 checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log);
             }
             Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,

@@ -13,8 +13,10 @@ use super::event_log::EventLog;
 use super::handle::Undone;
 use super::intents;
 use super::policy::Policy;
+use crate::bounded_file::read_below;
 use crate::error::AgentError;
 use crate::event::SessionEvent;
+use crate::git_folder::git_index;
 use crate::lazy_channel::LazyChannel;
 use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Effect, Target};
@@ -25,6 +27,10 @@ use crate::tool::{BusyGuard, SnapshotHandle};
 use crate::workspace::{
     Changed, Changes, Intent, RestoreError, Workspace, WorkspaceSnapshot, changed_files, create_record_folder,
 };
+
+/// Files that are compared with git's index after an undo, and the bytes of each.
+const MAX_COMPARED: usize = 200;
+const MAX_BLOB: u64 = 10 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Undoer {
@@ -140,7 +146,7 @@ impl Checkpoints {
         self.record_reported(ancestry, log);
         match log.store.checkpoint(&log.id, Some(log.turns)).await {
             Ok(Found::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
-                let files = changed_files(changed);
+                let files = changed_files(&changed);
                 (files.iter().map(|file| relative(file, workspace)).collect(), uncovered)
             }
             Ok(Found::Nothing { uncovered, .. }) => (Vec::new(), uncovered),
@@ -287,7 +293,7 @@ pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &
         tracing::error!(%error, "cannot record the undo");
     }
     let files: Vec<String> = undone.files.iter().map(|file| relative(file, workspace)).collect();
-    let note = undone_note(&files);
+    let note = undone_note(&files) + &staged_note(&undone.staged, workspace);
     log.record(SessionEvent::Undone { turn, files }, None);
     note
 }
@@ -304,6 +310,35 @@ pub(super) fn undone_note(files: &[String]) -> String {
     format!("The user has undone your changes of an earlier turn. Restored files: {}.", files.join(", "))
 }
 
+fn staged_note(staged: &[PathBuf], workspace: &Workspace) -> String {
+    if staged.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = staged.iter().map(|file| relative(file, workspace)).collect();
+    format!(
+        " git's index still has your undone versions of: {}. Unstage them before you commit, if they are not wanted.",
+        names.join(", ")
+    )
+}
+
+/// The git objects of files as a turn left them.
+fn blobs(workspace: &Workspace, changed: &[Changed]) -> Vec<(PathBuf, git_index::BlobId)> {
+    let files = changed_files(changed).into_iter().take(MAX_COMPARED);
+    files
+        .filter_map(|file| {
+            let content = read_below(workspace.cwd(), &file, MAX_BLOB).ok()?;
+            Some((file, git_index::BlobId::of(&content)))
+        })
+        .collect()
+}
+
+/// Files of which git's index has the given versions.
+fn staged(workspace: &Workspace, blobs: &[(PathBuf, git_index::BlobId)]) -> Vec<PathBuf> {
+    let Some(index) = git_index::GitIndex::of(workspace.cwd()) else { return Vec::new() };
+    let staged = blobs.iter().filter(|(file, blob)| index.blob(file) == Some(blob));
+    staged.map(|(file, _)| file.clone()).collect()
+}
+
 fn restore_checkpoint(
     workspace: &Workspace,
     checkpoint: Checkpoint,
@@ -311,8 +346,10 @@ fn restore_checkpoint(
 ) -> Result<Undone, RestoreError> {
     let Checkpoint { turn, changed, contents, uncovered } = checkpoint;
     let contents: HashMap<String, Vec<u8>> = contents;
+    let blobs = blobs(workspace, &changed);
     let remaining_folders = workspace.restore(&changed, |hash| contents.get(hash).cloned(), token)?;
-    Ok(Undone { turn, files: changed_files(changed), remaining_folders, uncovered })
+    let staged = staged(workspace, &blobs);
+    Ok(Undone { turn, files: changed_files(&changed), remaining_folders, uncovered, staged })
 }
 
 fn relative(file: &Path, workspace: &Workspace) -> String {

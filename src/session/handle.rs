@@ -82,6 +82,8 @@ pub struct Undone {
     /// Folders that are not empty, so undo leaves them.
     pub remaining_folders: Vec<PathBuf>,
     pub uncovered: Vec<String>,
+    /// Files of which git's index still has the undone version.
+    pub staged: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -47,7 +47,7 @@ struct Arguments {
 pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
                 bare `@@` headers, and `*** Begin Patch`. If any part does not apply, nothing is changed.";
-    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).tool(prepare)
+    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
 }
 
 fn prepare(Arguments { patch }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
@@ -192,7 +192,7 @@ impl Patch {
             }
             Operation::Remove(_) => {
                 plan.depends_on(file.at, &name, content_hash(target, buffers)?);
-                if let Ok(old) = buffers.read(target) {
+                if let Ok((old, _)) = buffers.read(target) {
                     self.show(plan, target, Some(&old.text), "");
                 }
                 plan.remove(target);

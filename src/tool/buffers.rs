@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::client_io::{ClientIo, Shown};
+use super::disk_texts::{DiskTexts, EditorText};
 use super::last_seen::{LastSeen, NewLines};
-use super::saved::Saved;
-use super::text_file::{BOM, MAX_FILE, TextFile, is_utf8};
+use super::text_file::{BOM, MAX_FILE, TextFile, read_utf8};
 use super::{ToolError, blocking};
 use crate::permission::Target;
 use crate::workspace::ContentHash;
@@ -17,7 +17,7 @@ use crate::workspace::ContentHash;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buffers {
     shown: HashMap<PathBuf, Shown>,
-    saved: Saved,
+    disk_texts: DiskTexts,
     last_seen: HashMap<PathBuf, LastSeen>,
 }
 
@@ -29,7 +29,7 @@ impl Buffers {
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(client_io, targets, cancel, is_utf8).await
+        Self::ask(client_io, targets, cancel, |_| false).await
     }
 
     /// As [`Self::of`], for files to change. Includes missing files, which the editor may never have saved.
@@ -38,26 +38,37 @@ impl Buffers {
         targets: &[Target],
         cancel: &CancellationToken,
     ) -> Result<Self, ToolError> {
-        Self::ask(client_io, targets, cancel, |target| is_utf8(target) || is_new(target)).await
+        Self::ask(client_io, targets, cancel, is_new).await
     }
 
     async fn ask(
         client_io: &ClientIo,
         targets: &[Target],
         cancel: &CancellationToken,
-        is_asked: impl Fn(&Target) -> bool + Send + 'static,
+        is_asked_without_text: impl Fn(&Target) -> bool + Send + 'static,
     ) -> Result<Self, ToolError> {
         if !client_io.capabilities().reads {
             return Ok(Self::default());
         }
-        let targets = targets.to_vec();
-        let requested =
-            blocking(move || Ok(targets.into_iter().filter(is_asked).collect::<Vec<_>>())).await?;
+        let (mut requested, disk_texts) = (targets.to_vec(), client_io.disk_texts().clone());
+        let known = disk_texts.clone();
+        let requested = blocking(move || {
+            // The editor may answer with what the disk has now, after another writer has changed it.
+            requested.retain(|target| match read_utf8(target) {
+                Some(file) => {
+                    known.held(&target.path, &file.text);
+                    true
+                }
+                None => is_asked_without_text(target),
+            });
+            Ok(requested)
+        })
+        .await?;
         let ask = async |target: Target| (client_io.shown(&target.path).await, target.path);
         tokio::select! {
             shown = join_all(requested.into_iter().map(ask)) => {
                 let shown = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
-                Ok(Self { shown, saved: client_io.saved().clone(), last_seen: HashMap::new() })
+                Ok(Self { shown, disk_texts, last_seen: HashMap::new() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }
@@ -71,9 +82,11 @@ impl Buffers {
         self
     }
 
-    pub(super) fn read(&self, target: &Target) -> Result<TextFile, ToolError> {
+    /// Reads the text of a file as the user has it. The other result is what the editor shows, if that differs from the
+    /// disk.
+    pub(super) fn read(&self, target: &Target) -> Result<(TextFile, Option<EditorText>), ToolError> {
         let saved = TextFile::read(target)?;
-        let Some(Shown::Text(shown)) = self.shown.get(&target.path) else { return Ok(saved) };
+        let Some(Shown::Text(shown)) = self.shown.get(&target.path) else { return Ok((saved, None)) };
         if shown.len() as u64 > MAX_FILE {
             let path = target.path.display();
             let length = shown.len();
@@ -81,11 +94,13 @@ impl Buffers {
                 "{path} has {length} bytes in the editor; at most {MAX_FILE} are read."
             )));
         }
-        let file = saved.shown_as(shown);
-        if !file.unsaved {
-            self.saved.note(&target.path, &file.text);
-        }
-        Ok(file)
+        let Some(file) = saved.shown_as(shown) else {
+            self.disk_texts.agreed(&target.path, &saved.text);
+            return Ok((saved, None));
+        };
+        let editor_text = self.disk_texts.judge(&target.path, shown, &saved.text);
+        let file = if editor_text == EditorText::Unsaved { file } else { saved };
+        Ok((file, Some(editor_text)))
     }
 
     /// Returns an error if the editor may have unsaved text, which a write would lose.
@@ -93,7 +108,10 @@ impl Buffers {
         if let Some(why) = self.unknown(target) {
             return Err(unsaved_text_unknown(target, &why));
         }
-        self.read(target)
+        match self.read(target)? {
+            (_, Some(EditorText::Unclear)) => Err(editor_text_unclear(target)),
+            (file, _) => Ok(file),
+        }
     }
 
     /// As [`Self::read_to_change`], for text that is written back.
@@ -126,7 +144,9 @@ impl Buffers {
     pub(super) fn check_new(&self, target: &Target) -> Result<(), ToolError> {
         match self.shown.get(&target.path) {
             Some(Shown::Unknown(why)) => Err(unsaved_text_unknown(target, &why.to_string())),
-            Some(Shown::Text(shown)) if !shown.is_empty() && !self.saved.is(&target.path, shown) => {
+            Some(Shown::Text(shown))
+                if !shown.is_empty() && !self.disk_texts.was_held(&target.path, shown) =>
+            {
                 let path = target.path.display();
                 Err(ToolError::Failed(format!(
                     "{path} does not exist on disk, but the editor has unsaved text for it. The user can save it or close \
@@ -134,6 +154,22 @@ impl Buffers {
                 )))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Notes what was written, and the editor's text that it is based on.
+    pub(super) fn wrote(&self, target: &Target, based_on: Option<&[u8]>, content: &[u8], in_editor: bool) {
+        if self.shown.is_empty() {
+            return;
+        }
+        let text = |bytes: &[u8]| TextFile::decode(bytes).ok().map(|file| file.text);
+        if let Some(text) = based_on.and_then(text) {
+            self.disk_texts.held(&target.path, &text);
+        }
+        match text(content) {
+            Some(text) if in_editor => self.disk_texts.agreed(&target.path, &text),
+            Some(text) => self.disk_texts.held(&target.path, &text),
+            None => {}
         }
     }
 
@@ -153,7 +189,13 @@ impl Buffers {
         }
     }
 
-    pub(super) fn note(&self, target: &Target) -> Option<String> {
+    /// Notes for the model what it does not see of a file.
+    pub(super) fn note(&self, target: &Target, editor_text: Option<EditorText>) -> Option<String> {
+        if editor_text == Some(EditorText::Unclear) {
+            let note = "[This is the text on disk. The editor shows another text, which may be unsaved work from before the last \
+                        change on disk. Until the user saves or reloads the file there, it cannot be edited.]";
+            return Some(note.to_owned());
+        }
         let why = self.unknown(target)?;
         let why = why.trim_end_matches('.');
         Some(format!(
@@ -170,6 +212,14 @@ impl Buffers {
             _ => content.to_owned(),
         }
     }
+}
+
+fn editor_text_unclear(target: &Target) -> ToolError {
+    let path = target.path.display();
+    ToolError::Failed(format!(
+        "{path}: the editor shows a text that differs from the disk, and the file has changed on disk meanwhile, so a write \
+         would lose one of the two. Nothing is changed. The user can save or reload the file in the editor, then try again."
+    ))
 }
 
 fn unsaved_text_unknown(target: &Target, why: &str) -> ToolError {

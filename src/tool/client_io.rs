@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::disk_texts::DiskTexts;
 use super::output_terminal;
-use super::saved::Saved;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
     ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, Meta,
@@ -32,7 +32,7 @@ pub struct ClientIo {
     capabilities: ClientCapabilities,
     /// Limits questions to the user to one at a time.
     asking: Arc<Semaphore>,
-    saved: Saved,
+    disk_texts: DiskTexts,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,14 @@ pub enum Elicited {
 impl ClientIo {
     pub fn new(client: Client, session: SessionId, capabilities: ClientCapabilities) -> Self {
         let asking = Arc::new(Semaphore::new(1));
-        Self { client, session, call: ToolCallId::new(""), capabilities, asking, saved: Saved::default() }
+        Self {
+            client,
+            session,
+            call: ToolCallId::new(""),
+            capabilities,
+            asking,
+            disk_texts: DiskTexts::default(),
+        }
     }
 
     /// Creates access to a client that offers nothing.
@@ -75,8 +82,14 @@ impl ClientIo {
         self.capabilities
     }
 
-    pub fn saved(&self) -> &Saved {
-        &self.saved
+    /// Shares what is known of the files with other sessions of the client.
+    #[must_use]
+    pub fn with_disk_texts(self, disk_texts: DiskTexts) -> Self {
+        Self { disk_texts, ..self }
+    }
+
+    pub fn disk_texts(&self) -> &DiskTexts {
+        &self.disk_texts
     }
 
     /// The client's text of a file (`fs/read_text_file`). Only the error "resource not found" (-32002) says

@@ -35,7 +35,7 @@ struct Arguments {
 
 pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
-    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).tool(prepare)
+    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
 }
 
 fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {

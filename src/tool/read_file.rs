@@ -76,7 +76,7 @@ fn read(
     if let Some(mime_type) = picture::mime_type(&head) {
         return picture::read(&head, open, mime_type);
     }
-    let mut seen = Vec::new();
+    let (mut seen, mut editor_text) = (Vec::new(), None);
     let Excerpt { mut text, lossy } = if open.metadata.len() > MAX_FILE {
         if head.contains(&0) {
             let (path, length) = (target.path.display(), open.metadata.len());
@@ -84,12 +84,13 @@ fn read(
         }
         excerpt(BufReader::with_capacity(CHUNK, head.chain(open.file)), range, cancel)?
     } else {
-        let file = buffers.read(target)?;
+        let (file, differing) = buffers.read(target)?;
+        editor_text = differing;
         seen.push((target.path.clone(), LastSeen::of(&file)));
         Excerpt { lossy: file.lossy, ..excerpt(file.text.as_bytes(), range, cancel)? }
     };
     let lossy = lossy.then(|| "[The file is not UTF-8: invalid bytes are shown as \u{fffd}.]".to_owned());
-    for note in lossy.into_iter().chain(buffers.note(target)) {
+    for note in lossy.into_iter().chain(buffers.note(target, editor_text)) {
         if !text.ends_with('\n') {
             text.push('\n');
         }

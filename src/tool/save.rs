@@ -23,9 +23,6 @@ use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, Pending
 
 mod difference;
 
-/// Timeout of one write by the editor.
-const WRITE: Duration = Duration::from_secs(30);
-
 /// Timeout after a cancellation. Shorter than a mode change waits, so that the outcome can be reported.
 const TIMEOUT: Duration = Duration::from_millis(1800);
 
@@ -53,12 +50,18 @@ pub(super) struct Applying {
 /// Applies a plan on disk.
 pub(super) fn write_to_disk(
     Planned { changes, output }: Planned,
-    Applying { workspace, journal, lock, .. }: &Applying,
+    Applying { workspace, buffers, journal, lock }: &Applying,
     cancel: &CancellationToken,
 ) -> Result<ToolOutput, ToolError> {
     let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
-    let list: Vec<Change> = changes.into_iter().map(|planning| planning.change).collect();
+    let (before, list): (Vec<_>, Vec<_>) =
+        changes.into_iter().map(|planning| (planning.before, planning.change)).unzip();
     workspace.apply_locked(&list, cancel, journal, lock)?;
+    for (before, change) in before.iter().zip(&list) {
+        if let Change::Write { target, content, .. } = change {
+            buffers.wrote(target, before.as_deref(), content, false);
+        }
+    }
     journal.report(Changes { uncovered, ..Changes::default() });
     Ok(output)
 }
@@ -187,7 +190,7 @@ impl Saving {
         {
             operation.note_sent(&target.path);
         }
-        let (saved, place_name) = (self.client_io.saved().clone(), name.clone());
+        let (buffers, place_name, before) = (self.buffers.clone(), name.clone(), planning.before.clone());
         let looked = blocking(move || {
             if !is_done && is_known {
                 pending_write.revert();
@@ -195,10 +198,10 @@ impl Saving {
             let file = TextFile::read(&target).ok();
             let found = file.as_ref().map(|file| file.content_hash);
             let is_saved = found == Some(ContentHash::of(&content));
-            if is_saved {
-                saved.note(&target.path, &String::from_utf8_lossy(&content));
-            }
             let is_untouched = found == stood;
+            if let Some(file) = file.as_ref().filter(|_| is_done && (is_saved || !is_untouched)) {
+                buffers.wrote(&target, before.as_deref(), &file.bytes(), true);
+            }
             let difference = (is_done && !is_saved).then(|| {
                 if is_untouched {
                     return (difference::not_saved(&place_name), None);
@@ -275,7 +278,6 @@ impl Saving {
             () = permit.cancel.cancelled() => {
                 tokio::time::timeout(TIMEOUT, open.answer()).await.unwrap_or(Err(ClientError::Late(TIMEOUT)))
             }
-            () = tokio::time::sleep(WRITE) => Err(ClientError::Late(WRITE)),
         };
         match answer {
             Ok(_) => Ok(()),

@@ -59,19 +59,17 @@ impl TextFile {
         Ok(Self { encoding, bom, text: rest.unwrap_or(text), lossy, unsaved: false, content_hash })
     }
 
-    /// Returns the file as the editor shows it. Editors may hide byte order marks, carriage returns and the final
-    /// newline, so a text that differs only in these is the saved text. Any other text gets the saved file's mark
-    /// and line endings.
-    #[must_use]
-    pub(super) fn shown_as(self, shown: &str) -> Self {
+    /// Returns the file as the editor shows it, or `None` if that is the saved text. Editors may hide byte order marks,
+    /// carriage returns and the final newline, so a text that differs only in these is the saved one. Any other text
+    /// gets the saved file's mark and line endings.
+    pub(super) fn shown_as(&self, shown: &str) -> Option<Self> {
         let shown = shown.strip_prefix(BOM).unwrap_or(shown);
         let [saved, plain] = [self.text.as_str(), shown].map(|text| text.replace("\r\n", "\n"));
         if !self.is_utf8() || saved == plain || saved.strip_suffix('\n') == Some(&plain) {
-            return self;
+            return None;
         }
-        let text = self.with_endings(shown);
-        let shown = Self { text, unsaved: true, ..self };
-        Self { content_hash: ContentHash::of(&shown.bytes()), ..shown }
+        let shown = Self { text: self.with_endings(shown), unsaved: true, ..*self };
+        Some(Self { content_hash: ContentHash::of(&shown.bytes()), ..shown })
     }
 
     /// The bytes that saving the text writes.
@@ -106,9 +104,9 @@ impl TextFile {
     }
 }
 
-/// True for text that an editor certainly shows and saves as it is.
-pub(super) fn is_utf8(target: &Target) -> bool {
-    TextFile::read(target).is_ok_and(|file| file.is_utf8())
+/// Reads text that an editor certainly shows and saves as it is. `None` for any other file.
+pub(super) fn read_utf8(target: &Target) -> Option<TextFile> {
+    TextFile::read(target).ok().filter(TextFile::is_utf8)
 }
 
 fn to_crlf(text: &str) -> String {
@@ -132,14 +130,14 @@ mod tests {
     fn editor_text_replaces_the_saved_file_only_if_different() {
         let saved = TextFile::decode("\u{feff}a\r\nb\r\n".as_bytes()).unwrap();
         for same in ["a\nb\n", "a\r\nb\r\n", "\u{feff}a\r\nb\r\n", "a\nb", "a\r\nb"] {
-            assert_eq!(saved.clone().shown_as(same), saved);
+            assert_eq!(saved.shown_as(same), None);
         }
-        let shown = saved.shown_as("a\nc\n");
+        let shown = saved.shown_as("a\nc\n").unwrap();
         assert_eq!((shown.bom, shown.text.as_str(), shown.unsaved), (true, "a\r\nc\r\n", true));
         assert_eq!(shown.content_hash, ContentHash::of("\u{feff}a\r\nc\r\n".as_bytes()));
         for other in [b"caf\xe9".to_vec(), b"caf\xe9 \xc3\xa9".to_vec()] {
             let file = TextFile::decode(&other).unwrap();
-            assert_eq!(file.clone().shown_as("cafe"), file);
+            assert_eq!(file.shown_as("cafe"), None);
         }
     }
 

@@ -24,7 +24,7 @@ struct Arguments {
 
 pub(super) fn tool() -> Arc<dyn Tool> {
     let what = "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
-    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).tool(prepare)
+    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
 }
 
 fn prepare(Arguments { path, content }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {

@@ -125,10 +125,30 @@ pub(super) fn gaps(list: &[Changed]) -> Vec<Gap> {
     paths.into_iter().filter_map(gap).collect()
 }
 
+/// The changes that an undo takes back. These are the composed ones, and the last part of changes without a result in
+/// which something else came between: of a file that the agent created, the user changed and the agent deleted, the
+/// deletion.
+pub(super) fn to_undo(list: &[Changed]) -> Vec<Changed> {
+    let mut changes = compose(list.iter().cloned());
+    for Gap { path, number, .. } in gaps(list) {
+        if changes.iter().any(|changed| changed.path == path) {
+            continue;
+        }
+        let of_path: Vec<&Changed> = list.iter().filter(|changed| changed.path == path).collect();
+        let (before, after) = (&of_path[number - 1].before, &of_path[of_path.len() - 1].after);
+        if before != after {
+            let (before, after) = (before.clone(), after.clone());
+            changes.push(Changed { path, before, after, compared: false });
+        }
+    }
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    changes
+}
+
 /// Returns the paths of the files and links that a list of changes changed as a whole.
-pub fn changed_files(changed: Vec<Changed>) -> Vec<PathBuf> {
+pub fn changed_files(changed: &[Changed]) -> Vec<PathBuf> {
     let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
-    let mut changed = compose(changed.into_iter());
+    let mut changed = to_undo(changed);
     changed.retain(|changed| is_file(&changed.before) || is_file(&changed.after));
     changed.into_iter().map(|changed| changed.path).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use super::file_state::gaps;
+use super::file_state::{gaps, to_undo};
 use super::inspect::{Found, blocks, inspect, is_special};
 use super::journal::Temporaries;
 use super::{Changed, FileError, FileState, Gap, Workspace, compose, is_version_control, open_dir};
@@ -98,7 +98,7 @@ impl Workspace {
         content: impl Fn(&str) -> Option<Vec<u8>>,
         token: &str,
     ) -> Result<Vec<PathBuf>, RestoreError> {
-        let list = compose(changed.iter().cloned());
+        let list = to_undo(changed);
         let outside = paths_of(list.iter().filter(|changed| !self.may_restore(&changed.path)));
         if !outside.is_empty() {
             return Err(RestoreError::Outside(outside));
@@ -111,7 +111,7 @@ impl Workspace {
         if !special.is_empty() {
             return Err(RestoreError::Special(special));
         }
-        let between = self.interruptions(&list, changed);
+        let between = self.interruptions(&compose(changed.iter().cloned()), changed);
         if !since.is_empty() || !between.is_empty() {
             return Err(RestoreError::Conflict { since, between });
         }

@@ -36,8 +36,8 @@ use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
 use modegate::store::{Location, Store, Sync};
-use modegate::tool::Toolset;
 use modegate::tool::memory::Memories;
+use modegate::tool::{DiskTexts, Toolset};
 use modegate::transport::{Line, Transport};
 use modegate::{client, rpc};
 use serde_json::{Value, json};
@@ -163,6 +163,7 @@ impl TestClient {
             client_prompt: None,
             store,
             file_locks: setup.file_locks,
+            disk_texts: DiskTexts::default(),
             source: setup.source,
             parallel: setup.parallel,
             live: setup.live,

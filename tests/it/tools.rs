@@ -2,6 +2,8 @@
 
 mod ask_user;
 #[cfg(unix)]
+mod concurrent_edits;
+#[cfg(unix)]
 mod editor;
 mod editor_clients;
 pub(crate) mod fetch;

@@ -184,3 +184,63 @@ fn special_files_are_named_and_stay() {
     workspace.restore(&below, known, "t").unwrap();
     assert_eq!(fs::read_to_string(root.join("sub/a")).unwrap(), "old", "the control");
 }
+
+/// All short sequences of changes by the agent and the user within one turn. An undo brings back the user's last text, or
+/// what was before the turn; or it is refused, and nothing changes.
+#[test]
+fn undo_loses_no_text_of_the_user() {
+    let mut brought_back = 0;
+    for starts_with_file in [false, true] {
+        for sequence in 0..4_usize.pow(5) {
+            let (_dir, root, workspace) = root();
+            let path = root.join("a");
+            let mut now = starts_with_file.then(|| "before".to_owned());
+            let state =
+                |text: &Option<String>| text.as_ref().map_or(FileState::Absent, |text| file(text, 0o644));
+            let (mut list, mut expected, mut last) = (Vec::new(), now.clone(), None);
+            for step in 0..5 {
+                let act = sequence / 4_usize.pow(step) % 4;
+                let next =
+                    [Some(format!("agent {step}")), None, Some(format!("user {step}")), None][act].clone();
+                if act < 2 && state(&next) != state(&now) {
+                    if last.is_some_and(|last: FileState| last != state(&now)) {
+                        expected.clone_from(&now);
+                    }
+                    last = Some(state(&next));
+                    list.push(Changed {
+                        path: path.clone(),
+                        before: state(&now),
+                        after: state(&next),
+                        compared: false,
+                    });
+                }
+                now = next;
+            }
+            if let Some(text) = &now {
+                fs::write(&path, text).unwrap();
+                set_mode(&path, 0o644);
+            }
+            let texts: Vec<String> = ["before".to_owned()]
+                .into_iter()
+                .chain((0..5).flat_map(|step| [format!("agent {step}"), format!("user {step}")]))
+                .collect();
+            let content = |hash: &str| {
+                texts.iter().find(|text| crate::ids::hash(text) == hash).map(|text| text.clone().into_bytes())
+            };
+            let outcome = workspace.restore(&list, content, "t");
+            let found = fs::read_to_string(&path).ok();
+            match outcome {
+                Ok(_) if list.is_empty() => assert_eq!(found, now),
+                Ok(_) => {
+                    brought_back += usize::from(found.as_ref().is_some_and(|text| text.starts_with("user")));
+                    assert_eq!(found, expected, "{list:?}");
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("/a"), "{error}");
+                    assert_eq!(found, now, "{list:?}");
+                }
+            }
+        }
+    }
+    assert!(brought_back > 0);
+}

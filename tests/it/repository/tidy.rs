@@ -45,7 +45,7 @@ const LAYERS: [(&str, &[&str]); 58] = [
     ("file_lock", &["sandbox"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
-    ("git_folder", &["bounded_file"]),
+    ("git_folder", &["bounded_file", "ids"]),
     (
         "external_agent",
         &[

@@ -564,3 +564,98 @@ async fn large_files_are_shown_by_their_changed_lines() {
     }
     client.end().await;
 }
+
+/// Editors see a change on disk late, or never. What they show then is no work of the user.
+#[tokio::test]
+async fn stale_editor_text_does_not_undo_the_changes_of_commands() {
+    for (reads_first, writes) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut client = EditorClient::new("code", can(true, writes)).await;
+        client.file("a.txt", "one\ntwo\nthree\n", Some("one\ntwo\nthree\n"));
+        if reads_first {
+            client.call("read_file", json!({ "path": "a.txt" })).await;
+        }
+        client.call("shell", json!({ "command": "sed -i s/two/TWO/ a.txt" })).await;
+        let text = client.call("read_file", json!({ "path": "a.txt" })).await;
+        assert_eq!(text, "     1\tone\n     2\tTWO\n     3\tthree\n", "{reads_first} {writes}");
+        assert_eq!(client.call("edit_file", edit("three", "3")).await, "Edited a.txt:3 (+1 -1)");
+        assert_eq!(client.saved("a.txt").as_deref(), Some("one\nTWO\n3\n"), "{reads_first} {writes}");
+        client.end().await;
+    }
+}
+
+/// Unsaved work may lack what was changed on disk, so neither is written over the other.
+#[tokio::test]
+async fn unsaved_work_beside_a_change_on_disk_is_named_and_not_edited() {
+    for writes in [true, false] {
+        let mut client = EditorClient::new("code", can(true, writes)).await;
+        client.file("a.txt", "one\ntwo\n", Some("one\ntwo\n"));
+        client.call("read_file", json!({ "path": "a.txt" })).await;
+        client.call("shell", json!({ "command": "sed -i s/two/TWO/ a.txt" })).await;
+        client.buffers.insert(client.path("a.txt"), "typed\none\ntwo\n".into());
+        let text = client.call("read_file", json!({ "path": "a.txt" })).await;
+        assert!(text.starts_with("     1\tone\n     2\tTWO\n[This is the text on disk."), "{text}");
+        for (tool, arguments) in [
+            ("edit_file", edit("one", "1")),
+            ("write_file", json!({ "path": "a.txt", "content": "x\n" })),
+            ("apply_patch", json!({ "patch": "--- a/a.txt\n+++ b/a.txt\n@@\n-one\n+1\n" })),
+        ] {
+            let text = client.call(tool, arguments).await;
+            assert!(text.contains("a write would lose one of the two"), "{tool}: {text}");
+        }
+        assert_eq!(client.saved("a.txt").as_deref(), Some("one\nTWO\n"));
+        client.file("a.txt", "typed\none\ntwo\n", Some("typed\none\ntwo\n"));
+        let text = client.call("edit_file", edit("two", "2")).await;
+        assert!(text.starts_with("Edited a.txt:3 (+1 -1)"), "the control: {text}");
+        assert_eq!(client.saved("a.txt").as_deref(), Some("typed\none\n2\n"));
+        client.buffers.insert(client.path("a.txt"), "more typed\none\n2\n".into());
+        if writes {
+            client.call("edit_file", edit("one", "1")).await;
+            assert_eq!(
+                client.saved("a.txt").as_deref(),
+                Some("more typed\n1\n2\n"),
+                "the editor had the last change"
+            );
+        }
+        client.end().await;
+    }
+}
+
+/// A client may ask a person about each write.
+#[tokio::test]
+async fn slow_confirmation_of_a_write_is_waited_for() {
+    let mut client = EditorClient::new("code", all()).await;
+    client.file("a.txt", "one\n", None);
+    client.override_answer("fs/write_text_file", Value::Null);
+    let prompt = client.begin(&[("edit_file", edit("one", "1"))]).await;
+    let sent = client.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_mins(50)).await;
+    tokio::time::resume();
+    client.file("a.txt", "1\n", None);
+    let answer = json!({ "jsonrpc": "2.0", "id": sent["id"], "result": {} });
+    client.client.send_line(&answer.to_string()).await;
+    client.until_answer(prompt).await;
+    assert_eq!(client.last_tool_result(), "Edited a.txt:1 (+1 -1)");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn model_is_told_what_git_has_staged_after_an_undo() {
+    let mut client = EditorClient::new("code", json!({})).await;
+    let cwd = client.client.cwd();
+    let git = |arguments: &[&str]| {
+        let ran = std::process::Command::new("git").args(arguments).current_dir(&cwd).status().unwrap();
+        assert!(ran.success());
+    };
+    git(&["init", "-q"]);
+    client.call("write_file", json!({ "path": "staged.txt", "content": "x\n" })).await;
+    git(&["add", "staged.txt"]);
+    let note = "git's index still has your undone versions of: staged.txt.";
+    for is_staged in [true, false] {
+        undo(&mut client).await;
+        client.call("write_file", json!({ "path": "other.txt", "content": "y\n" })).await;
+        let request = format!("{:?}", client.client.model.requests(&client.session).pop().unwrap());
+        assert_eq!(request.matches(note).count(), 1, "{is_staged}");
+    }
+    client.end().await;
+}

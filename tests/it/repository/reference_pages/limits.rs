@@ -49,7 +49,7 @@ const CONNECTION: [Row; 12] = [
         Time,
         "saved text is read, with a note; a call that changes the file fails",
     ),
-    ("answer to `fs/write_text_file`", "tool/save.rs", "WRITE", Time, "the call fails"),
+    ("a writer waits for another one of the same file", "file_lock.rs", "MAX_WAIT", Time, "the call fails"),
     (
         "end of calls that a new mode denies",
         "session.rs",
