@@ -255,6 +255,9 @@ impl Config {
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let source = if self.deterministic { Source::counted() } else { Source::real() };
         let memories: Arc<dyn Memories> = Arc::new(StoredMemories::new(store.clone(), source.clone()));
+        // Without a home folder, the data folder is relative.
+        let data_folder = self.environment.data_folder.as_deref().filter(|folder| folder.is_absolute());
+        let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
             rules: Arc::default(),
@@ -280,7 +283,7 @@ impl Config {
             client_prompt: None,
             store,
             disk_texts: DiskTexts::default(),
-            file_locks: self.environment.data_folder.as_deref().map(FileLocks::in_folder).unwrap_or_default(),
+            file_locks,
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,

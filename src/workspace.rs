@@ -121,8 +121,8 @@ impl Workspace {
         Self { locks, ..self }
     }
 
-    /// Locks files against all other writers of this user, from the comparison with what was read to the end of
-    /// the change. Blocks.
+    /// Locks files against all other writers of this user. The lock lasts from the last read to the end of the change.
+    /// Blocks.
     pub fn lock<'a>(
         &self,
         targets: impl IntoIterator<Item = &'a Target>,

@@ -53,7 +53,7 @@ impl Buffers {
         let (mut requested, disk_texts) = (targets.to_vec(), client_io.disk_texts().clone());
         let known = disk_texts.clone();
         let requested = blocking(move || {
-            // The editor may answer with what the disk has now, after another writer has changed it.
+            // The editor may answer with this text after another writer has changed the disk.
             requested.retain(|target| match read_utf8(target) {
                 Some(file) => {
                     known.held(&target.path, &file.text);
@@ -82,7 +82,7 @@ impl Buffers {
         self
     }
 
-    /// Reads the text of a file as the user has it. The other result is what the editor shows, if that differs from the
+    /// Reads the text of a file as the user has it. The other result judges a text of the editor that differs from the
     /// disk.
     pub(super) fn read(&self, target: &Target) -> Result<(TextFile, Option<EditorText>), ToolError> {
         let saved = TextFile::read(target)?;
@@ -157,7 +157,7 @@ impl Buffers {
         }
     }
 
-    /// Notes what was written, and the editor's text that it is based on.
+    /// Notes the written content, and the editor's text before.
     pub(super) fn wrote(&self, target: &Target, based_on: Option<&[u8]>, content: &[u8], in_editor: bool) {
         if self.shown.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl Buffers {
         }
     }
 
-    /// Notes for the model what it does not see of a file.
+    /// A note for the model about text of a file that it does not see.
     pub(super) fn note(&self, target: &Target, editor_text: Option<EditorText>) -> Option<String> {
         if editor_text == Some(EditorText::Unclear) {
             let note = "[This is the text on disk. The editor shows another text, which may be unsaved work from before the last \

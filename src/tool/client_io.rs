@@ -82,7 +82,7 @@ impl ClientIo {
         self.capabilities
     }
 
-    /// Shares what is known of the files with other sessions of the client.
+    /// Shares the texts with other sessions of the client.
     #[must_use]
     pub fn with_disk_texts(self, disk_texts: DiskTexts) -> Self {
         Self { disk_texts, ..self }

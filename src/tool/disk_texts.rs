@@ -36,14 +36,13 @@ struct Texts {
     used: u64,
 }
 
-/// What a text in the editor is that differs from the disk.
+/// Kinds of text in the editor that differ from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EditorText {
     /// The disk had it before. The editor has not seen the change yet.
     Stale,
     Unsaved,
-    /// The disk has changed since the editor last showed what it had, and the text is none of the earlier ones: it may
-    /// lack the change.
+    /// The disk has changed since the editor last agreed with it, and never had this text, which may lack the change.
     Unclear,
 }
 

@@ -86,7 +86,7 @@ fn range(lines: &Range<usize>) -> String {
     format!("{},{}", lines.start + usize::from(!lines.is_empty()), lines.len())
 }
 
-/// How a file differs from what the model last saw.
+/// The difference of a file from its state that the model last saw.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewLines {
     /// A sentence, and the changed lines.

@@ -28,6 +28,8 @@ const TIMEOUT: Duration = Duration::from_millis(1800);
 
 pub(super) struct Planned {
     pub changes: Vec<Planning>,
+    /// The files on disk that the plan is based on.
+    pub on_disk: Vec<(PathBuf, ContentHash)>,
     pub output: ToolOutput,
 }
 
@@ -39,7 +41,7 @@ pub(super) struct Planning {
     pub unsaved: bool,
 }
 
-/// What a plan is applied with.
+/// The surroundings of a plan that is applied.
 pub(super) struct Applying {
     pub workspace: Workspace,
     pub buffers: Buffers,
@@ -49,14 +51,14 @@ pub(super) struct Applying {
 
 /// Applies a plan on disk.
 pub(super) fn write_to_disk(
-    Planned { changes, output }: Planned,
+    Planned { changes, on_disk, output }: Planned,
     Applying { workspace, buffers, journal, lock }: &Applying,
     cancel: &CancellationToken,
 ) -> Result<ToolOutput, ToolError> {
     let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
     let (before, list): (Vec<_>, Vec<_>) =
         changes.into_iter().map(|planning| (planning.before, planning.change)).unzip();
-    workspace.apply_locked(&list, cancel, journal, lock)?;
+    workspace.apply_locked(&list, &on_disk, cancel, (journal, lock))?;
     for (before, change) in before.iter().zip(&list) {
         if let Change::Write { target, content, .. } = change {
             buffers.wrote(target, before.as_deref(), content, false);
@@ -68,7 +70,7 @@ pub(super) fn write_to_disk(
 
 /// Applies a plan through the editor, as far as the editor writes texts. An error names the changes that remain.
 pub(super) async fn write_through_editor(
-    Planned { changes, mut output }: Planned,
+    Planned { changes, on_disk, mut output }: Planned,
     Applying { workspace, buffers, journal, lock }: Applying,
     client_io: ClientIo,
     permit: Permit,
@@ -84,7 +86,7 @@ pub(super) async fn write_through_editor(
         pending_writes: Vec::new(),
         differences: Differences::default(),
     };
-    let differences = outcome(tokio::spawn(saving.run(permit, changes))).await?;
+    let differences = outcome(tokio::spawn(saving.run(permit, changes, on_disk))).await?;
     for note in differences.notes {
         output.text.push('\n');
         output.text.push_str(&note);
@@ -122,10 +124,16 @@ enum SaveError {
 }
 
 impl Saving {
-    async fn run(mut self, permit: Permit, list: Vec<Planning>) -> Result<Differences, ToolError> {
+    async fn run(
+        mut self,
+        permit: Permit,
+        list: Vec<Planning>,
+        on_disk: Vec<(PathBuf, ContentHash)>,
+    ) -> Result<Differences, ToolError> {
         let changes: Vec<Change> = list.iter().map(|planning| planning.change.clone()).collect();
         let (workspace, journal) = (self.workspace.clone(), self.journal.clone());
-        self.operation = Some(blocking(move || Ok(workspace.begin(&changes, &journal))).await?);
+        let begun = blocking(move || Ok(workspace.begin(&changes, &on_disk, &journal)?));
+        self.operation = Some(begun.await?);
         let outcome = self.carry_out(permit, list).await;
         if let Some(operation) = self.operation.take() {
             blocking(move || {
@@ -308,7 +316,7 @@ impl Saving {
         // Silent: the operation of this call reports the file.
         let lock = Arc::clone(&self.lock);
         let created = blocking(move || {
-            workspace.apply_locked(&[change], &cancel, &Journal::silent(), &lock)?;
+            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
             Ok(())
         })
         .await;
@@ -357,7 +365,7 @@ impl Saving {
         // Silent: the operation that created the file reports the result.
         let lock = Arc::clone(&self.lock);
         let removed = blocking(move || {
-            workspace.apply_locked(&[change], &cancel, &Journal::silent(), &lock)?;
+            workspace.apply_locked(&[change], &[], &cancel, (&Journal::silent(), &lock))?;
             Ok(())
         })
         .await;

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     /// The files that the plan is based on.
     before: Vec<Before>,
     changes: Vec<Planning>,
+    /// The files on disk that the plan is based on.
+    on_disk: Vec<(PathBuf, ContentHash)>,
     seen: BTreeMap<PathBuf, LastSeen>,
     /// Files that the model knows with the text.
     shown: Vec<(PathBuf, LastSeen)>,
@@ -44,7 +46,7 @@ struct Before {
     use_of_content: UseOfContent,
 }
 
-/// What a plan needs to know of a file.
+/// Conditions of a plan for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UseOfContent {
     /// The texts that it replaces, which are found in the file as it is.
@@ -86,7 +88,7 @@ impl Plan {
         self.before.push(Before { name: name.to_owned(), target, content_hash, use_of_content });
     }
 
-    /// Tells the model what else has changed in a file that the plan edits.
+    /// Tells the model of other changes in a file that the plan edits.
     pub(super) fn note_new_lines(&mut self, target: &Target, new_lines: Option<NewLines>) {
         let Some(NewLines { text, is_whole }) = new_lines else { return };
         self.note(&format!("[Before this edit, {text}]"));
@@ -105,6 +107,10 @@ impl Plan {
     ) {
         self.total += content.len();
         self.seen.insert(target.path.clone(), LastSeen::of_bytes(&content));
+        if like.is_none() {
+            let on_disk = old.map_or(ContentHash::Absent, |old| old.disk_hash);
+            self.on_disk.push((target.path.clone(), on_disk));
+        }
         let before = old.map(TextFile::bytes);
         let unsaved = old.is_some_and(|old| old.unsaved);
         let change = Change::Write { target: target.clone(), content, like: like.cloned() };
@@ -123,9 +129,13 @@ impl Plan {
     }
 
     fn into_planned(self) -> Planned {
-        let Self { text, diffs, changes, seen, shown, .. } = self;
+        let Self { text, diffs, changes, on_disk, seen, shown, .. } = self;
         let seen = seen.into_iter().collect();
-        Planned { changes, output: ToolOutput { content: diffs, seen, shown, ..ToolOutput::text(text) } }
+        Planned {
+            changes,
+            on_disk,
+            output: ToolOutput { content: diffs, seen, shown, ..ToolOutput::text(text) },
+        }
     }
 
     /// True for a single write through the editor.

@@ -25,6 +25,8 @@ pub(super) struct TextFile {
     pub unsaved: bool,
     /// Hash of the file's bytes or, for unsaved text, of the bytes that saving would write.
     pub content_hash: ContentHash,
+    /// Hash of the bytes on disk.
+    pub disk_hash: ContentHash,
 }
 
 impl TextFile {
@@ -56,7 +58,15 @@ impl TextFile {
         let text = text.unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned());
         let rest = text.strip_prefix(BOM).map(str::to_owned);
         let bom = rest.is_some();
-        Ok(Self { encoding, bom, text: rest.unwrap_or(text), lossy, unsaved: false, content_hash })
+        Ok(Self {
+            encoding,
+            bom,
+            text: rest.unwrap_or(text),
+            lossy,
+            unsaved: false,
+            content_hash,
+            disk_hash: content_hash,
+        })
     }
 
     /// Returns the file as the editor shows it, or `None` if that is the saved text. Editors may hide byte order marks,

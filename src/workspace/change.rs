@@ -56,7 +56,7 @@ impl Change {
     }
 }
 
-/// What one attempt applies.
+/// The changes of one attempt, and the circumstances.
 pub(super) struct Plan<'a> {
     pub changes: &'a [Change],
     pub recorder: &'a ChangeRecorder,
@@ -123,7 +123,7 @@ fn perform(
     Ok(())
 }
 
-fn changed_concurrently(path: &Path) -> FileError {
+pub(super) fn changed_concurrently(path: &Path) -> FileError {
     let path = path.display();
     FileError::Unsuitable(format!("{path} changed during the call. Read it again"))
 }
@@ -175,7 +175,7 @@ pub(super) fn executable_mode(before: u32, executable: bool) -> u32 {
 #[derive(Debug)]
 pub(super) enum WriteError {
     Create(io::Error),
-    /// It cannot have what belongs to the file that it replaces.
+    /// It cannot get the owner or an attribute of the replaced file.
     Identity(io::Error),
     Content(io::Error),
 }

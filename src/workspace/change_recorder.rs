@@ -10,7 +10,9 @@ use cap_std::fs::{Dir, Metadata};
 use super::change::executable_mode;
 use super::inspect::{Found, inspect, look};
 use super::replacement::Fingerprint;
-use super::{Change, Changed, Changes, FileState, Intent, Workspace, is_version_control, open_dir};
+use super::{
+    Change, Changed, Changes, ContentHash, FileState, Intent, Workspace, is_version_control, open_dir,
+};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
 
@@ -154,6 +156,17 @@ impl ChangeRecorder {
         match &self.before.get(&target.path)?.found {
             Found::State(state, _) => Some(state),
             Found::Unknown(_) => None,
+        }
+    }
+
+    /// Returns false if a file certainly had another content.
+    pub(super) fn had(&self, path: &Path, content: ContentHash) -> bool {
+        match self.before.get(path).map(|watched| &watched.found) {
+            Some(Found::State(FileState::Absent, _)) => content == ContentHash::Absent,
+            Some(Found::State(_, found)) => {
+                found.as_deref().map_or(ContentHash::Absent, ContentHash::of) == content
+            }
+            Some(Found::Unknown(_)) | None => true,
         }
     }
 

@@ -9,7 +9,6 @@ pub(super) enum Point {
     Write,
     Identity,
     Rename,
-    Link,
     Reserve,
     Truncate,
 }
@@ -39,8 +38,7 @@ mod injected {
         static PLAN: RefCell<Option<Faults>> = const { RefCell::new(None) };
     }
 
-    /// Lets one point of this thread fail.
-    #[derive(Debug, Clone)]
+    /// Lets one point of this thread fail, or acts there as another program.
     pub(in crate::workspace) struct Faults {
         /// Points to pass before the fault.
         left: usize,
@@ -48,6 +46,7 @@ mod injected {
         stays: bool,
         error: i32,
         failed: Vec<Point>,
+        act: Option<Box<dyn FnOnce()>>,
     }
 
     impl Faults {
@@ -58,8 +57,21 @@ mod injected {
             stays: bool,
             work: impl FnOnce() -> T,
         ) -> (T, Vec<Point>) {
-            let plan = Self { left: at, stays, error, failed: Vec::new() };
-            PLAN.with_borrow_mut(|of_thread| *of_thread = Some(plan));
+            Self { left: at, stays, error, failed: Vec::new(), act: None }.around(work)
+        }
+
+        /// Runs `work`, and `act` right before the call at the given point.
+        pub(in crate::workspace) fn act<T>(
+            at: usize,
+            act: impl FnOnce() + 'static,
+            work: impl FnOnce() -> T,
+        ) -> (T, Vec<Point>) {
+            let act: Box<dyn FnOnce()> = Box::new(act);
+            Self { left: at, stays: false, error: 0, failed: Vec::new(), act: Some(act) }.around(work)
+        }
+
+        fn around<T>(self, work: impl FnOnce() -> T) -> (T, Vec<Point>) {
+            PLAN.with_borrow_mut(|of_thread| *of_thread = Some(self));
             let done = work();
             let plan = PLAN.with_borrow_mut(Option::take);
             (done, plan.map(|plan| plan.failed).unwrap_or_default())
@@ -77,6 +89,10 @@ mod injected {
                 return Ok(());
             }
             plan.failed.push(point);
+            if let Some(act) = plan.act.take() {
+                act();
+                return Ok(());
+            }
             Err(io::Error::from_raw_os_error(plan.error))
         })
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::change::{self, Failure, Plan};
 use super::change_recorder::{ChangeRecorder, Trust};
 use super::journal::{Journal, Recorded, Temporaries};
-use super::{Change, Changes, FileError, Workspace};
+use super::{Change, Changes, ContentHash, FileError, Workspace};
 use crate::file_lock::FileLock;
 
 /// If dropped, the intent stays open, and the next load of the session examines the disk.
@@ -33,23 +33,24 @@ impl Workspace {
         journal: &Journal,
     ) -> Result<(), FileError> {
         let lock = self.lock(changes.iter().flat_map(Change::targets), cancel)?;
-        self.apply_locked(changes, cancel, journal, &lock)
+        self.apply_locked(changes, &[], cancel, (journal, &lock))
     }
 
-    /// As [`Self::apply`], under a lock of the files.
+    /// As [`Self::apply`], under a lock of the files. Fails if a file differs from its content in `on_disk`, on which
+    /// the changes are based.
     pub fn apply_locked(
         &self,
         changes: &[Change],
+        on_disk: &[(PathBuf, ContentHash)],
         cancel: &CancellationToken,
-        journal: &Journal,
-        _lock: &FileLock,
+        (journal, _lock): (&Journal, &FileLock),
     ) -> Result<(), FileError> {
         if cancel.is_cancelled() {
             return Err(change::stopped());
         }
         let mut in_place = BTreeSet::new();
         loop {
-            let mut operation = self.begin_in_place(changes, journal, &in_place);
+            let mut operation = self.begin_in_place(changes, on_disk, journal, &in_place)?;
             let outcome = operation.attempt(changes, cancel);
             operation.conclude();
             match outcome {
@@ -62,28 +63,37 @@ impl Workspace {
         }
     }
 
-    /// Blocks until the intent is committed.
-    pub fn begin(&self, changes: &[Change], journal: &Journal) -> Operation {
-        self.begin_in_place(changes, journal, &BTreeSet::new())
+    /// Blocks until the intent is committed. Fails as [`Self::apply_locked`] does.
+    pub fn begin(
+        &self,
+        changes: &[Change],
+        on_disk: &[(PathBuf, ContentHash)],
+        journal: &Journal,
+    ) -> Result<Operation, FileError> {
+        self.begin_in_place(changes, on_disk, journal, &BTreeSet::new())
     }
 
     pub(super) fn begin_in_place(
         &self,
         changes: &[Change],
+        on_disk: &[(PathBuf, ContentHash)],
         journal: &Journal,
         in_place: &BTreeSet<PathBuf>,
-    ) -> Operation {
+    ) -> Result<Operation, FileError> {
         let temporaries = Temporaries::new();
         let recorder = ChangeRecorder::before(self, changes);
+        if let Some((path, _)) = on_disk.iter().find(|(path, content)| !recorder.had(path, *content)) {
+            return Err(change::changed_concurrently(path));
+        }
         let commit = journal.record(recorder.intent(temporaries.token(), changes, in_place));
-        Operation {
+        Ok(Operation {
             recorder,
             temporaries,
             journal: journal.clone(),
             recorded: commit,
             in_place: in_place.clone(),
             made: BTreeMap::new(),
-        }
+        })
     }
 }
 

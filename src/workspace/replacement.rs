@@ -17,7 +17,7 @@ use crate::platform::files::{Times, exchange, number, rename_to_new, times};
 /// Two changes can share a time within this period, also on file systems with coarse times.
 const COARSEST: Duration = Duration::from_secs(3);
 
-/// What a file's metadata tells of its content.
+/// Metadata of a file that change with its content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fingerprint {
     number: (u64, u64),
@@ -63,8 +63,8 @@ impl Fingerprint {
     }
 }
 
-/// Puts a temporary file in the place of `name`. `is_unchanged` compares the file with what it should be;
-/// `expected` is its state, or `None` if it is unknown.
+/// Puts a temporary file in the place of `name`. `is_unchanged` compares the file with its planned
+/// state; `expected` is that state, or `None` if it is unknown.
 pub(super) fn replace(
     (dir, temporary): (&Dir, &str),
     name: &OsStr,
@@ -130,5 +130,41 @@ fn is_intact(dir: &Dir, temporary: &str, before: &Fingerprint, expected: Option<
         (Some(_), _) => false,
         // Too large to compare, or not recorded: the same file, as far as its metadata tells.
         (None, _) => before.number == number(&metadata) && before.length == metadata.len(),
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::workspace::tests::{root, set_mode};
+
+    #[test]
+    fn fingerprints_tell_of_every_change_of_an_older_file() {
+        let (_dir, root, _) = root();
+        let dir = Dir::open_ambient_dir(&root, cap_std::ambient_authority()).unwrap();
+        let look = || dir.symlink_metadata("a").unwrap();
+        let acts: [fn(&std::path::Path); 3] = [
+            |path| fs::write(path, "one").unwrap(),
+            |path| set_mode(path, 0o600),
+            |path| {
+                fs::write(path.with_file_name("b"), "old").unwrap();
+                fs::rename(path.with_file_name("b"), path).unwrap();
+            },
+        ];
+        for act in acts {
+            fs::write(root.join("a"), "old").unwrap();
+            set_mode(&root.join("a"), 0o644);
+            let young = Fingerprint::of(&look());
+            assert!(!young.is_same(&look(), false), "two changes can share a time");
+            let old = Fingerprint { taken: young.taken + 10, ..young };
+            assert!(old.is_same(&look(), false));
+            // Times have a coarse clock.
+            std::thread::sleep(Duration::from_millis(20));
+            act(&root.join("a"));
+            assert!(!old.is_same(&look(), false));
+        }
     }
 }

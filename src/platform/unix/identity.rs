@@ -1,4 +1,4 @@
-//! What belongs to a file besides its content: owner, group, mode, access lists, labels and other extended attributes.
+//! Properties of a file besides its content: owner, group, mode, access lists, labels and other extended attributes.
 
 use std::io;
 

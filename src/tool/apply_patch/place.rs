@@ -28,7 +28,7 @@ pub(super) enum Failure {
     /// The hunk ends the file without a line feed, but more lines follow.
     NotAtEnd,
     Unchanged,
-    /// The place differs in what is named, and the file has changed since the model saw it.
+    /// The only place matches with something ignored, and the file has changed since the model saw it.
     Inexact(&'static str),
     Work,
     Size,

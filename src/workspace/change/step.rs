@@ -8,6 +8,7 @@ use cap_std::fs::{Dir, File, Metadata, Permissions};
 
 use super::{
     Change, Failure, Plan, WriteError, changed_concurrently, check_inside, check_writable, executable_mode,
+    write,
 };
 use crate::permission::Target;
 use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
@@ -116,30 +117,28 @@ impl<'a> Step<'a> {
         Ok(step)
     }
 
-    /// `like` has what the new file keeps.
+    /// The new file gets owner, mode and attributes of `like`.
     fn write_temporary(
         &self,
         temporary: &str,
         content: &[u8],
         (like, is_replaced): (Option<&File>, bool),
     ) -> Result<(), Failure> {
-        let written = super::write(&self.dir, temporary, content, like);
-        written
-            .map_err(|failure| match failure {
-                // A new file need not have the owner of its source.
-                WriteError::Identity(_) if !is_replaced => self.write_as_own(temporary, content, like),
-                WriteError::Identity(error) => Err(self.in_place(&error)),
-                WriteError::Create(error) if is_replaced && is_denied(&error) => Err(self.in_place(&error)),
-                WriteError::Create(error) | WriteError::Content(error) => Err(self.failed(&error).into()),
-            })
-            .or_else(|outcome| outcome)
+        let Err(failure) = write(&self.dir, temporary, content, like) else { return Ok(()) };
+        match failure {
+            // A new file need not have the owner of its source.
+            WriteError::Identity(_) if !is_replaced => self.write_as_own(temporary, content, like),
+            WriteError::Identity(error) => Err(self.in_place(&error)),
+            WriteError::Create(error) if is_replaced && is_denied(&error) => Err(self.in_place(&error)),
+            WriteError::Create(error) | WriteError::Content(error) => Err(self.failed(&error).into()),
+        }
     }
 
     /// Writes a new file with the mode of its source only.
     fn write_as_own(&self, temporary: &str, content: &[u8], like: Option<&File>) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::from(self.failed(&error));
         self.dir.remove_file(temporary).map_err(failed)?;
-        super::write(&self.dir, temporary, content, None).map_err(|error| failed(error.into()))?;
+        write(&self.dir, temporary, content, None).map_err(|error| failed(error.into()))?;
         if let Some(like) = like {
             let permissions = like.metadata().map_err(failed)?.permissions();
             self.dir.set_permissions(temporary, permissions).map_err(failed)?;
@@ -158,14 +157,14 @@ impl<'a> Step<'a> {
                 match outcome {
                     Ok(Outcome::Done) => *old = Some(temporary.clone()),
                     Ok(Outcome::Unsupported) => {
-                        faults::check(Point::Link)
-                            .and_then(|()| self.dir.hard_link(&self.name, &self.dir, &spare))
-                            .and_then(|()| {
-                                self.temporaries.push(spare.clone());
-                                *old = Some(spare.clone());
-                                self.dir.rename(temporary, &self.dir, &self.name)
-                            })
-                            .map_err(|error| FileError::io(&target.path, &error))?;
+                        let failed = |error: io::Error| FileError::io(&target.path, &error);
+                        // A single rename is atomic and needs no backup.
+                        if plan.changes.len() > 1 {
+                            self.dir.hard_link(&self.name, &self.dir, &spare).map_err(failed)?;
+                            self.temporaries.push(spare.clone());
+                            *old = Some(spare.clone());
+                        }
+                        self.dir.rename(temporary, &self.dir, &self.name).map_err(failed)?;
                     }
                     Ok(Outcome::Changed | Outcome::Stranded) | Err(_) => {}
                 }

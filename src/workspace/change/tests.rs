@@ -1,4 +1,4 @@
-//! What a replaced file keeps, who may write it, and what a failing disk leaves.
+//! Owner and attributes of replaced files, rights to write, and failing disks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -324,7 +324,7 @@ fn failing_write_in_place_loses_nothing() {
             let cancel = CancellationToken::new();
             // The first fault makes the file irreplaceable; the second one comes while it is written.
             let in_place = [workspace.resolve_entry("a").unwrap().path].into();
-            let mut operation = workspace.begin_in_place(&changes, &journal, &in_place);
+            let mut operation = workspace.begin_in_place(&changes, &[], &journal, &in_place).unwrap();
             let (outcome, failed) =
                 Faults::run(at - 2, ENOSPC, stays, || operation.carry_out(&changes, &cancel));
             operation.conclude();
@@ -339,6 +339,40 @@ fn failing_write_in_place_loses_nothing() {
                     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "old", "{case}");
                 }
             }
+        }
+    }
+}
+
+/// Another program acts between the last comparison and the rename.
+#[test]
+fn saves_by_other_programs_right_before_the_rename_are_kept() {
+    type Act = fn(&Path);
+    let acts: [(Act, Option<&str>); 5] = [
+        (|path| fs::write(path, "the user's").unwrap(), Some("the user's")),
+        (|path| fs::write(path, "xld").unwrap(), Some("xld")),
+        (
+            |path| {
+                fs::write(path.with_file_name("b"), "saved").unwrap();
+                fs::rename(path.with_file_name("b"), path).unwrap();
+            },
+            Some("saved"),
+        ),
+        (|path| fs::remove_file(path).unwrap(), None),
+        (|path| set_mode(path, 0o600), Some("old")),
+    ];
+    for (act, left) in acts {
+        for is_removal in [false, true] {
+            let (_dir, root, workspace) = root();
+            let path = root.join("a");
+            fs::write(&path, "old").unwrap();
+            let changes = [if is_removal { remove(&workspace, "a") } else { write(&workspace, "a", "new") }];
+            let at = if is_removal { 0 } else { 3 };
+            let saved = path.clone();
+            let (outcome, acted) = Faults::act(at, move || act(&saved), || change(&workspace, &changes));
+            assert_eq!(acted, [Point::Rename]);
+            assert!(outcome.is_err(), "{left:?}, removal {is_removal}: {outcome:?}");
+            assert_eq!(fs::read_to_string(&path).ok().as_deref(), left, "removal {is_removal}");
+            assert_eq!(tree(&root).len(), usize::from(left.is_some()), "no temporary file stays");
         }
     }
 }

@@ -186,7 +186,7 @@ fn special_files_are_named_and_stay() {
 }
 
 /// All short sequences of changes by the agent and the user within one turn. An undo brings back the user's last text, or
-/// what was before the turn; or it is refused, and nothing changes.
+/// the state before the turn; or it is refused, and nothing changes.
 #[test]
 fn undo_loses_no_text_of_the_user() {
     let mut brought_back = 0;
@@ -197,16 +197,17 @@ fn undo_loses_no_text_of_the_user() {
             let mut now = starts_with_file.then(|| "before".to_owned());
             let state =
                 |text: &Option<String>| text.as_ref().map_or(FileState::Absent, |text| file(text, 0o644));
-            let (mut list, mut expected, mut last) = (Vec::new(), now.clone(), None);
+            let (mut list, mut expected) = (Vec::new(), now.clone());
+            let mut by_agent: Option<FileState> = None;
             for step in 0..5 {
                 let act = sequence / 4_usize.pow(step) % 4;
                 let next =
                     [Some(format!("agent {step}")), None, Some(format!("user {step}")), None][act].clone();
                 if act < 2 && state(&next) != state(&now) {
-                    if last.is_some_and(|last: FileState| last != state(&now)) {
+                    if by_agent.is_none_or(|state_by_agent| state_by_agent != state(&now)) {
                         expected.clone_from(&now);
                     }
-                    last = Some(state(&next));
+                    by_agent = Some(state(&next));
                     list.push(Changed {
                         path: path.clone(),
                         before: state(&now),

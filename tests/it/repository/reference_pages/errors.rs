@@ -113,7 +113,7 @@ const FOR_USERS: [Message; 15] = [
     ),
 ];
 
-const FOR_MODELS: [Message; 12] = [
+const FOR_MODELS: [Message; 15] = [
     (
         "There is no such tool.",
         "the name is wrong; the message names a similar tool, if there is one",
@@ -133,6 +133,21 @@ const FOR_MODELS: [Message; 12] = [
         "changed while the permission request was open. Read it again.",
         "a file changed before the user answered",
         "read the file again",
+    ),
+    (
+        "is being changed by another session, an editor or a command,",
+        "another writer keeps the file for ten seconds, such as an editor that asks its user",
+        "try again later",
+    ),
+    (
+        "a write would lose one of the two.",
+        "the editor shows unsaved text, and the file has changed on disk",
+        "the user saves or reloads the file in the editor",
+    ),
+    (
+        "names (hard links), and an edit would change only this one.",
+        "an edit of a file with several names",
+        "change it with a command",
     ),
     (
         "The session's mode has changed and does not allow this call.",
