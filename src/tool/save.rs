@@ -1,5 +1,5 @@
-//! Applies text changes: through the editor if it accepts writes, else on disk. A write that the editor
-//! refuses is not made on disk.
+//! Applies text changes through the editor, if it accepts writes. A write that the editor refuses is not made on
+//! disk.
 //!
 //! A task owns each sent write and its permit, so callers may stop waiting. Errors name writes with an
 //! unknown outcome.
@@ -47,25 +47,6 @@ pub(super) struct Applying {
     pub buffers: Buffers,
     pub journal: Journal,
     pub lock: FileLock,
-}
-
-/// Applies a plan on disk.
-pub(super) fn write_to_disk(
-    Planned { changes, on_disk, output }: Planned,
-    Applying { workspace, buffers, journal, lock }: &Applying,
-    cancel: &CancellationToken,
-) -> Result<ToolOutput, ToolError> {
-    let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
-    let (before, list): (Vec<_>, Vec<_>) =
-        changes.into_iter().map(|planning| (planning.before, planning.change)).unzip();
-    workspace.apply_locked(&list, &on_disk, cancel, (journal, lock))?;
-    for (before, change) in before.iter().zip(&list) {
-        if let Change::Write { target, content, .. } = change {
-            buffers.wrote(target, before.as_deref(), content, false);
-        }
-    }
-    journal.report(Changes { uncovered, ..Changes::default() });
-    Ok(output)
 }
 
 /// Applies a plan through the editor, as far as the editor writes texts. An error names the changes that remain.
@@ -402,7 +383,8 @@ fn on_disk(target: &Target) -> Option<ContentHash> {
     TextFile::read(target).ok().map(|file| file.content_hash)
 }
 
-fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
+/// Tells the user that undo does not restore unsaved text.
+pub(super) fn unsaved(workspace: &Workspace, planning: &Planning) -> Option<String> {
     let Change::Write { target, .. } = &planning.change else { return None };
     let name = workspace.display(target);
     planning

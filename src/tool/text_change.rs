@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffers::Buffers;
 use super::last_seen::{LastSeen, NewLines, check_unchanged};
-use super::save::{Applying, Planned, Planning, is_sent, write_through_editor, write_to_disk};
+use super::save::{Applying, Planned, Planning, is_sent, unsaved, write_through_editor};
 use super::text_file::TextFile;
 use super::{
     PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking, effect,
 };
 use crate::permission::Target;
-use crate::workspace::{Change, ContentHash, Workspace};
+use crate::workspace::{Change, Changes, ContentHash, Workspace};
 
 #[derive(Default)]
 pub(super) struct Plan {
@@ -253,4 +253,23 @@ async fn change_text(
     }
     let (planned, buffers) = blocking(move || plan(buffers)).await?;
     write_through_editor(planned, Applying { workspace, buffers, journal, lock }, client_io, permit).await
+}
+
+/// Applies a plan on disk.
+fn write_to_disk(
+    Planned { changes, on_disk, output }: Planned,
+    Applying { workspace, buffers, journal, lock }: &Applying,
+    cancel: &CancellationToken,
+) -> Result<ToolOutput, ToolError> {
+    let uncovered: Vec<String> = changes.iter().filter_map(|it| unsaved(workspace, it)).collect();
+    let (before, list): (Vec<_>, Vec<_>) =
+        changes.into_iter().map(|planning| (planning.before, planning.change)).unzip();
+    workspace.apply_locked(&list, &on_disk, cancel, (journal, lock))?;
+    for (before, change) in before.iter().zip(&list) {
+        if let Change::Write { target, content, .. } = change {
+            buffers.wrote(target, before.as_deref(), content, false);
+        }
+    }
+    journal.report(Changes { uncovered, ..Changes::default() });
+    Ok(output)
 }
