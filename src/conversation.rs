@@ -14,6 +14,7 @@ use open_calls::OpenCalls;
 
 pub mod acp_updates;
 pub mod compaction;
+pub mod fitting;
 #[cfg(test)]
 pub mod growth;
 pub mod history;
@@ -32,6 +33,8 @@ pub struct Conversation {
     pub plan: Vec<PlanEntry>,
     /// Texts of the user's last messages.
     pub prompts: VecDeque<String>,
+    /// The last of `prompts` is the newest message, which need not contain text.
+    newest_has_text: bool,
     /// Number of older messages that `prompts` lacks.
     pub forgotten_prompts: usize,
     pub accepted_plan: Option<String>,
@@ -57,12 +60,19 @@ impl Conversation {
         match event {
             SessionEvent::UserMessage { content, .. } if content.is_empty() => self.answered += 1,
             SessionEvent::UserMessage { content, .. } => {
-                self.prompts.extend(prompt_block::text_of(content));
+                let text = prompt_block::text_of(content);
+                self.newest_has_text = text.is_some();
+                self.prompts.extend(text);
                 while self.prompts.len() > 1
                     && self.prompts.iter().map(String::len).sum::<usize>() > compaction::MAX_PROMPTS
                 {
                     self.prompts.pop_front();
                     self.forgotten_prompts += 1;
+                }
+            }
+            SessionEvent::PromptDropped { .. } => {
+                if std::mem::take(&mut self.newest_has_text) {
+                    self.prompts.pop_back();
                 }
             }
             SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),

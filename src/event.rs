@@ -50,6 +50,10 @@ pub enum SessionEvent {
     ReplyInterrupted {
         note: String,
     },
+    /// The newest prompt did not fit in the model's context. The note takes its place in the history.
+    PromptDropped {
+        note: String,
+    },
     ToolCallStarted {
         id: ToolCallId,
         name: String,

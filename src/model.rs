@@ -9,9 +9,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::acp::SessionId;
+use excess::Excess;
 use schema::Schema;
 
 pub mod catalog;
+pub mod excess;
 pub mod gallery;
 pub mod key;
 pub mod known;
@@ -68,7 +70,7 @@ impl Block {
             | Self::ToolResult { text, .. } => text.len(),
             Self::ToolCall { name, arguments, .. } => name.len() + arguments.to_string().len(),
             Self::Image(_) => 6_000,
-            Self::ProviderState(_) => 0,
+            Self::ProviderState(state) => state.data.to_string().len(),
         }
     }
 }
@@ -254,7 +256,10 @@ pub enum ModelStop {
 pub enum Failure {
     /// The key is missing, or the provider rejects it.
     Key,
-    ContextTooLong,
+    /// The request does not fit in the model's context, or its body is too large for the server.
+    ContextTooLong(Excess),
+    /// The model ended its reply without an answer.
+    NoAnswer,
     /// The reply broke off after its first output, and another request may succeed after the wait.
     Interrupted {
         wait: Duration,
@@ -284,4 +289,9 @@ pub trait Model: Send + Sync {
 
     /// Announces a coming request, so that the model can prepare without blocking the caller.
     fn prepare(&self, _: &ModelId) {}
+
+    /// Context size in tokens that the server of the model has reported. `None` if it has not.
+    fn reported_context(&self, _: &ModelId) -> Option<u64> {
+        None
+    }
 }

@@ -14,9 +14,9 @@ use crate::conversation::system_prompt::Sources;
 use crate::file_lock::FileLocks;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
-use crate::model::Model;
 pub use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
+use crate::model::{Model, ModelId};
 use crate::permission::rules::Rules;
 use crate::skill::Skills;
 use crate::store::Store;
@@ -39,6 +39,7 @@ mod approval;
 mod ceilings;
 mod checkpoint;
 pub mod command;
+mod context_window;
 mod event_log;
 mod exit;
 mod exit_form;
@@ -126,6 +127,13 @@ pub struct SessionContext {
     pub server_timeout: Option<Duration>,
     /// Sentences about MCP servers of the user or the client that the session lacks, and settings without effect.
     pub server_notices: Arc<[String]>,
+}
+
+impl SessionContext {
+    /// Size of the model's context in tokens: as its server reports it, or else as the catalog has it.
+    fn context_tokens(&self, model: &ModelId) -> u64 {
+        self.model.reported_context(model).unwrap_or_else(|| self.models.facts(model).context)
+    }
 }
 
 pub struct SessionInit {

@@ -131,6 +131,7 @@ pub fn encode(
         | SessionEvent::Undone { .. }
         | SessionEvent::SystemNote { .. }
         | SessionEvent::ReplyInterrupted { .. }
+        | SessionEvent::PromptDropped { .. }
         | SessionEvent::ProviderState { .. }
         | SessionEvent::Compaction { .. }
         | SessionEvent::Stop { .. } => {}

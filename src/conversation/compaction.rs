@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::acp::{PlanEntry, PlanEntryStatus};
 use crate::model::{Block, Message, Role};
-use crate::text::counted;
+use crate::text::{counted, one_line};
 
 /// Approximate bytes of text per token.
 const BYTES: u64 = 4;
@@ -50,15 +50,47 @@ impl Fill {
         self.is_unknown
     }
 
-    pub fn estimate(&self, bytes: usize) -> u64 {
-        let since = bytes.saturating_sub(self.then) as u64 / BYTES;
-        if self.counted == 0 { OVERHEAD + since } else { self.counted + since }
+    /// Estimates the tokens of a request with so many bytes of conversation. `fixed` are the bytes of the tools
+    /// and the system prompt, or 0 if they are not known yet.
+    pub fn estimate(&self, bytes: usize, fixed: usize) -> u64 {
+        let since = tokens(bytes.saturating_sub(self.then));
+        match (self.counted, fixed) {
+            (0, 0) => OVERHEAD + since,
+            (0, fixed) => tokens(fixed) + since,
+            (counted, _) => counted + since,
+        }
+    }
+
+    /// Notes that a conversation of so many bytes was shortened.
+    pub fn shorten(&mut self, bytes: usize, saved: usize) {
+        if self.counted > 0 {
+            let counted = self.estimate(bytes, 0).saturating_sub(tokens(saved)).max(1);
+            (self.counted, self.then) = (counted, bytes.saturating_sub(saved));
+        }
     }
 }
 
 /// True if a request uses more than 80 % of the context.
 pub fn is_due(tokens: u64, context: u64) -> bool {
     tokens > context / 10 * 8
+}
+
+/// Tokens that a request should have after it was shortened: less than [`is_due`] allows, so that the next
+/// steps change nothing.
+pub fn target(context: u64) -> u64 {
+    context / 10 * 6
+}
+
+pub fn bytes_of(tokens: u64) -> usize {
+    usize::try_from(tokens.saturating_mul(BYTES)).unwrap_or(usize::MAX)
+}
+
+/// True if a summary of the older messages frees a fifth of the conversation.
+pub fn is_worthwhile(messages: &[Arc<Message>], retained: usize) -> bool {
+    let size = |messages: &[Arc<Message>]| {
+        messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum::<usize>()
+    };
+    size(&messages[..messages.len() - retained]) >= size(messages) / 5
 }
 
 pub fn tokens(bytes: usize) -> u64 {
@@ -152,6 +184,53 @@ pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
     text
 }
 
+/// Calls that [`listed`] names at most.
+const LISTED: usize = 40;
+
+/// Longest part of a call or an answer in [`listed`], in characters.
+const LISTED_TEXT: usize = 160;
+
+/// A summary without a model: the last calls of the messages, and the end of the last answer.
+pub fn listed(messages: &[Arc<Message>]) -> String {
+    let mut calls = Vec::new();
+    let mut answer = "";
+    let mut failed = Vec::new();
+    for block in messages.iter().flat_map(|message| &message.blocks) {
+        match block {
+            Block::ToolCall { id, name, arguments } => {
+                calls.push((id, format!("{name} {}", one_line(&arguments.to_string(), LISTED_TEXT))));
+            }
+            Block::ToolResult { id, is_error: true, .. } => failed.push(id),
+            _ => {}
+        }
+    }
+    for message in messages.iter().filter(|message| message.role == Role::Assistant) {
+        let texts = message.blocks.iter().filter_map(|block| match block {
+            Block::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        answer = texts.last().unwrap_or(answer);
+    }
+    let mut text = String::from("The model wrote no summary. Modegate lists what it recorded.");
+    let left_out = calls.len().saturating_sub(LISTED);
+    if !calls.is_empty() {
+        text.push_str("\nCalls, oldest first");
+        text.push_str(&if left_out > 0 {
+            format!(" ({left_out} older ones are left out):")
+        } else {
+            ":".into()
+        });
+    }
+    for (id, call) in &calls[left_out..] {
+        let outcome = if failed.contains(id) { " (failed)" } else { "" };
+        text.push_str(&format!("\n- {call}{outcome}"));
+    }
+    if !answer.trim().is_empty() {
+        text.push_str(&format!("\nThe last answer: {}", one_line(answer.trim(), 4 * LISTED_TEXT)));
+    }
+    text
+}
+
 pub fn is_retained(messages: &[Arc<Message>], retained: usize, words: &str) -> bool {
     let texts =
         messages[messages.len().saturating_sub(retained)..].iter().flat_map(|message| &message.blocks);
@@ -220,9 +299,11 @@ mod tests {
     #[test]
     fn token_estimate_uses_the_providers_count() {
         let mut fill = Fill::default();
-        assert_eq!(fill.estimate(40_000), 14_000);
+        assert_eq!((fill.estimate(40_000, 0), fill.estimate(40_000, 8_000)), (14_000, 12_000));
         fill.count(50_000, 40_000);
-        assert_eq!(fill.estimate(44_000), 51_000);
+        assert_eq!(fill.estimate(44_000, 8_000), 51_000);
+        fill.shorten(44_000, 24_000);
+        assert_eq!((fill.estimate(20_000, 0), fill.estimate(24_000, 0)), (45_000, 46_000));
         assert!(is_due(81_000, 100_000) && !is_due(80_000, 100_000) && !is_due(51_000, u64::MAX));
     }
 }

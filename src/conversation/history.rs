@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::fitting::{self, NewestPrompt, Shortened};
 use super::neutralise::{NeutralisedText, map_strings, neutralise, restore};
 use super::prompt_block::{MAX_PICTURE, PICTURES, picture, prompt_block};
 use crate::acp::{ImageContent, ToolCallId, ToolCallStatus};
@@ -23,6 +24,10 @@ pub struct History {
     index: HashMap<ToolCallId, usize>,
     /// Instructions in the messages, with their notes.
     instructions: Vec<(InstructionSource, String)>,
+    /// `None` before the first one, and after one was dropped.
+    newest_prompt: Option<NewestPrompt>,
+    /// Number of images, including those that were left out again.
+    images: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +60,11 @@ impl History {
                 for block in content {
                     self.append(Role::User, prompt_block(block));
                 }
+                let end = self.messages.last().map_or(0, |message| message.blocks.len());
+                let message = self.messages.len().saturating_sub(1);
+                self.newest_prompt = Some(NewestPrompt { message, blocks: end - content.len()..end });
             }
+            SessionEvent::PromptDropped { note } => self.drop_prompt(note),
             SessionEvent::AgentText { text, .. } => self.append_text(text),
             SessionEvent::AgentThought { text, .. } => self.append_thought(text),
             SessionEvent::Compaction { stage: Compaction::Done { preamble, retained, .. }, .. } => {
@@ -101,6 +110,43 @@ impl History {
         self.bytes
     }
 
+    /// Shortens older content until all messages have at most `budget` bytes, as far as possible. The stored
+    /// events keep it whole.
+    pub fn shorten(&mut self, budget: usize) -> Shortened {
+        self.close_calls();
+        let shortened = fitting::shorten(&mut self.messages, self.newest_prompt.as_ref(), budget);
+        self.bytes = self.bytes.saturating_sub(shortened.saved);
+        shortened
+    }
+
+    /// True if that is possible without cutting a message of the user.
+    pub fn can_shorten(&self, budget: usize) -> bool {
+        let mut messages = self.messages.clone();
+        let shortened = fitting::shorten(&mut messages, self.newest_prompt.as_ref(), budget);
+        shortened.prompts == 0 && self.bytes <= budget + shortened.saved
+    }
+
+    /// Leaves out the oldest images until at most `count` of at most `bytes` in Base64 are left. Returns true if
+    /// it left out any.
+    pub fn limit_images(&mut self, count: usize, bytes: usize) -> bool {
+        self.images > 0 && {
+            let left_out =
+                fitting::limit_images(&mut self.messages, self.newest_prompt.as_ref(), (count, bytes));
+            self.bytes = self.bytes.saturating_sub(left_out.saved);
+            left_out.saved > 0
+        }
+    }
+
+    /// Bytes of the newest prompt. `None` if no request could leave it out, because a model has answered it.
+    pub fn unanswered_prompt_bytes(&self) -> Option<usize> {
+        let newest = self.newest_prompt.as_ref()?;
+        if newest.message + 1 != self.messages.len() || !self.open.is_empty() {
+            return None;
+        }
+        let blocks = self.messages.last()?.blocks.get(newest.blocks.clone())?;
+        Some(blocks.iter().map(Block::bytes).sum())
+    }
+
     pub fn has_instructions(&self, source: &InstructionSource) -> bool {
         self.instructions.iter().any(|(known, _)| known == source)
     }
@@ -109,9 +155,20 @@ impl History {
         self.instructions.iter().map(|(_, note)| note.len()).sum()
     }
 
+    /// Puts a note in the place of the newest prompt.
+    fn drop_prompt(&mut self, text: &str) {
+        let Some(NewestPrompt { message, blocks }) = self.newest_prompt.take() else { return };
+        let Some(message) = self.messages.get_mut(message) else { return };
+        let note = Block::Note(note(text));
+        let added = note.bytes();
+        let dropped: Vec<Block> = Arc::make_mut(message).blocks.splice(blocks, [note]).collect();
+        self.bytes = self.bytes + added - dropped.iter().map(Block::bytes).sum::<usize>().min(self.bytes);
+    }
+
     fn replace(&mut self, preamble: &str, retained: usize) {
         self.close_calls();
-        let rest = self.messages.split_off(self.messages.len().saturating_sub(retained));
+        let first_retained = self.messages.len().saturating_sub(retained);
+        let rest = self.messages.split_off(first_retained);
         let older = std::mem::take(&mut self.messages);
         self.append(Role::User, Block::Text(neutralise(preamble).into_owned()));
         // Notes stay, because a summary may omit them. Instructions are long, and are quoted again when needed.
@@ -127,14 +184,28 @@ impl History {
         for note in &notes[notes.len().saturating_sub(MAX_NOTES)..] {
             self.append(Role::User, note.clone());
         }
-        for message in rest {
-            match self.messages.last_mut() {
+        // Without a retained message, the preamble contains the newest prompt.
+        let mut newest = NewestPrompt { message: 0, blocks: 0..1 };
+        for (at, message) in rest.into_iter().enumerate() {
+            let blocks_before = match self.messages.last_mut() {
                 Some(last) if last.role == message.role => {
+                    let before = last.blocks.len();
                     Arc::make_mut(last).blocks.extend(message.blocks.iter().cloned());
+                    before
                 }
-                _ => self.messages.push(message),
+                _ => {
+                    self.messages.push(message);
+                    0
+                }
+            };
+            if let Some(NewestPrompt { message, blocks }) = &self.newest_prompt
+                && *message == first_retained + at
+            {
+                let blocks = blocks.start + blocks_before..blocks.end + blocks_before;
+                newest = NewestPrompt { message: self.messages.len() - 1, blocks };
             }
         }
+        self.newest_prompt = self.newest_prompt.take().map(|_| newest);
         self.bytes = self.messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum();
     }
 
@@ -247,6 +318,7 @@ impl History {
 
     fn add(&mut self, role: Role, block: Block) {
         self.neutralised = self.neutralised.min(self.messages.len().saturating_sub(1));
+        self.images += usize::from(matches!(block, Block::Image(_)));
         match self.messages.last_mut() {
             Some(last) if last.role == role => Arc::make_mut(last).blocks.push(block),
             _ => self.messages.push(Arc::new(Message { role, blocks: vec![block] })),

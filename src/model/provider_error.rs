@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::model::excess::Excess;
 use crate::model::{Failure, ModelError};
 use crate::text::shorten;
 
@@ -49,7 +50,7 @@ impl ProviderError {
     pub fn reported(kind: &str, message: &str) -> Self {
         let text = format!("the provider ended the reply: {}", quote(message, kind));
         if is_too_long(kind, message) {
-            return Self::permanent(Failure::ContextTooLong, text);
+            return Self::permanent(Failure::ContextTooLong(Excess::of(message)), text);
         }
         let kind = kind.to_ascii_lowercase();
         let has = |kinds: &[&str], codes: &[&str]| {
@@ -88,7 +89,7 @@ impl Rejection<'_> {
         let permanent = |failure, text| ProviderError::permanent(failure, text);
         if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 429 | 500) {
             return permanent(
-                Failure::ContextTooLong,
+                Failure::ContextTooLong(Excess::of(body)),
                 format!("the conversation is too long for {model}: {reply}"),
             );
         }
@@ -129,9 +130,10 @@ impl Rejection<'_> {
                      --model PROVIDER/NAME): {reply}"
                 ),
             ),
-            413 => {
-                (Failure::ContextTooLong, format!("the request is too large for {host} (HTTP 413): {reply}"))
-            }
+            413 => (
+                Failure::ContextTooLong(Excess::default()),
+                format!("the request is too large for {host} (HTTP 413): {reply}"),
+            ),
             429 if is_quota(&kind, &message) => {
                 (Failure::Other, format!("the quota of the account at {host} is used up (HTTP 429): {reply}"))
             }

@@ -272,7 +272,9 @@ impl PendingReply {
                 }
                 ModelEvent::Usage(usage) if usage.size == 0 => usage.size = self.facts.context,
                 ModelEvent::Stop(ModelStop::Done) if !self.has_output => {
-                    return Err(ProviderError::transient("the model returned an empty reply"));
+                    let text = "the model returned an empty reply".into();
+                    let error = ModelError { failure: Failure::NoAnswer, text };
+                    return Err(ProviderError { error, retry: Retry::Later });
                 }
                 ModelEvent::Stop(_) => self.phase = Phase::Finished,
                 ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}

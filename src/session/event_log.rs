@@ -233,6 +233,7 @@ impl EventLog {
             | SessionEvent::Undone { .. }
             | SessionEvent::SystemNote { .. }
             | SessionEvent::ReplyInterrupted { .. }
+            | SessionEvent::PromptDropped { .. }
             | SessionEvent::ModeChange { .. }
             // Not shown: the response to the prompt waits for the store anyway.
             | SessionEvent::Stop { .. } => false,

@@ -4,24 +4,23 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
+use super::context_window::ContextWindow;
 use super::event_log::EventLog;
 use super::model_selection::Models;
 use super::policy::Policy;
 use super::servers;
 use super::switch::Switches;
-use super::turn_message::{Next, Summarised, Summary};
-use crate::conversation::compaction::{self, Fill, Verbatim};
+use super::turn_message::Next;
 use crate::conversation::neutralise::{map_strings, neutralise};
 use crate::conversation::reminder::{self, Reader, Transition};
 use crate::conversation::system_prompt::{self, Role};
-use crate::event::{Compaction, SessionEvent};
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
 use crate::store::Row;
 use crate::tool::{self, Tool, ToolSpec};
+
+pub(super) mod room;
 
 /// Inputs of the next model request, apart from the policy and the conversation.
 #[derive(Default)]
@@ -36,8 +35,9 @@ pub(super) struct Requests {
     /// Since the session was created or opened.
     first_turn: Option<u64>,
     transition: Option<PendingTransition>,
-    /// Turn of the last summary.
-    summarised_in: Option<u64>,
+    /// Turn of the last summary, and the bytes of the conversation after it.
+    summarised_in: Option<(u64, usize)>,
+    window: ContextWindow,
     /// Bytes of the user's older messages that this summary keeps.
     prompts_budget: usize,
 }
@@ -125,10 +125,14 @@ impl Requests {
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let is_masked = self.offers.shown.len() != self.offers.available.len();
+        let reminder_bytes = reminder.as_ref().map_or(0, String::len);
         let messages = reminder::splice(log.conversation.history.messages(), reminder, position);
+        let conversation_bytes = log.conversation.history.bytes();
+        self.window.note_sent(self.fixed_bytes() + conversation_bytes + reminder_bytes, reminder_bytes);
         let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
         let is_read_only = policy.starts_only_readers();
-        Next::Ask { request: self.request(models, log, allowed, messages), reads_switches, is_read_only }
+        let request = self.request(models, log, allowed, messages);
+        Next::Ask { request, reads_switches, is_read_only }
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.
@@ -177,81 +181,6 @@ impl Requests {
         let text = system_prompt::make(sources, skills, cwd, now, &role).await;
         log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });
         self.system = Some(text);
-    }
-
-    /// Returns a summary if the next request would nearly fill the context. A turn tries once per count of
-    /// the provider.
-    pub(super) fn summary_if_due(
-        &mut self,
-        models: &Models,
-        policy: &Policy,
-        log: &mut EventLog,
-    ) -> Option<Summary> {
-        let context = policy.context.models.facts(&models.active.model).context;
-        let conversation = &log.conversation;
-        let tokens = conversation.fill.estimate(conversation.history.bytes());
-        let is_futile = self.summarised_in == Some(log.turns) && conversation.fill.is_unknown();
-        if is_futile || !compaction::is_due(tokens, context) {
-            return None;
-        }
-        self.summary(context, models, log)
-    }
-
-    /// Ignores the estimate: for a request that was too long, and for `/compact`.
-    pub(super) fn summary_on_overflow(
-        &mut self,
-        models: &Models,
-        policy: &Policy,
-        log: &mut EventLog,
-    ) -> Option<Summary> {
-        let context = policy.context.models.facts(&models.active.model).context;
-        let context = context.min(compaction::tokens(log.conversation.history.bytes()));
-        self.summary(context, models, log)
-    }
-
-    fn summary(&mut self, context: u64, models: &Models, log: &mut EventLog) -> Option<Summary> {
-        let messages = log.conversation.history.messages();
-        let retained = compaction::retained(&messages, context)?;
-        self.prompts_budget = compaction::prompts_budget(context);
-        let question = compaction::question(&messages, retained);
-        // The same tools keep the provider's cache valid, but the request allows none of them.
-        let request = self.request(models, log, Some(Arc::default()), question);
-        Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
-    }
-
-    pub(super) async fn summarised(
-        &mut self,
-        summarised: Summarised,
-        send_permit: Option<OwnedSemaphorePermit>,
-        log: &mut EventLog,
-    ) {
-        let Summarised { id, retained, outcome } = summarised;
-        let stage = match outcome {
-            Ok(summary) => {
-                let conversation = &mut log.conversation;
-                let messages = conversation.history.messages();
-                let prompts = conversation.prompts.iter().map(String::as_str);
-                let prompts: Vec<&str> =
-                    prompts.filter(|words| !compaction::is_retained(&messages, retained, words)).collect();
-                let verbatim = Verbatim {
-                    prompts: &prompts,
-                    forgotten: conversation.forgotten_prompts,
-                    budget: self.prompts_budget,
-                    accepted_plan: conversation.accepted_plan.as_deref(),
-                    tasks: &conversation.plan,
-                };
-                let preamble = compaction::preamble(&summary, verbatim);
-                Compaction::Done { summary, preamble, retained }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the conversation could not be summarised");
-                log.conversation.fill = Fill::unknown();
-                Compaction::Failed { reason: error.text }
-            }
-        };
-        self.summarised_in = Some(log.turns);
-        log.record(SessionEvent::Compaction { id, stage }, send_permit);
-        log.save().await;
     }
 }
 

@@ -5,10 +5,11 @@ use serde_json::json;
 use super::SessionContext;
 use super::event_log::EventLog;
 use super::handle::ModelSetting;
+use super::model_request::room::prompt_too_long;
 use super::notes::Notes;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
-use crate::acp::{ContentBlock, ImageContent, SessionConfigOption, SessionModeId};
+use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, SessionConfigOption, SessionModeId};
 use crate::agents::AgentSpec;
 use crate::conversation::prompt_block::{MAX_PICTURE, PICTURES};
 use crate::error::AgentError;
@@ -122,6 +123,7 @@ impl Models {
         if !content.iter().any(has_content) {
             return Err(AgentError::invalid_params("the prompt is empty", valid));
         }
+        self.check_size(content, policy)?;
         for block in content {
             match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}
@@ -137,6 +139,33 @@ impl Models {
             }
         }
         Ok(())
+    }
+
+    /// Rejects a prompt that certainly does not fit in the model's context. The server decides about others.
+    fn check_size(&self, content: &[ContentBlock], policy: &Policy) -> Result<(), AgentError> {
+        let model = &self.active.model;
+        let context = policy.context.context_tokens(model);
+        let bytes: usize = content.iter().map(text_bytes).sum();
+        if bytes as u64 / MOST_BYTES_OF_A_TOKEN <= context {
+            return Ok(());
+        }
+        let data = json!({ "promptBytes": bytes, "contextTokens": context });
+        Err(AgentError::invalid_params(prompt_too_long(bytes, context, model), data))
+    }
+}
+
+/// Bytes of text that a token has at most, for a prompt that is certainly too long.
+const MOST_BYTES_OF_A_TOKEN: u64 = 6;
+
+/// Bytes of a block's text.
+fn text_bytes(block: &ContentBlock) -> usize {
+    match block {
+        ContentBlock::Text(text) => text.text.len(),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            EmbeddedResourceResource::TextResourceContents(resource) => resource.text.len(),
+            _ => 0,
+        },
+        _ => 0,
     }
 }
 

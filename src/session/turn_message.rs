@@ -13,7 +13,8 @@ use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
-use crate::model::{ModelError, ModelRequest};
+use crate::model::excess::Excess;
+use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
 use crate::tool::background::BackgroundAgent;
 use crate::tool::chat_question::ChatQuestion;
@@ -44,9 +45,16 @@ pub(super) enum TurnMessage {
         made: u32,
         reply: oneshot::Sender<Option<Next>>,
     },
-    /// Asks for a summary; `None` if there is nothing to summarise.
+    /// Asks for a summary; `None` if there is nothing to summarise. `refused` says that the last request for one
+    /// was too long.
     Compact {
+        refused: Option<Excess>,
         reply: oneshot::Sender<Option<Summary>>,
+    },
+    /// A request was refused as too long.
+    TooLong {
+        error: ModelError,
+        reply: oneshot::Sender<Room>,
     },
     Summarised(Summarised, Option<OwnedSemaphorePermit>),
     /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
@@ -98,6 +106,16 @@ pub(super) enum Next {
     Summarise(Summary),
 }
 
+/// What follows a request that was too long.
+pub(super) enum Room {
+    /// The next request is shorter.
+    Made,
+    /// A summary makes room.
+    Summarise(Summary),
+    /// Nothing can be left out. The error says what does not fit.
+    Missing(ModelError),
+}
+
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Authorization {
     /// `last_seen` is the content of the targets that the model last saw.
@@ -142,11 +160,19 @@ pub(super) struct Summarised {
 }
 
 impl Summarised {
+    /// True if only the model failed to write a summary, so that Modegate lists what was done.
+    pub(super) fn needs_list(&self) -> bool {
+        matches!(
+            self.outcome,
+            Err(ModelError { failure: Failure::NoAnswer | Failure::ContextTooLong(_), .. })
+        )
+    }
+
     /// Makes the summary the answer of the command that requested it.
     pub(super) fn end_command(&self, command: &mut CommandEnd) {
         match &self.outcome {
-            Ok(_) => command.answer = MessageId::new(self.id.as_str()),
-            Err(_) => command.has_failed = true,
+            Err(_) if !self.needs_list() => command.has_failed = true,
+            _ => command.answer = MessageId::new(self.id.as_str()),
         }
     }
 }

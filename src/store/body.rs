@@ -37,6 +37,7 @@ pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
             ("system_note", with(json!({ "text": text }), "quotes", quotes.as_ref()))
         }
         SessionEvent::ReplyInterrupted { note } => ("reply_interrupted", json!({ "note": note })),
+        SessionEvent::PromptDropped { note } => ("prompt_dropped", json!({ "note": note })),
         SessionEvent::ToolCallStarted { id, name, kind } => {
             ("tool_call_begun", json!({ "id": id, "name": name, "kind": kind }))
         }
@@ -152,6 +153,7 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
         },
         "system_note" => SessionEvent::SystemNote { text: body.take("text")?, quotes: body.take("quotes")? },
         "reply_interrupted" => SessionEvent::ReplyInterrupted { note: body.take("note")? },
+        "prompt_dropped" => SessionEvent::PromptDropped { note: body.take("note")? },
         "mode_switch" => SessionEvent::Switch {
             switch: SwitchOutcome {
                 from: body.take("from")?,
@@ -352,6 +354,7 @@ mod tests {
             SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::File(text())) },
             SessionEvent::SystemNote { text: text(), quotes: Some(InstructionSource::Server(text())) },
             SessionEvent::ReplyInterrupted { note: text() },
+            SessionEvent::PromptDropped { note: text() },
             SessionEvent::Switch { switch },
             SessionEvent::ToolCallStarted {
                 id: ToolCallId::new("c"),

@@ -1,5 +1,6 @@
 //! Providers over HTTP, model selection, keys and prompt caching.
 
+mod context;
 mod http_server;
 mod interruptions;
 mod invariants;

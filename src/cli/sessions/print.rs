@@ -83,9 +83,9 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
         }
         SessionEvent::AgentText { text, shown, .. } => ("agent", shown.as_ref().unwrap_or(text).clone()),
         SessionEvent::Notice { text, .. } => ("modegate", text.clone()),
-        SessionEvent::SystemNote { text: note, .. } | SessionEvent::ReplyInterrupted { note } => {
-            ("to model", note.clone())
-        }
+        SessionEvent::SystemNote { text: note, .. }
+        | SessionEvent::ReplyInterrupted { note }
+        | SessionEvent::PromptDropped { note } => ("to model", note.clone()),
         SessionEvent::ToolCall(call) => ("tool", call.title.clone()),
         SessionEvent::ToolCallUpdate(update) if update.status == ToolCallStatus::Failed => {
             let rule = update.denied.as_ref().map(|rule| format!("denied ({rule}): ")).unwrap_or_default();
@@ -208,7 +208,9 @@ pub(super) fn markdown(stored: &StoredEvent, output: &mut impl Write) -> io::Res
         SessionEvent::Undone { turn, files } => {
             writeln!(output, "*Undone: the files of turn {turn} are as before it: {}*\n", files.join(", "))
         }
-        SessionEvent::SystemNote { text: note, .. } | SessionEvent::ReplyInterrupted { note } => {
+        SessionEvent::SystemNote { text: note, .. }
+        | SessionEvent::ReplyInterrupted { note }
+        | SessionEvent::PromptDropped { note } => {
             writeln!(output, "*Note to the model: {note}*\n")
         }
         SessionEvent::Stop { reason } => {

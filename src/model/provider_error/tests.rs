@@ -102,7 +102,8 @@ fn context_length_errors_of_every_provider_are_recognised() {
         r#"{"object":"error","message":"This model's maximum context length is 8192 tokens."}"#,
         r#"{"error":{"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
     ] {
-        check(400, body, Failure::ContextTooLong, Retry::Never, "too long for m-1");
+        let failure = Failure::ContextTooLong(Excess::of(body));
+        check(400, body, failure, Retry::Never, "too long for m-1");
     }
 }
 

@@ -4,6 +4,7 @@ use super::Actor;
 use crate::acp::MessageId;
 use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
 use crate::conversation::acp_updates;
+use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::{CurrentTurn, Effect as AgentEffect, Message, Waiting};
 use crate::permission::external::ChangeLevel;
@@ -22,6 +23,7 @@ use crate::session::typed_text::title;
 use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
+use crate::text::counted;
 use crate::tool::{self, SessionAction};
 use std::future::Future;
 use std::sync::Arc;
@@ -90,7 +92,8 @@ impl Actor {
         }
         self.turns.steps = steps + 1;
         self.turns.saw_shown();
-        if let Some(summary) = self.requests.summary_if_due(&self.models, &self.policy, &mut self.log) {
+        let frame = self.requests.frame(&self.models, &self.policy);
+        if let Some(summary) = self.requests.summary_if_due(frame, &self.models, &mut self.log) {
             return Some(Next::Summarise(summary));
         }
         self.notes.warn_of_limit(self.log.turns, limit - steps, limit);
@@ -101,9 +104,27 @@ impl Actor {
             self.approvals.forget_denials();
             self.log.record(message, None);
         }
+        let frame = self.requests.frame(&self.models, &self.policy);
+        let shortened = self.requests.fit(frame, &mut self.log);
+        self.note_shortened(shortened);
         let has_background = !self.jobs.list().is_empty() || !self.subagents.background().is_empty();
         let Self { policy, models, switches, log, .. } = self;
         Some(self.requests.next(policy, models, switches, log, has_background))
+    }
+
+    /// The user learns of cut messages of their own; results can be read again.
+    fn note_shortened(&mut self, shortened: Shortened) {
+        let Shortened { saved, prompts } = shortened;
+        if saved > 0 {
+            self.turns.leave_context();
+        }
+        if prompts > 0 {
+            let messages = counted(prompts, "older message of yours was", "older messages of yours were");
+            let text = format!(
+                "The model's context is full, so {messages} shortened for it. Your record keeps the whole text.\n\n"
+            );
+            self.notes.record_warning(text, &mut self.log);
+        }
     }
 
     pub(in crate::session) async fn turn_message(&mut self, message: TurnMessage) {
@@ -126,16 +147,25 @@ impl Actor {
                 // The turn may be cancelled by now.
                 let _ = reply.send(self.next_request(made));
             }
-            TurnMessage::Compact { reply } => {
-                let _ =
-                    reply.send(self.requests.summary_on_overflow(&self.models, &self.policy, &mut self.log));
+            TurnMessage::Compact { refused, reply } => {
+                let frame = self.requests.frame(&self.models, &self.policy);
+                let summary = self.requests.summary_of_all(refused, frame, &self.models, &mut self.log);
+                let _ = reply.send(summary);
+            }
+            TurnMessage::TooLong { error, reply } => {
+                let step = (self.log.turns, self.turns.steps);
+                let frame = self.requests.frame(&self.models, &self.policy);
+                let (models, log) = (&self.models, &mut self.log);
+                let (room, shortened) = self.requests.too_long(error, step, frame, models, log);
+                self.note_shortened(shortened);
+                let _ = reply.send(room);
             }
             TurnMessage::Summarised(summarised, send_permit) => {
                 let command = self.turns.running.as_mut().and_then(|turn| turn.command.as_mut());
                 if let Some(command) = command {
                     summarised.end_command(command);
                 }
-                if summarised.outcome.is_ok() {
+                if summarised.outcome.is_ok() || summarised.needs_list() {
                     self.turns.leave_context();
                 }
                 self.requests.summarised(summarised, send_permit, &mut self.log).await;

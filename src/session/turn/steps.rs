@@ -50,7 +50,6 @@ pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnErr
 async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
     let mut ids = Ids::new(turn.number);
     let mut steps = 0;
-    let mut is_compacted = false;
     let mut interruptions = Interruptions::default();
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
@@ -72,11 +71,8 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             step = Listener::new(turn, &mut ids, &model, switches).listen(reply) => step,
         };
         let step = match step {
-            Err(TurnError::Model(error)) if error.failure == Failure::ContextTooLong && !is_compacted => {
-                is_compacted = true;
-                let summary = turn.ask_actor(|reply| TurnMessage::Compact { reply }).await?;
-                let Some(summary) = summary else { return Err(TurnError::Model(error)) };
-                match compact::summarise(turn, summary).await? {
+            Err(TurnError::Model(error)) if matches!(error.failure, Failure::ContextTooLong(_)) => {
+                match compact::make_room(turn, error).await? {
                     Some(reason) => return Ok(reason.into()),
                     None => continue,
                 }
@@ -93,7 +89,6 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             step => step?,
         };
         steps += 1;
-        is_compacted = false;
         interruptions = Interruptions::default();
         if step.found != Found::Nothing {
             let found = step.found;

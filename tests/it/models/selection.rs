@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use modegate::mode::{Modes, ToolList};
 use modegate::model::catalog::{Described, ModelCatalog, Reachable, provider};
+use modegate::model::excess::Excess;
 use modegate::model::{Block, Effort, Failure, ModelError, ModelEvent, ModelStop, Role, Usage};
 use serde_json::{Value, json};
 
@@ -180,7 +181,8 @@ async fn overlong_request_is_retried_after_compaction() {
         answers(&client, &session, &"Yes. ".repeat(200), 0);
         client.until_answer(prompt).await;
     }
-    let too_long = || Err(ModelError { failure: Failure::ContextTooLong, text: "too long".into() });
+    let too_long =
+        || Err(ModelError { failure: Failure::ContextTooLong(Excess::default()), text: "too long".into() });
     let prompt = client.prompt(&session, "Two?").await;
     let size = |request: &modegate::model::ModelRequest| {
         request.messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum::<usize>()
@@ -194,9 +196,13 @@ async fn overlong_request_is_retried_after_compaction() {
     let roles: Vec<Role> = request.messages.iter().map(|message| message.role).collect();
     assert_eq!(roles.last(), Some(&Role::User));
     assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
-    // It is too long again: that is an error, and no circle.
-    client.model.say(&session, too_long());
+    // It is too long again and again: that is an error, and no circle.
+    for _ in 0..12 {
+        client.model.say(&session, too_long());
+    }
     let answer = client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["error"]["message"], "too long", "{answer}");
+    let requests = client.model.requests(&session).len();
+    assert!(requests <= 4 + 2 + 8, "{requests} requests");
     client.end().await;
 }

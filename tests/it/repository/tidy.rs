@@ -88,6 +88,7 @@ const LAYERS: [(&str, &[&str]); 58] = [
     ("session/command", &["acp", "mode"]),
     ("session/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
+    ("conversation/fitting", &["model"]),
     ("conversation/acp_updates", &["acp", "event", "model", "tool"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
@@ -220,7 +221,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 79] = [
+const PURE: [&str; 82] = [
     "acp",
     "audit",
     "chain",
@@ -235,6 +236,7 @@ const PURE: [&str; 79] = [
     "mode",
     "mode/stored",
     "model/catalog",
+    "model/excess",
     "model/known",
     "model/wire",
     "model/wire/anthropic",
@@ -267,9 +269,11 @@ const PURE: [&str; 79] = [
     "external_agent/options",
     "external_agent/session/retained_context",
     "conversation/history",
+    "session/context_window",
     "session/options",
     "conversation/open_calls",
     "conversation/neutralise",
+    "conversation/fitting",
     "conversation/prompt_block",
     "conversation/reminder",
     "conversation/reminder/claims",
