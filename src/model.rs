@@ -250,6 +250,15 @@ pub enum ModelStop {
     Done,
     MaxTokens,
     Refusal,
+    /// The reply filled the model's context.
+    ContextFull,
+}
+
+impl ModelStop {
+    /// True if a limit ended the reply, maybe in a call.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::MaxTokens | Self::ContextFull)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

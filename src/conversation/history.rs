@@ -22,6 +22,8 @@ pub struct History {
     open: Vec<OpenCall>,
     bytes: usize,
     index: HashMap<ToolCallId, usize>,
+    /// Ids of all calls, and how often the server gave each.
+    call_ids: HashMap<String, u32>,
     /// Instructions in the messages, with their notes.
     instructions: Vec<(InstructionSource, String)>,
     /// `None` before the first one, and after one was dropped.
@@ -210,21 +212,23 @@ impl History {
     }
 
     fn call(&mut self, call: &ToolCallEvent) {
-        self.append(
-            Role::Assistant,
-            Block::ToolCall {
-                id: call.model_id.clone(),
-                name: call.name.clone(),
-                arguments: map_strings(call.arguments.clone(), neutralise),
-            },
-        );
+        let (model_id, name) = (self.unique_id(&call.model_id), valid_name(&call.name));
+        let arguments = map_strings(call.arguments.clone(), neutralise);
+        self.append(Role::Assistant, Block::ToolCall { id: model_id.clone(), name: name.clone(), arguments });
         self.index.insert(call.id.clone(), self.open.len());
-        self.open.push(OpenCall {
-            model_id: call.model_id.clone(),
-            name: call.name.clone(),
-            result: None,
-            pictures: Vec::new(),
-        });
+        self.open.push(OpenCall { model_id, name, result: None, pictures: Vec::new() });
+    }
+
+    /// Some servers give calls of different replies the same id, which strict ones reject.
+    fn unique_id(&mut self, model_id: &str) -> String {
+        let mut id = model_id.to_owned();
+        while self.call_ids.contains_key(&id) {
+            let uses = self.call_ids.entry(model_id.to_owned()).or_insert(1);
+            *uses += 1;
+            id = format!("{model_id}_{uses}");
+        }
+        self.call_ids.insert(id.clone(), 1);
+        id
     }
 
     fn update(&mut self, update: &ToolCallUpdateEvent) {
@@ -325,6 +329,19 @@ impl History {
         }
     }
 }
+
+/// A name that strict servers accept, for a call of a tool that does not exist.
+fn valid_name(name: &str) -> String {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_valid) {
+        return name.to_owned();
+    }
+    let valid: String = name.chars().map(|c| if is_valid(c) { c } else { '_' }).take(MAX_NAME).collect();
+    if valid.is_empty() { "unnamed".into() } else { valid }
+}
+
+/// Maximum length of a tool's name at the providers.
+const MAX_NAME: usize = 64;
 
 const MAX_OF_A_CALL: usize = 4;
 

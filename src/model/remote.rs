@@ -134,7 +134,7 @@ struct ResponseStream {
 
 impl From<Unreadable> for ProviderError {
     fn from(_: Unreadable) -> Self {
-        let text = "the server sent text that is not UTF-8, or an event that is too large";
+        let text = "the server sent an event that is too large";
         Self::permanent(Failure::Other, text)
     }
 }

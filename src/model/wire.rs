@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::known::Facts;
 use super::provider_error::{IMAGE, ProviderError};
-use super::{Block, Effort, Failure, Message, ModelEvent, ModelId, ModelRequest};
+use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
 
 use crate::text::shorten;
@@ -18,9 +18,11 @@ pub mod anthropic;
 pub mod chat;
 pub mod framing;
 pub mod gemini;
+mod lenient;
 pub mod ollama;
 pub mod responses;
 mod text_messages;
+mod thought_tags;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
@@ -85,12 +87,47 @@ pub trait Decode: Send + Sync {
     }
 }
 
-pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a str) -> Result<T, ProviderError> {
-    serde_json::from_str(frame).map_err(|error| {
-        let start = shorten(frame, 80);
-        let text = format!("the server sent an invalid part of a reply ({error}): {start}");
-        ProviderError::permanent(Failure::Other, text)
-    })
+/// Judges a frame that cannot be read. Returns an error if the frame reports one, or has one of the
+/// `call_marks`, which stand in every part of a call. Otherwise, the reply is readable without the frame, and
+/// the returned error counts only if nothing else came.
+pub(super) fn unreadable(
+    frame: &str,
+    reason: &serde_json::Error,
+    call_marks: &[&str],
+) -> Result<ProviderError, ProviderError> {
+    let error =
+        serde_json::from_str::<Value>(frame).ok().and_then(|mut value| Some(value.get_mut("error")?.take()));
+    if let Some(error) = error.filter(|error| !lenient::is_blank(error)) {
+        return Err(error_message(&error));
+    }
+    let start = shorten(frame, 80);
+    let error =
+        ProviderError::transient(format!("the server sent an invalid part of a reply ({reason}): {start}"));
+    if call_marks.iter().any(|mark| frame.contains(mark)) { Err(error) } else { Ok(error) }
+}
+
+/// Parses a frame. Returns `None` if the reply is readable without it.
+pub(super) fn parse<'a, T: serde::Deserialize<'a>>(
+    frame: &'a str,
+    call_marks: &[&str],
+) -> Result<Option<T>, ProviderError> {
+    match serde_json::from_str(frame) {
+        Ok(value) => Ok(Some(value)),
+        Err(reason) => unreadable(frame, &reason, call_marks).map(|_| None),
+    }
+}
+
+/// An error that a provider reports in place of a reply, as a text or an object.
+pub(super) fn error_message(error: &Value) -> ProviderError {
+    let word = |key: &str| match &error[key] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let message = error.as_str().map_or_else(|| word("message"), str::to_owned);
+    let upstream = error["metadata"]["raw"].as_str().unwrap_or_default();
+    let message = if upstream.is_empty() { message } else { format!("{message}: {upstream}") };
+    ProviderError::reported(&format!("{} {}", word("code"), word("type")), &message)
 }
 
 /// Invalid JSON stays a string, which the tool rejects with a reason.

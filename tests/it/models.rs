@@ -11,4 +11,5 @@ mod providers;
 mod reminder_cost;
 mod remote;
 mod selection;
+mod stream_quirks;
 mod trace;

@@ -11,10 +11,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
-use super::{Ask, Decode, Wire, to_bytes};
+use super::{Ask, Decode, Wire, thought_tags, to_bytes};
 use crate::model::provider_error::{IMAGE, NEEDS_THOUGHTS};
 use crate::model::{Effort, ToolOffer};
 
+mod calls;
+mod chunk;
 mod decode;
 
 #[derive(Debug)]
@@ -37,6 +39,8 @@ impl Wire for Chat {
             "tool_choice",
             "reasoning_content",
             "reasoning_details",
+            // The shortest name comes last, because the others contain it.
+            "reasoning",
             IMAGE,
         ]
     }
@@ -147,6 +151,8 @@ enum InputMessage<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_details: Option<&'a Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
@@ -199,8 +205,10 @@ fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> InputMessage<'
     let AssistantMessage { text, mut thoughts, states, calls } = message;
     // Servers that want thoughts back want them with the calls, and some even with calls of other models.
     let is_needed = ask.without.contains(&NEEDS_THOUGHTS);
-    let is_wanted = states.iter().any(|state| state.get("reasoning_content").is_some());
-    let wants_thoughts = is_needed || (is_wanted && ask.may_send("reasoning_content"));
+    let wants = |member: &str| states.iter().any(|state| state.get(member).is_some()) && ask.may_send(member);
+    let wants_content = is_needed || wants("reasoning_content");
+    let wants_reasoning = !wants_content && wants("reasoning");
+    let tagged = thought_tags::with_thoughts(&text, &thoughts, &states);
     if is_needed && thoughts.is_empty() {
         thoughts.push('.');
     }
@@ -210,8 +218,9 @@ fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> InputMessage<'
         Call { id, r#type: "function", function }
     };
     InputMessage::Assistant {
-        content: (!text.is_empty() || !ask.is_official).then_some(text),
-        reasoning_content: (wants_thoughts && !calls.is_empty()).then_some(thoughts),
+        content: (!text.is_empty() || !ask.is_official).then_some(tagged.unwrap_or(text)),
+        reasoning: (wants_reasoning && !calls.is_empty()).then(|| thoughts.clone()),
+        reasoning_content: (wants_content && !calls.is_empty()).then_some(thoughts),
         reasoning_details: details.filter(|_| ask.may_send("reasoning_details")),
         tool_calls: calls.into_iter().map(call).collect(),
     }

@@ -1,6 +1,8 @@
 //! Splits response bytes into frames. Chunks may end anywhere. Only the data of an event matters, because all
 //! providers repeat the event name in it. Pure.
 
+use std::borrow::Cow;
+
 /// Maximum bytes of a frame. No model sends longer ones.
 const MAX_FRAME: usize = 32 * 1024 * 1024;
 
@@ -21,11 +23,13 @@ pub struct FrameReader {
     data: String,
     /// True if the last byte was a carriage return, so that a following line feed is skipped.
     after_return: bool,
+    /// True if the event in `data` has no field name.
+    is_bare: bool,
 }
 
 impl FrameReader {
     pub fn new(framing: Framing) -> Self {
-        Self { framing, rest: Vec::new(), data: String::new(), after_return: false }
+        Self { framing, rest: Vec::new(), data: String::new(), after_return: false, is_bare: false }
     }
 
     pub fn push<E: From<Unreadable>>(
@@ -80,20 +84,25 @@ impl FrameReader {
         line: &[u8],
         each: &mut impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let line = std::str::from_utf8(line).map_err(|_| Unreadable)?;
+        let text = std::str::from_utf8(line).map_or_else(|_| Cow::Owned(damaged(line)), Cow::Borrowed);
+        let line = text.strip_prefix('\u{feff}').unwrap_or(&text);
         match self.framing {
             Framing::Lines if line.trim().is_empty() => Ok(()),
             Framing::Lines => each(line),
             Framing::Events if line.is_empty() => self.dispatch(each),
             Framing::Events => {
-                if let Some(data) = line.strip_prefix("data:") {
+                // Some servers write an error into the stream as it is.
+                self.is_bare |= self.data.is_empty() && line.starts_with('{');
+                let field = line.strip_prefix("data:").map(|data| data.strip_prefix(' ').unwrap_or(data));
+                let data = if self.is_bare { Some(line) } else { field };
+                if let Some(data) = data {
                     if self.data.len() + data.len() > MAX_FRAME {
                         return Err(Unreadable.into());
                     }
                     if !self.data.is_empty() {
                         self.data.push('\n');
                     }
-                    self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+                    self.data.push_str(data);
                 }
                 Ok(())
             }
@@ -105,9 +114,21 @@ impl FrameReader {
             return Ok(());
         }
         let outcome = each(&self.data);
+        self.is_bare = false;
         self.data.clear();
         outcome
     }
+}
+
+/// Replaces bytes that are not UTF-8 by a control character, which no JSON text may contain, so that the
+/// decoder does not take the frame for a whole one.
+fn damaged(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend((!chunk.invalid().is_empty()).then_some('\u{1}'));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -150,7 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf8_frames_are_unreadable() {
-        assert_eq!(frames(Framing::Lines, &[b"\xff\n"]), Err(Unreadable));
+    fn invalid_utf8_costs_its_frame_only() {
+        let frames = frames(Framing::Lines, &[b"{\"a\":\"\xff\"}\n{}\n"]).unwrap();
+        assert_eq!(frames, ["{\"a\":\"\u{1}\"}", "{}"]);
+        assert!(serde_json::from_str::<serde_json::Value>(&frames[0]).is_err());
+    }
+
+    #[test]
+    fn event_without_a_field_name_is_data() {
+        let text = "\u{feff}data: {}\nignored\n\n{\n  \"error\": \"busy\"\n}\n\nid: 1\ndata: [DONE]\n\n";
+        check(Framing::Events, text, &["{}", "{\n  \"error\": \"busy\"\n}", "[DONE]"]);
     }
 }

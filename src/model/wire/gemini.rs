@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::lenient::{is_blank, number, or_default};
 use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
 use crate::model::known::Thinking;
 use crate::model::provider_error::{IMAGE, ProviderError};
@@ -212,11 +213,14 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
         .collect()
 }
 
+/// Text in a part that has calls.
+const CALL_MARKS: [&str; 1] = ["functionCall"];
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Chunk {
     error: Option<Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     candidates: Vec<Candidate>,
     prompt_feedback: Option<Value>,
     usage_metadata: Option<Counts>,
@@ -232,7 +236,7 @@ struct Candidate {
 
 #[derive(Deserialize)]
 struct WireMessage {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     parts: Vec<Piece>,
 }
 
@@ -240,7 +244,7 @@ struct WireMessage {
 #[serde(rename_all = "camelCase")]
 struct Piece {
     text: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     thought: bool,
     thought_signature: Option<String>,
     function_call: Option<Called>,
@@ -255,13 +259,13 @@ struct Called {
 
 #[derive(Clone, Copy, Deserialize)]
 struct Counts {
-    #[serde(default, rename = "promptTokenCount")]
+    #[serde(default, deserialize_with = "number", rename = "promptTokenCount")]
     prompt: u64,
-    #[serde(default, rename = "cachedContentTokenCount")]
+    #[serde(default, deserialize_with = "number", rename = "cachedContentTokenCount")]
     cached: u64,
-    #[serde(default, rename = "candidatesTokenCount")]
+    #[serde(default, deserialize_with = "number", rename = "candidatesTokenCount")]
     candidates: u64,
-    #[serde(default, rename = "thoughtsTokenCount")]
+    #[serde(default, deserialize_with = "number", rename = "thoughtsTokenCount")]
     thoughts: u64,
 }
 
@@ -273,8 +277,8 @@ struct Decoder {
 
 impl Decode for Decoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let chunk: Chunk = parse(frame)?;
-        if let Some(error) = chunk.error {
+        let Some(chunk) = parse::<Chunk>(frame, &CALL_MARKS)? else { return Ok(()) };
+        if let Some(error) = chunk.error.filter(|error| !is_blank(error)) {
             let status = format!("{} {}", error["status"].as_str().unwrap_or_default(), error["code"]);
             return Err(ProviderError::reported(&status, error["message"].as_str().unwrap_or_default()));
         }
@@ -331,7 +335,7 @@ fn say(piece: Piece, events: &mut VecDeque<ModelEvent>) {
         events.push_back(ModelEvent::ToolCall {
             id: id_or_new(call.id, OWN_ID),
             name: call.name,
-            arguments: call.args.unwrap_or_else(|| json!({})),
+            arguments: call.args.filter(|arguments| !arguments.is_null()).unwrap_or_else(|| json!({})),
         });
     } else if let Some(text) = piece.text.filter(|text| !text.is_empty()) {
         events.push_back(if piece.thought { ModelEvent::Thought(text) } else { ModelEvent::Text(text) });

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::chat::{Tool, bearer};
 use super::framing::Framing;
+use super::lenient::{call_arguments, is_blank, number, or_default, word};
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
-use super::{Ask, Decode, Wire, id_or_new, parse, to_bytes};
+use super::thought_tags::{ThoughtTags, with_thoughts};
+use super::{Ask, Decode, Wire, error_message, id_or_new, parse, to_bytes};
 use crate::model::provider_error::ProviderError;
 use crate::model::{Effort, ModelEvent, ModelStop, Usage};
 
@@ -53,7 +55,7 @@ impl Wire for Ollama {
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(Decoder)
+        Box::new(Decoder::default())
     }
 }
 
@@ -112,12 +114,13 @@ fn input_message(message: TextMessage<'_>) -> InputMessage<'_> {
             images: images.into_iter().map(|image| &*image.data).collect(),
             ..InputMessage::default()
         },
-        TextMessage::Assistant(AssistantMessage { text, thoughts, states: _, calls }) => InputMessage {
+        TextMessage::Assistant(AssistantMessage { text, thoughts, states, calls }) => InputMessage {
             role: "assistant",
-            content: text,
-            thinking: thoughts,
             tool_calls: calls.into_iter().map(call).collect(),
-            ..InputMessage::default()
+            ..match with_thoughts(&text, &thoughts, &states) {
+                Some(content) => InputMessage { content, ..InputMessage::default() },
+                None => InputMessage { content: text, thinking: thoughts, ..InputMessage::default() },
+            }
         },
         TextMessage::Tool { id, name, text } => InputMessage {
             role: "tool",
@@ -129,35 +132,38 @@ fn input_message(message: TextMessage<'_>) -> InputMessage<'_> {
     }
 }
 
+/// Text in a line that has calls.
+const CALL_MARKS: [&str; 1] = ["tool_calls"];
+
 #[derive(Deserialize)]
 struct Line {
-    error: Option<String>,
-    #[serde(default)]
+    error: Option<Value>,
+    #[serde(default, deserialize_with = "or_default")]
     message: Piece,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     done: bool,
     done_reason: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     prompt_eval_count: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     prompt_eval_cached_count: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     eval_count: u64,
 }
 
 #[derive(Default, Deserialize)]
 struct Piece {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     content: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     thinking: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     tool_calls: Vec<Request>,
 }
 
 #[derive(Deserialize)]
 struct Request {
-    id: Option<String>,
+    id: Option<Value>,
     function: Requested,
 }
 
@@ -167,29 +173,38 @@ struct Requested {
     arguments: Option<Value>,
 }
 
-struct Decoder;
+#[derive(Default)]
+struct Decoder {
+    thought_tags: ThoughtTags,
+}
 
 impl Decode for Decoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let line: Line = parse(frame)?;
-        if let Some(error) = line.error {
-            return Err(ProviderError::reported("", &error));
+        let Some(line) = parse::<Line>(frame, &CALL_MARKS)? else { return Ok(()) };
+        if let Some(error) = line.error.filter(|error| !is_blank(error)) {
+            return Err(error_message(&error));
         }
         let Piece { content, thinking, tool_calls } = line.message;
         if !thinking.is_empty() {
             events.push_back(ModelEvent::Thought(thinking));
         }
         if !content.is_empty() {
-            events.push_back(ModelEvent::Text(content));
+            self.thought_tags.push(content, events);
         }
         for Request { id, function } in tool_calls {
             events.push_back(ModelEvent::ToolCall {
-                id: id_or_new(id, "call_"),
+                id: id_or_new(id.as_ref().and_then(word), "call_"),
                 name: function.name,
-                arguments: function.arguments.unwrap_or_else(|| json!({})),
+                arguments: match function.arguments {
+                    None | Some(Value::Null) => json!({}),
+                    Some(Value::String(text)) => call_arguments(&text),
+                    Some(arguments) => arguments,
+                },
             });
         }
         if line.done {
+            let tag_state = self.thought_tags.finish(events);
+            events.extend(tag_state.map(ModelEvent::ProviderState));
             events.push_back(ModelEvent::Usage(Usage {
                 used: line.prompt_eval_count + line.eval_count,
                 cache_read: line.prompt_eval_cached_count,

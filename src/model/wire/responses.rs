@@ -12,8 +12,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::chat::bearer;
+use super::lenient::{call_arguments, maybe_number, number, or_default};
 use super::{
-    Ask, Decode, NO_IMAGE, Wire, arguments, as_object, blocks, call_id, parse, result_text, to_bytes,
+    Ask, Decode, NO_IMAGE, Wire, as_object, blocks, call_id, error_message, id_or_new, parse, result_text,
+    to_bytes,
 };
 use crate::model::known::Thinking;
 use crate::model::provider_error::{IMAGE, ProviderError};
@@ -189,6 +191,9 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
     items
 }
 
+/// Text in the parts of a stream that have a whole call.
+const CALL_MARKS: [&str; 1] = ["function_call"];
+
 #[derive(Deserialize)]
 #[serde(tag = "type")]
 enum Frame {
@@ -200,7 +205,7 @@ enum Frame {
     Thought { delta: String },
     #[serde(rename = "response.reasoning_summary_part.added")]
     Paragraph {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "number")]
         summary_index: u64,
     },
     #[serde(rename = "response.output_item.added")]
@@ -217,7 +222,7 @@ enum Frame {
 
 #[derive(Deserialize)]
 struct Over {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     status: String,
     error: Option<Value>,
     incomplete_details: Option<Value>,
@@ -226,16 +231,18 @@ struct Over {
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     input_tokens: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     output_tokens: u64,
     input_tokens_details: Option<Details>,
 }
 
 #[derive(Deserialize)]
 struct Details {
+    #[serde(default, deserialize_with = "maybe_number")]
     cached_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "maybe_number")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -249,7 +256,8 @@ impl Decode for Decoder {
         if frame.trim() == "[DONE]" {
             return Ok(());
         }
-        match parse(frame)? {
+        let Some(frame) = parse(frame, &CALL_MARKS)? else { return Ok(()) };
+        match frame {
             Frame::Text { delta } => events.push_back(ModelEvent::Text(delta)),
             Frame::Refusal { delta } => {
                 self.refused = true;
@@ -314,15 +322,14 @@ fn done(mut item: Value) -> Option<ModelEvent> {
         // The token limit cut off this call.
         "function_call" if item["status"] == "incomplete" => None,
         "function_call" => Some(ModelEvent::ToolCall {
-            id: item["call_id"].as_str()?.to_owned(),
-            name: item["name"].as_str()?.to_owned(),
-            arguments: arguments(item["arguments"].as_str().unwrap_or_default()),
+            id: id_or_new(item["call_id"].as_str().map(str::to_owned), "call_"),
+            name: item["name"].as_str().unwrap_or_default().to_owned(),
+            arguments: match &item["arguments"] {
+                Value::String(text) => call_arguments(text),
+                Value::Null => json!({}),
+                arguments => arguments.clone(),
+            },
         }),
         _ => None,
     }
-}
-
-fn error_message(error: &Value) -> ProviderError {
-    let word = |key: &str| error[key].as_str().unwrap_or_default();
-    ProviderError::reported(&format!("{} {}", word("code"), word("type")), word("message"))
 }

@@ -13,6 +13,9 @@ use crate::model::{Block, Image, Message, Role};
 /// Between a tool result and a user message, because some chat templates reject the two in a row.
 const CUT_OFF: &str = "[interrupted]";
 
+/// The same where the model was asked again, because its reply had no words.
+const NO_ANSWER: &str = "[no answer]";
+
 /// The same before images of a tool result.
 const PICTURES: &str = "[images of the result]";
 
@@ -72,11 +75,13 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<AssistantMessage
 fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<'a>>) {
     let mut text = Cow::Borrowed("");
     let mut images = Vec::new();
-    let mut between = CUT_OFF;
+    let is_note_first = matches!(blocks(message).next(), Some(Block::Note(_)));
+    let cut_off = if is_note_first { NO_ANSWER } else { CUT_OFF };
+    let mut between = cut_off;
     for block in blocks(message) {
         match block {
             Block::Text(more) => {
-                between = CUT_OFF;
+                between = cut_off;
                 append(&mut text, more, "\n\n");
             }
             Block::Image(image) if ask.may_send_images() => images.push(image),

@@ -99,7 +99,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
             }
         }
         match step.stop {
-            ModelStop::MaxTokens => return Ok(StopReason::MaxTokens.into()),
+            ModelStop::MaxTokens | ModelStop::ContextFull => return Ok(StopReason::MaxTokens.into()),
             ModelStop::Refusal => return Ok(StopReason::Refusal.into()),
             ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn.into()),
             ModelStop::Done => {}

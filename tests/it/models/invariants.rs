@@ -13,6 +13,7 @@ pub(crate) fn check(provider: &str, body: &Value) {
         _ => panic!("{provider}"),
     };
     assert!(!seen.is_empty(), "{provider}: nothing is asked");
+    check_calls(provider, body, &seen);
     let mut open: Vec<&str> = Vec::new();
     for (number, piece) in seen.iter().enumerate() {
         let at = format!("{provider}: piece {number} of {seen:#?}");
@@ -39,6 +40,26 @@ pub(crate) fn check(provider: &str, body: &Value) {
         reminders.is_empty() || reminders == [seen.len() - 1],
         "{provider}: reminders at {reminders:?} of {seen:#?}"
     );
+}
+
+/// Strict servers reject ids that occur twice, and names that no tool can have. Gemini's calls need no id.
+fn check_calls(provider: &str, body: &Value, seen: &[Piece]) {
+    let calls = seen.iter().filter_map(|piece| match piece {
+        Piece::Call(id) => Some(id),
+        _ => None,
+    });
+    let mut ids: Vec<&String> = calls.collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert!(provider == "gemini" || ids.len() == count, "{provider}: ids are unique: {body:#}");
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let calls = messages.flat_map(|message| message["tool_calls"].as_array().into_iter().flatten());
+    for call in calls {
+        let name = call["function"]["name"].as_str().unwrap();
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        assert!(!name.is_empty() && name.len() <= 64 && name.chars().all(is_valid), "{provider}: {call}");
+    }
 }
 
 #[derive(Debug)]

@@ -45,6 +45,27 @@ pub(crate) fn streams(provider: &str) -> Vec<PathBuf> {
 
 /// What a stream says when it comes in these pieces. Pieces of text are one text: how they are cut is the server's affair.
 fn output_of(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
+    let (events, problem) = decode(wire, pieces);
+    let mut lines: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
+    lines.extend(problem.map(|problem| format!("{problem:?}")));
+    // Ids that the server left out are made up.
+    let made_up = |line: &String| {
+        let at = ["call_01", "toolu_01", "own_01"]
+            .iter()
+            .find_map(|start| Some((line.find(start)?, start.len() - 2)));
+        let is_made_up = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match at.map(|(at, prefix)| (at + prefix, at + prefix + 32)) {
+            Some((start, end)) if line.get(start..end).is_some_and(is_made_up) => {
+                format!("{}MADE_UP{}", &line[..start], &line[end..])
+            }
+            _ => line.clone(),
+        }
+    };
+    lines.iter().map(made_up).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// The events of a stream that comes in these pieces, and the error that ends it.
+pub(crate) fn decode(wire: &dyn Wire, pieces: &[&[u8]]) -> (Vec<ModelEvent>, Option<ProviderError>) {
     let mut events = VecDeque::new();
     let mut decoder = wire.decoder();
     let mut frames = FrameReader::new(wire.framing());
@@ -59,14 +80,7 @@ fn output_of(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
         decoder.end(&mut events)
     };
     let problem = read().err();
-    let mut lines: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
-    lines.extend(problem.map(|problem| format!("{problem:?}")));
-    // Ids that the server left out are made up.
-    let made_up = |line: &String| match line.find("call_01") {
-        Some(at) => format!("{}call_MADE_UP{}", &line[..at], &line[at + 37..]),
-        None => line.clone(),
-    };
-    lines.iter().map(made_up).collect::<Vec<_>>().join("\n") + "\n"
+    (events.into(), problem)
 }
 
 #[test]

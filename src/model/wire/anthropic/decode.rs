@@ -3,11 +3,16 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::model::provider_error::ProviderError;
-use crate::model::wire::{Decode, arguments, as_object, parse};
+use crate::model::wire::lenient::{call_arguments, maybe_number, or_default};
+use crate::model::wire::{Decode, as_object, error_message, id_or_new, parse};
 use crate::model::{ModelEvent, ModelStop, Usage};
+
+/// Text in the parts of a stream that belong to a call.
+const CALL_MARKS: [&str; 3] = ["tool_use", "partial_json", "content_block_stop"];
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -16,24 +21,28 @@ enum Frame {
         message: Started,
     },
     ContentBlockStart {
+        #[serde(default)]
         index: u64,
         content_block: ContentBlock,
     },
     ContentBlockDelta {
+        #[serde(default)]
         index: u64,
         delta: Delta,
     },
     ContentBlockStop {
+        #[serde(default)]
         index: u64,
     },
     MessageDelta {
+        #[serde(default, deserialize_with = "or_default")]
         delta: Ending,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         usage: Counts,
     },
     MessageStop,
     Error {
-        error: WireMessage,
+        error: Value,
     },
     #[serde(other)]
     Other,
@@ -41,7 +50,7 @@ enum Frame {
 
 #[derive(Deserialize)]
 struct Started {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     usage: Counts,
 }
 
@@ -49,20 +58,21 @@ struct Started {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ContentBlock {
     Text {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         text: String,
     },
     Thinking {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         thinking: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         signature: String,
     },
     RedactedThinking {
         data: String,
     },
     ToolUse {
-        id: String,
+        id: Option<String>,
+        #[serde(default, deserialize_with = "or_default")]
         name: String,
         #[serde(default)]
         input: Value,
@@ -81,12 +91,15 @@ enum Delta {
     #[serde(rename = "signature_delta")]
     Signature { signature: String },
     #[serde(rename = "input_json_delta")]
-    Json { partial_json: String },
+    Json {
+        #[serde(default, deserialize_with = "or_default")]
+        partial_json: String,
+    },
     #[serde(other)]
     Other,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Ending {
     stop_reason: Option<String>,
     stop_details: Option<Details>,
@@ -97,24 +110,16 @@ struct Details {
     explanation: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct WireMessage {
-    #[serde(default)]
-    r#type: String,
-    #[serde(default)]
-    message: String,
-}
-
 /// Totals so far, not increments.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
-    #[serde(rename = "input_tokens")]
+    #[serde(default, deserialize_with = "maybe_number", rename = "input_tokens")]
     input: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
+    #[serde(default, deserialize_with = "maybe_number", rename = "cache_creation_input_tokens")]
     cache_write: Option<u64>,
-    #[serde(rename = "cache_read_input_tokens")]
+    #[serde(default, deserialize_with = "maybe_number", rename = "cache_read_input_tokens")]
     cache_read: Option<u64>,
-    #[serde(rename = "output_tokens")]
+    #[serde(default, deserialize_with = "maybe_number", rename = "output_tokens")]
     output: Option<u64>,
 }
 
@@ -126,8 +131,12 @@ enum Open {
 #[derive(Default)]
 pub(super) struct Decoder {
     open: Vec<(u64, Open)>,
+    /// Calls from the first one on whose arguments are incomplete: only the stop reason tells if a limit cut
+    /// it off.
+    unsettled: Vec<ModelEvent>,
     counts: Counts,
     stop: Option<ModelStop>,
+    is_over: bool,
 }
 
 impl Decoder {
@@ -142,6 +151,7 @@ impl Decoder {
                 events.push_back(ModelEvent::ProviderState(json!({ "redacted": data })));
             }
             ContentBlock::ToolUse { id, name, input } => {
+                let id = id_or_new(id, "toolu_");
                 events.push_back(ModelEvent::ToolCallStarted { id: id.clone(), name: name.clone() });
                 self.open.push((index, Open::Call { id, name, input, json: String::new() }));
             }
@@ -172,11 +182,34 @@ impl Decoder {
                 events.push_back(ModelEvent::ProviderState(json!({ "signature": signature })));
             }
             Open::Call { id, name, input, json } => {
-                let arguments =
-                    if json.trim().is_empty() { as_object(&input).into_owned() } else { arguments(&json) };
-                events.push_back(ModelEvent::ToolCall { id, name, arguments });
+                let (arguments, is_complete) = if json.trim().is_empty() {
+                    (as_object(&input).into_owned(), true)
+                } else {
+                    (call_arguments(&json), serde_json::from_str::<IgnoredAny>(&json).is_ok())
+                };
+                let call = ModelEvent::ToolCall { id, name, arguments };
+                if is_complete && self.unsettled.is_empty() {
+                    events.push_back(call);
+                } else {
+                    self.unsettled.push(call);
+                }
             }
         }
+    }
+
+    /// Ends the reply. Blocks without an end are complete, unless a limit cut the reply.
+    fn close(&mut self, events: &mut VecDeque<ModelEvent>) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let stop = self.stop.unwrap_or(ModelStop::Done);
+        while let Some((index, _)) = self.open.first().filter(|_| !stop.is_cut()) {
+            self.finish(*index, events);
+        }
+        let is_complete = |call: &ModelEvent| matches!(call, ModelEvent::ToolCall { arguments, .. } if arguments.is_object());
+        events.extend(self.unsettled.drain(..).filter(|call| !stop.is_cut() || is_complete(call)));
+        events.push_back(ModelEvent::Usage(self.usage()));
+        events.push_back(ModelEvent::Stop(stop));
     }
 
     fn count(&mut self, counts: &Counts) {
@@ -199,7 +232,8 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        match parse(frame)? {
+        let Some(frame) = parse(frame, &CALL_MARKS)? else { return Ok(()) };
+        match frame {
             Frame::MessageStart { message } => self.count(&message.usage),
             Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
             Frame::ContentBlockDelta { index, delta } => self.apply_delta(index, delta, events),
@@ -208,7 +242,8 @@ impl Decode for Decoder {
                 self.count(&usage);
                 self.stop = match delta.stop_reason.as_deref() {
                     None => self.stop,
-                    Some("max_tokens" | "model_context_window_exceeded") => Some(ModelStop::MaxTokens),
+                    Some("max_tokens") => Some(ModelStop::MaxTokens),
+                    Some("model_context_window_exceeded") => Some(ModelStop::ContextFull),
                     Some("refusal") => Some(ModelStop::Refusal),
                     // Unknown reasons count as a normal end.
                     Some(_) => Some(ModelStop::Done),
@@ -216,13 +251,18 @@ impl Decode for Decoder {
                 let explanation = delta.stop_details.and_then(|details| details.explanation);
                 events.extend(explanation.map(ModelEvent::Text));
             }
-            Frame::MessageStop => {
-                events.push_back(ModelEvent::Usage(self.usage()));
-                events.push_back(ModelEvent::Stop(self.stop.unwrap_or(ModelStop::Done)));
-            }
-            Frame::Error { error } => return Err(ProviderError::reported(&error.r#type, &error.message)),
+            Frame::MessageStop => self.close(events),
+            Frame::Error { error } => return Err(error_message(&error)),
             Frame::Other => {}
         }
+        Ok(())
+    }
+
+    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+        if self.stop.is_none() && !self.is_over {
+            return Err(ProviderError::cut());
+        }
+        self.close(events);
         Ok(())
     }
 }
