@@ -258,7 +258,7 @@ fn with_mode_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied (in plan: an empty answer), 4 step limit, 5 token limit, 6 timeout, 7 repeated calls, 130 interrupted";
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 

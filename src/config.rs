@@ -267,6 +267,7 @@ impl Config {
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: self.max_modes,
+            ends_with_turn: false,
             max_steps: None,
             fallback_ceiling: None,
             exits: self.exits,

@@ -11,7 +11,7 @@ use crate::acp::{ContentBlock, NewSessionRequest, SessionId, SessionModeId, Stop
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing};
 use crate::model::catalog::REMEDY;
-use crate::session::{LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
+use crate::session::{EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot};
 use crate::text;
 use report::TokenCount;
 use view::View;
@@ -29,6 +29,8 @@ pub enum Outcome {
     Failed,
     /// A call was denied, or the answer in plan mode is empty.
     Denied,
+    /// The model repeated the same calls with the same results.
+    Looping,
     /// The turn reached `--max-steps`, or the limit of the mode.
     StepLimit,
     TokenLimit,
@@ -134,10 +136,11 @@ pub async fn run(
         writeln!(view.progress, "modegate: {warning}")?;
     }
     let (stopped, exceeded) = turn(&handle, &mut end, job.prompt, job.limits, &mut view, &stop).await?;
-    let (stopped, head, command) = match stopped {
-        Ok(PromptEnd { reason, head, command, .. }) => (Ok(reason.stop_reason()), head, command),
+    let (ended, head, command) = match stopped {
+        Ok(PromptEnd { reason, head, command, .. }) => (Ok(reason), head, command),
         Err(error) => (Err(error), None, None),
     };
+    let stopped = ended.clone().map(EndReason::stop_reason);
     while let Ok(message) = end.try_recv() {
         take(&mut view, message, &handle).await?;
     }
@@ -154,8 +157,9 @@ pub async fn run(
     let has_failed = command.map(|command| command.has_failed);
     let (outcome, error) = match limit {
         Some(limit) => (limit, Some(limit_text(limit, &job.limits, &view.tokens, last_turn.steps))),
-        None => outcome(&stopped, has_failed, &view),
+        None => outcome(&ended, has_failed, &view),
     };
+    view.tell_of_jobs(&last_turn.running_jobs);
     view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {
@@ -249,13 +253,20 @@ fn limit_text(limit: Outcome, limits: &Limits, tokens: &TokenCount, steps: u32) 
 /// Returns the outcome, and an error unless it is [`Outcome::Done`]. `has_failed` is about a slash command;
 /// `None` if the model got the prompt.
 fn outcome<O: Write, P: Write>(
-    stopped: &Result<StopReason, String>,
+    ended: &Result<EndReason, String>,
     has_failed: Option<bool>,
     view: &View<'_, O, P>,
 ) -> (Outcome, Option<String>) {
     let is_plan = view.mode == "plan";
+    let stopped = ended.as_ref().map(|reason| reason.stop_reason());
     let (outcome, error) = match (stopped, has_failed) {
         (Err(error), _) => (Outcome::Failed, error.clone()),
+        (Ok(_), _) if *ended == Ok(EndReason::Looping) => {
+            (Outcome::Looping, "the model repeated the same calls with the same results".into())
+        }
+        (Ok(_), _) if *ended == Ok(EndReason::NoAnswer) => {
+            (Outcome::Failed, "the model gave no answer, although it was asked again".into())
+        }
         (Ok(StopReason::Cancelled), _) => (Outcome::Interrupted, "the run was interrupted".into()),
         (Ok(StopReason::MaxTokens), _) => (Outcome::Failed, "the model reached its output limit".into()),
         (Ok(StopReason::Refusal), _) => (Outcome::Failed, "the model refused to answer".into()),
@@ -267,6 +278,9 @@ fn outcome<O: Write, P: Write>(
         }
         (Ok(StopReason::EndTurn), None) if is_plan && !view.answered && view.plan.is_none() => {
             (Outcome::Denied, "the answer is empty".into())
+        }
+        (Ok(StopReason::EndTurn), None) if view.text.trim().is_empty() => {
+            (Outcome::Failed, "the answer is empty".into())
         }
         (Ok(StopReason::EndTurn), _) => return (Outcome::Done, None),
         (Ok(_), _) => (Outcome::Failed, "the turn ended for an unknown reason".into()),

@@ -25,6 +25,7 @@ pub mod schema;
 pub mod scripted;
 mod trace;
 pub mod wire;
+pub mod written_call;
 
 pub use trace::TraceContext;
 

@@ -57,6 +57,7 @@ mod notes;
 pub mod options;
 mod permission_options;
 mod policy;
+mod repetition;
 mod replay;
 mod restore;
 mod servers;
@@ -98,6 +99,8 @@ pub struct SessionContext {
     pub commands: Arc<[UserCommand]>,
     pub skills: Arc<Skills>,
     pub max_modes: Vec<Arc<Mode>>,
+    /// True if the process ends with the turn, so that the turn waits for its background agents.
+    pub ends_with_turn: bool,
     /// Limits each turn further than its mode does.
     pub max_steps: Option<u32>,
     /// Ceiling that applies because a policy file cannot be used.

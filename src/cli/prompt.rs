@@ -111,6 +111,7 @@ async fn run_prompt<O: Write, E: Write>(
     let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
+    context.ends_with_turn = true;
     let stored = match which {
         Which::New => None,
         Which::Newest => Some(sessions::newest(&context.store, cwd.clone(), host.wraps.clone()).await?),
@@ -143,6 +144,7 @@ async fn run_prompt<O: Write, E: Write>(
         Outcome::StepLimit => 4,
         Outcome::TokenLimit => 5,
         Outcome::TimedOut => 6,
+        Outcome::Looping => 7,
         Outcome::Interrupted => 130,
     }))
 }

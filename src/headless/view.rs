@@ -240,6 +240,15 @@ impl<O: Write, P: Write> View<'_, O, P> {
         Ok(())
     }
 
+    /// Adds a notice about jobs that end with the run.
+    pub(super) fn tell_of_jobs(&mut self, jobs: &[String]) {
+        if !jobs.is_empty() {
+            let jobs = jobs.join(", ");
+            let text = format!("Background jobs were still running and end with this run: {jobs}");
+            self.notices.push((None, text));
+        }
+    }
+
     /// Makes the notice with this id the answer.
     pub(super) fn answer_command(&mut self, id: &MessageId) -> io::Result<()> {
         let unprinted = self.notices.split_off(self.printed);
@@ -321,7 +330,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
     ) -> io::Result<()> {
         self.print_notices()?;
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
-        let LastTurn { turn, steps, changed_files, uncovered } = last_turn;
+        let LastTurn { turn, steps, changed_files, uncovered, running_jobs: _ } = last_turn;
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             Format::Text => {

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The replies after `{"for": "TEXT"}` are for sessions whose first message contains TEXT, such as
-//! sub-agents; those before it are for all others. `stop` (`done`, `max_tokens`, `refusal`), `fail` or `interrupt` ends a
-//! reply. Request N of a session gets reply N. A request beyond the last reply fails, unless the script ends
+//! sub-agents; those before it are for all others. `stop` (`done`, `max_tokens`, `context_full`, `refusal`), `fail`
+//! or `interrupt` ends a reply. Request N of a session gets reply N. A request beyond the last reply fails, unless the script ends
 //! with `{"loop": true}` and starts over. `{"repeat": N, "text": "x"}` sends N chunks.
 
 use std::collections::VecDeque;
@@ -74,6 +74,8 @@ enum Word {
     DelayMs(u64),
     /// A call of a tool; several in one reply run in parallel.
     ToolCall(Call),
+    /// The start of a call whose arguments still stream.
+    ToolCallStarted(ScriptedStart),
     /// Tokens in the context, and its size.
     Usage(Usage),
     /// The end of a reply.
@@ -95,6 +97,13 @@ struct Call {
     name: String,
     #[serde(default)]
     arguments: Value,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ScriptedStart {
+    id: String,
+    name: String,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -194,6 +203,7 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::Thought(text) => ModelEvent::Thought(text),
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
+        Word::ToolCallStarted(ScriptedStart { id, name }) => ModelEvent::ToolCallStarted { id, name },
         Word::Usage(Usage { used, size, cache_read, cache_write, output, cost }) => {
             let cost = cost.and_then(Tokens::billionths);
             ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output, cost })

@@ -20,6 +20,7 @@ use super::notes::Notes;
 use super::options;
 use super::permission_options::Answer;
 use super::policy::Policy;
+use super::repetition::Repetition;
 use super::replay::Replays;
 use super::restore;
 use super::servers::Servers;
@@ -54,6 +55,7 @@ struct Actor {
     notes: Notes,
     requests: Requests,
     approvals: Approvals,
+    repetition: Repetition,
     switches: Switches,
     turns: Turns,
     checkpoints: Checkpoints,
@@ -165,6 +167,7 @@ impl Actor {
             notes: Notes::new(init.pending_user_notices),
             requests: Requests::default(),
             approvals: Approvals::default(),
+            repetition: Repetition::default(),
             switches: Switches::default(),
             turns: Turns::default(),
             checkpoints,
@@ -209,6 +212,7 @@ impl Actor {
             Event::ExternalAgent(message) => self.external_agent_message(message).await,
             Event::JobEnded(id) => {
                 if let Some(note) = self.jobs.ended(&id).await {
+                    self.notes.has_ending = true;
                     self.note_for_model(note);
                 }
             }
@@ -342,7 +346,8 @@ impl Actor {
                 let (changed_files, uncovered) =
                     self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &self.log).await;
                 let (turn, steps) = (self.log.turns, self.turns.steps);
-                let _ = reply.send(LastTurn { turn, steps, changed_files, uncovered });
+                let running_jobs = self.jobs.running();
+                let _ = reply.send(LastTurn { turn, steps, changed_files, uncovered, running_jobs });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;

@@ -95,6 +95,8 @@ pub struct LastTurn {
     pub changed_files: Vec<String>,
     /// Sentences about changes that Modegate does not know.
     pub uncovered: Vec<String>,
+    /// Background jobs that still run: id and command line.
+    pub running_jobs: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -171,6 +173,10 @@ pub enum EndReason {
     Stop(StopReason),
     /// The same call was refused again and again.
     RefusedAgain,
+    /// The model repeated the same calls with the same results. The turn ends with a question.
+    Looping,
+    /// The model gave no answer to repeated requests.
+    NoAnswer,
     /// The external agent was ended, because the new mode denies its process.
     ModeChanged,
 }
@@ -179,7 +185,7 @@ impl EndReason {
     pub fn stop_reason(self) -> StopReason {
         match self {
             Self::Stop(reason) => reason,
-            Self::RefusedAgain | Self::ModeChanged => StopReason::EndTurn,
+            Self::RefusedAgain | Self::Looping | Self::NoAnswer | Self::ModeChanged => StopReason::EndTurn,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The background jobs of a session.
 
 use crate::lazy_channel::LazyChannel;
+use crate::text::first_line;
 use crate::tool::background_list::{discarded_note, forget};
 use crate::tool::{Job, JobSnapshot};
 
@@ -14,6 +15,12 @@ pub(super) struct Jobs {
 impl Jobs {
     pub(super) fn list(&self) -> &[Job] {
         &self.list
+    }
+
+    /// Ids and command lines of the running jobs.
+    pub(super) fn running(&self) -> Vec<String> {
+        let running = self.list.iter().filter(|job| !job.is_over());
+        running.map(|job| format!("{} ({})", job.id, first_line(&job.line))).collect()
     }
 
     /// Returns the id of the next job that has ended. Cancel-safe.

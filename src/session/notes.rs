@@ -29,6 +29,10 @@ pub(super) struct Notes {
     pub(super) recorded: u64,
     /// Turn and limit of the last warning.
     warned: Option<(u64, u32)>,
+    /// True while a note about the end of background work waits.
+    pub(super) has_ending: bool,
+    /// Turn of the last warning about jobs that end with the session.
+    warned_of_jobs: Option<u64>,
 }
 
 impl Notes {
@@ -104,9 +108,25 @@ impl Notes {
         }
     }
 
+    /// Warns the model once in a turn about jobs that its answer ends. Returns true if it did.
+    pub(super) fn warn_of_jobs(&mut self, turn: u64, jobs: &[String]) -> bool {
+        if jobs.is_empty() || self.warned_of_jobs == Some(turn) {
+            return false;
+        }
+        self.warned_of_jobs = Some(turn);
+        self.add_later(format!(
+            "This run ends with your answer, and so do its background jobs. Still running: {}. If you need a result, \
+             wait for it with view_background (`wait` in seconds), and then answer. Otherwise, give your answer \
+             again.",
+            jobs.join(", ")
+        ));
+        true
+    }
+
     /// Delivers the facts for the model. All earlier calls must have ended.
     pub(super) fn deliver(&mut self, policy: &Policy, log: &mut EventLog) {
         let pending = std::mem::take(&mut self.for_model);
+        self.has_ending = false;
         let instructions = std::mem::take(&mut self.instructions);
         if !has_model(policy) {
             return;

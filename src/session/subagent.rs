@@ -103,6 +103,8 @@ fn failed(output: SubagentOutput, how: &str) -> Finished {
 fn failure(reason: EndReason) -> &'static str {
     match reason {
         EndReason::RefusedAgain => "was stopped because the same call was refused again and again",
+        EndReason::Looping => "was stopped because it repeated the same calls with the same results",
+        EndReason::NoAnswer => "was asked again several times and gave no answer",
         EndReason::ModeChanged => "was stopped because the new mode denies its calls",
         EndReason::Stop(StopReason::EndTurn) => "ended without an answer",
         EndReason::Stop(StopReason::MaxTokens) => "ran out of tokens before it finished",

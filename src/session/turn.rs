@@ -20,8 +20,10 @@ use crate::model::ModelError;
 use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
+mod background;
 mod call;
 pub(super) mod compact;
+mod non_answer;
 mod reply;
 pub(super) mod steps;
 

@@ -65,6 +65,10 @@ pub(super) enum TurnMessage {
         fits: bool,
         reply: oneshot::Sender<Authorization>,
     },
+    /// Asks for the background work that the end of the session would end.
+    BackgroundAtEnd {
+        reply: oneshot::Sender<Background>,
+    },
     Snapshot {
         reply: oneshot::Sender<Option<SnapshotHandle>>,
     },
@@ -104,6 +108,16 @@ pub(super) enum Next {
     Ask { request: ModelRequest, reads_switches: bool, is_read_only: bool },
     /// Summarise, then ask for the next step.
     Summarise(Summary),
+    /// The model repeats itself, so the turn ends with a question to the user.
+    Looping { question: String },
+}
+
+pub(super) enum Background {
+    Nothing,
+    /// A note for the model waits.
+    News,
+    /// Running agents.
+    Agents(Vec<BackgroundAgent>),
 }
 
 /// What follows a request that was too long.

@@ -66,7 +66,7 @@ impl BackgroundAgent {
         }
     }
 
-    pub(super) async fn over(&self) {
+    pub async fn over(&self) {
         let mut status = self.status.clone();
         // An error means that the sender is gone, so the agent is over, too.
         let _ = status.wait_for(|status| status.end.is_some()).await;

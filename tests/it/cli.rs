@@ -4,6 +4,7 @@ mod agents;
 mod generated;
 mod headless;
 mod headless_ci;
+mod headless_endings;
 mod headless_modes;
 mod headless_progress;
 mod modes;

@@ -150,6 +150,7 @@ impl TestClient {
             commands: Arc::default(),
             skills: Arc::default(),
             max_modes: max_modes.collect(),
+            ends_with_turn: false,
             max_steps: None,
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),

@@ -13,7 +13,7 @@ use crate::model::{Block, Image, Message, Role};
 /// Between a tool result and a user message, because some chat templates reject the two in a row.
 const CUT_OFF: &str = "[interrupted]";
 
-/// The same where the model was asked again, because its reply had no words.
+/// The same before the note about a reply without words.
 const NO_ANSWER: &str = "[no answer]";
 
 /// The same before images of a tool result.

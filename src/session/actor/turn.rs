@@ -14,16 +14,18 @@ use crate::session::approval::record_denial;
 use crate::session::approval::{Decided, Grant};
 use crate::session::checkpoint::{record_folder, record_uncovered};
 use crate::session::handle::{CommandEnd, Prompt};
+use crate::session::repetition::{self, Brake, Repetition};
 use crate::session::spawn::{Delegation, Inherited, Spawned};
 use crate::session::subagent_relay::Report;
 use crate::session::turn::Turn;
-use crate::session::turn_message::{Authorization, Next, TurnMessage};
+use crate::session::turn_message::{Authorization, Background, Next, TurnMessage};
 use crate::session::turns::{FROM_TURN, RunningTurn};
 use crate::session::typed_text::title;
 use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
 use crate::text::counted;
+use crate::tool::background::BackgroundRole;
 use crate::tool::{self, SessionAction};
 use std::future::Future;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ impl Actor {
         span.in_scope(|| tracing::debug!(session = %self.log.id, turn, "a turn begins"));
         self.requests.trace = trace;
         self.approvals.forget_denials();
+        self.repetition = Repetition::default();
         self.switches.begin_turn();
         let message_id = MessageId::new(format!("msg_{turn}_0"));
         let title = (turn == 1).then(|| title(&content)).flatten();
@@ -90,6 +93,15 @@ impl Actor {
         if steps >= limit {
             return None;
         }
+        match self.repetition.end_step(&self.policy.mode) {
+            Some(Brake::Ask(question)) => {
+                let text = repetition::end_of_turn(&question);
+                self.turns.chat_questions.push(question);
+                return Some(Next::Looping { question: text });
+            }
+            Some(Brake::Note(text)) => self.notes.add_later(text),
+            None => {}
+        }
         self.turns.steps = steps + 1;
         self.turns.saw_shown();
         let frame = self.requests.frame(&self.models, &self.policy);
@@ -102,6 +114,7 @@ impl Actor {
         let may_steer = |prompt: &Prompt| slash_commands::may_steer(prompt, &self.policy);
         while let Some(message) = self.turns.join_next(self.log.turns, may_steer) {
             self.approvals.forget_denials();
+            self.repetition = Repetition::default();
             self.log.record(message, None);
         }
         let frame = self.requests.frame(&self.models, &self.policy);
@@ -129,11 +142,17 @@ impl Actor {
 
     pub(in crate::session) async fn turn_message(&mut self, message: TurnMessage) {
         match message {
-            TurnMessage::Event(event, send_permit) => self.log.record(event, send_permit),
+            TurnMessage::Event(event, send_permit) => {
+                if let SessionEvent::ToolCallUpdate(update) = &event {
+                    self.count_repetition(update);
+                }
+                self.log.record(event, send_permit);
+            }
             TurnMessage::Progress { id, content, send_permit } => {
                 self.log.send(acp_updates::progress(id, &content), send_permit);
             }
             TurnMessage::Finished { update, seen, instructions, job, questions, send_permit } => {
+                self.count_repetition(&update);
                 self.turns.chat_questions.extend(questions);
                 self.turns.saw(seen);
                 self.notes.quote(instructions);
@@ -175,6 +194,9 @@ impl Actor {
                 let decided = self.approvals.decide(call, facts, fits, &self.policy, &mut self.log);
                 let _ = reply.send(Box::pin(self.authorization(decided)).await);
             }
+            TurnMessage::BackgroundAtEnd { reply } => {
+                let _ = reply.send(self.background_at_end());
+            }
             TurnMessage::Snapshot { reply } => {
                 let _ = reply.send(self.checkpoints.made_snapshot(&self.policy.ancestry));
             }
@@ -208,6 +230,26 @@ impl Actor {
                 }
             }
         }
+    }
+
+    fn count_repetition(&mut self, update: &ToolCallUpdateEvent) {
+        let Some(call) = self.log.conversation.open_calls.get(&update.id) else { return };
+        let tool = self.policy.context.tools.find(&call.name);
+        let spec = tool.as_ref().map(|tool| tool.spec());
+        // A look at running work is expected to find the same.
+        if spec.is_none_or(|spec| spec.background != BackgroundRole::Controls) {
+            self.repetition.call_ended(call, update, spec.map(|spec| spec.effect));
+        }
+    }
+
+    /// Background work that would end with the session, at the end of its last turn.
+    fn background_at_end(&mut self) -> Background {
+        let running = self.subagents.background().iter().filter(|agent| !agent.is_over());
+        let agents: Vec<_> = running.cloned().collect();
+        if self.notes.has_ending || self.notes.warn_of_jobs(self.log.turns, &self.jobs.running()) {
+            return Background::News;
+        }
+        if agents.is_empty() { Background::Nothing } else { Background::Agents(agents) }
     }
 
     /// Turns a grant into a permit, and records the call before it starts.
@@ -344,6 +386,7 @@ impl Actor {
 
     pub(super) fn report(&mut self, report: Report) {
         let Some(note) = self.subagents.handle(report, &mut self.gate, &mut self.log) else { return };
+        self.notes.has_ending = true;
         if !self.turns.is_running() {
             self.notes.inform(format!("{note}\n\n"));
         }

@@ -15,7 +15,11 @@ use crate::acp::{MessageId, ToolCallId, ToolKind};
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
-use crate::model::{Failure, ModelError, ModelEvent, ModelId, ModelStop, ProviderState, Reply};
+use crate::model::written_call::{self, CallFilter, CallScope, WrittenCall, WrittenCalls};
+use crate::model::{
+    Block, Failure, Message, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, ProviderState, Reply,
+    Role, ToolOffer,
+};
 use crate::tool::Location;
 
 /// Replies in a row that may break off in a turn before it fails.
@@ -36,6 +40,29 @@ pub(super) struct Step {
     pub(super) calls: Vec<Announced>,
     pub(super) stop: ModelStop,
     pub(super) found: Found,
+    /// Tools whose calls are incomplete.
+    pub(super) cut_calls: Vec<String>,
+    /// True if the history contains a part of the reply.
+    pub(super) has_output: bool,
+    /// True if the reply has text other than blanks.
+    pub(super) has_words: bool,
+    /// Why a call in the text must not run.
+    pub(super) unclear_call: Option<Cow<'static, str>>,
+}
+
+/// The parts of a request that a call in the text is compared with.
+pub(super) struct RequestScope {
+    tools: Arc<[ToolOffer]>,
+    allowed: Option<Arc<[String]>>,
+    system: Arc<str>,
+    messages: Vec<Arc<Message>>,
+}
+
+/// A call whose arguments are still streaming.
+struct StartedCall {
+    model_id: String,
+    id: ToolCallId,
+    name: String,
 }
 
 /// Ids of messages and calls, unique in the session: each run of text or thought has its own.
@@ -53,9 +80,12 @@ pub(super) struct Listener<'a> {
     ids: &'a mut Ids,
     model: &'a ModelId,
     switches: Option<Reader>,
+    scope: RequestScope,
+    call_filter: CallFilter,
+    /// Text of the reply so far.
+    said: String,
     calls: Vec<Announced>,
-    /// Calls whose arguments are still streaming, by the model's ids.
-    started: Vec<(String, ToolCallId)>,
+    started: Vec<StartedCall>,
     /// Tools of all calls, for the note if the reply breaks off.
     called: Vec<String>,
     message_id: MessageId,
@@ -69,6 +99,37 @@ enum ChunkKind {
     Text,
     Thought,
     Other,
+}
+
+impl RequestScope {
+    pub(super) fn of(request: &ModelRequest) -> Self {
+        Self {
+            tools: Arc::clone(&request.tools),
+            allowed: request.allowed.clone(),
+            system: Arc::clone(&request.system),
+            messages: request.messages.clone(),
+        }
+    }
+
+    fn read(&self, answer: &str, held: &str) -> WrittenCalls {
+        let scope = CallScope { tools: &self.tools, allowed: self.allowed.as_deref() };
+        let calls = written_call::read(answer, held, scope);
+        let text = if held.is_empty() { answer } else { held };
+        if calls != WrittenCalls::Nothing && written_call::is_quoted(text, self.texts_of_others()) {
+            return WrittenCalls::Nothing;
+        }
+        calls
+    }
+
+    /// Texts that the model did not write.
+    fn texts_of_others(&self) -> impl Iterator<Item = &str> + Clone {
+        let messages = self.messages.iter().filter(|message| message.role == Role::User);
+        let texts = messages.flat_map(|message| &message.blocks).filter_map(|block| match block {
+            Block::Text(text) | Block::Note(text) | Block::ToolResult { text, .. } => Some(text.as_str()),
+            _ => None,
+        });
+        std::iter::once(&*self.system).chain(texts)
+    }
 }
 
 impl Ids {
@@ -106,6 +167,7 @@ impl<'a> Listener<'a> {
         ids: &'a mut Ids,
         model: &'a ModelId,
         switches: Option<Reader>,
+        scope: RequestScope,
     ) -> Self {
         Self {
             turn,
@@ -113,6 +175,9 @@ impl<'a> Listener<'a> {
             ids,
             model,
             switches,
+            scope,
+            call_filter: CallFilter::default(),
+            said: String::new(),
             calls: Vec::new(),
             started: Vec::new(),
             called: Vec::new(),
@@ -133,11 +198,7 @@ impl<'a> Listener<'a> {
             })
             .await?;
             match event {
-                Ok(ModelEvent::Stop(stop)) => {
-                    self.end_started("The model's call was incomplete.").await?;
-                    let found = self.switches.map(|mut switches| switches.take()).unwrap_or_default();
-                    return Ok(Step { calls: self.calls, stop, found });
-                }
+                Ok(ModelEvent::Stop(stop)) => return self.stop(stop).await,
                 Ok(event) => self.event(event).await?,
                 Err(error) => {
                     self.interrupted().await?;
@@ -147,12 +208,51 @@ impl<'a> Listener<'a> {
         }
     }
 
+    async fn stop(mut self, stop: ModelStop) -> Result<Step, TurnError> {
+        let mut unclear_call = None;
+        let held = self.call_filter.release();
+        let is_whole = stop == ModelStop::Done && self.calls.is_empty() && self.started.is_empty();
+        let written = if is_whole { self.scope.read(&self.said, &held) } else { WrittenCalls::Nothing };
+        match written {
+            WrittenCalls::Calls(calls) => {
+                for WrittenCall { name, arguments } in calls {
+                    let model_id = format!("written_{}_{}", self.ids.turn, self.ids.calls + 1);
+                    self.announce(model_id, name, arguments).await?;
+                }
+            }
+            WrittenCalls::Nothing => self.text(held).await?,
+            WrittenCalls::Unclear(reason) => {
+                unclear_call = Some(reason);
+                self.text(held).await?;
+            }
+        }
+        self.forward_rest().await?;
+        let cut_calls: Vec<String> = self.started.iter().map(|call| call.name.clone()).collect();
+        let why = if stop.is_cut() {
+            "The reply was cut off in this call, so it was not carried out."
+        } else {
+            "The model's call was incomplete."
+        };
+        self.end_started(why).await?;
+        Ok(Step {
+            calls: self.calls,
+            stop,
+            found: self.switches.map(|mut switches| switches.take()).unwrap_or_default(),
+            cut_calls,
+            has_output: self.has_output,
+            has_words: !self.said.trim().is_empty(),
+            unclear_call,
+        })
+    }
+
     async fn begin_chunk(&mut self, kind: ChunkKind) -> Result<(), TurnError> {
         let before = std::mem::replace(&mut self.chunk_kind, kind);
         if before == kind || before == ChunkKind::Other {
             return Ok(());
         }
-        if before == ChunkKind::Text {
+        if before == ChunkKind::Text && !self.call_filter.is_holding() {
+            let rest = self.call_filter.release();
+            self.text(rest).await?;
             self.forward_rest().await?;
         }
         self.message_id = self.ids.message();
@@ -160,30 +260,33 @@ impl<'a> Listener<'a> {
     }
 
     async fn event(&mut self, event: ModelEvent) -> Result<(), TurnError> {
-        let message_id = self.message_id.clone();
         let event = match event {
             ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => return Ok(()),
             ModelEvent::Text(text) => {
-                let shown = self.switches.as_mut().and_then(|switches| match switches.push(&text) {
-                    Cow::Borrowed(_) => None,
-                    Cow::Owned(shown) => (shown != text).then_some(shown),
-                });
-                SessionEvent::AgentText { message_id, text, shown }
+                let answer = match self.call_filter.push(&text) {
+                    Cow::Borrowed(answer) if answer.len() == text.len() => None,
+                    answer => Some(answer.into_owned()),
+                };
+                return self.text(answer.unwrap_or(text)).await;
             }
-            ModelEvent::Thought(text) => SessionEvent::AgentThought { message_id, text },
+            ModelEvent::Thought(text) => {
+                self.release_text().await?;
+                SessionEvent::AgentThought { message_id: self.message_id.clone(), text }
+            }
             ModelEvent::ProviderState(data) => SessionEvent::ProviderState {
                 state: ProviderState { origin: self.model.clone(), data: Arc::new(data) },
             },
             ModelEvent::ToolCallStarted { id, name } => {
+                self.release_text().await?;
                 let call = self.ids.call();
-                self.started.push((id, call.clone()));
+                self.started.push(StartedCall { model_id: id, id: call.clone(), name: name.clone() });
                 self.called.push(name.clone());
                 let kind =
                     self.turn.context.tools.find(&name).map_or(ToolKind::Other, |tool| tool.spec().kind);
                 return self.turn.post_event(SessionEvent::ToolCallStarted { id: call, name, kind }).await;
             }
             ModelEvent::ToolCall { id, name, arguments } => {
-                self.has_output = true;
+                self.release_text().await?;
                 return self.announce(id, name, arguments).await;
             }
             ModelEvent::Usage(usage) => return self.turn.post_event(SessionEvent::Usage(usage)).await,
@@ -198,6 +301,31 @@ impl<'a> Listener<'a> {
         self.turn.post_event(event).await
     }
 
+    async fn text(&mut self, text: String) -> Result<(), TurnError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.has_output = true;
+        self.said.push_str(&text);
+        let shown = self.switches.as_mut().and_then(|switches| match switches.push(&text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(shown) => (shown != text).then_some(shown),
+        });
+        let message_id = self.message_id.clone();
+        self.turn.post_event(SessionEvent::AgentText { message_id, text, shown }).await
+    }
+
+    /// Passes on text that looked like a call: the reply goes on, so the text is none.
+    async fn release_text(&mut self) -> Result<(), TurnError> {
+        if self.call_filter.is_holding() {
+            let held = self.call_filter.release();
+            self.text(held).await?;
+            self.forward_rest().await?;
+            self.message_id = self.ids.message();
+        }
+        Ok(())
+    }
+
     async fn forward_rest(&mut self) -> Result<(), TurnError> {
         let rest = self.switches.as_mut().map(Reader::flush).unwrap_or_default();
         if rest.is_empty() {
@@ -208,12 +336,13 @@ impl<'a> Listener<'a> {
     }
 
     async fn announce(&mut self, model_id: String, name: String, arguments: Value) -> Result<(), TurnError> {
-        let started = self.started.iter().position(|(id, _)| *id == model_id);
+        self.has_output = true;
+        let started = self.started.iter().position(|call| call.model_id == model_id);
         let is_announced = started.is_some();
         if !is_announced {
             self.called.push(name.clone());
         }
-        let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).1);
+        let id = started.map_or_else(|| self.ids.call(), |at| self.started.remove(at).id);
         let tool = match self.turn.context.tools.find(&name) {
             Some(tool) => {
                 // The model copies what it was shown; the call means what was there.
@@ -243,7 +372,12 @@ impl<'a> Listener<'a> {
     }
 
     async fn interrupted(mut self) -> Result<(), TurnError> {
-        let announced = std::mem::take(&mut self.calls).into_iter().map(|call| (String::new(), call.id));
+        self.release_text().await?;
+        let announced = std::mem::take(&mut self.calls).into_iter().map(|call| StartedCall {
+            model_id: String::new(),
+            id: call.id,
+            name: String::new(),
+        });
         self.started.extend(announced);
         self.end_started("The model's reply broke off, so this call was not carried out.").await?;
         if self.has_output {
@@ -255,8 +389,8 @@ impl<'a> Listener<'a> {
     }
 
     async fn end_started(&mut self, why: &str) -> Result<(), TurnError> {
-        for (_, call) in std::mem::take(&mut self.started) {
-            let update = ToolCallUpdateEvent::failed(call, why);
+        for call in std::mem::take(&mut self.started) {
+            let update = ToolCallUpdateEvent::failed(call.id, why);
             self.turn.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         }
         Ok(())

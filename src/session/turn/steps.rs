@@ -2,12 +2,13 @@
 
 use futures_util::StreamExt;
 
-use super::compact;
-use super::reply::{Ids, Interruptions, Listener, interruption_notice};
+use super::non_answer::{MAX_NON_ANSWERS, NonAnswer};
+use super::reply::{Ids, Interruptions, Listener, RequestScope, interruption_notice};
 use super::{After, Announced, Turn, TurnError};
+use super::{background, compact};
 use crate::acp::{MessageId, StopReason};
 use crate::conversation::mode_switch::{Found, Reader};
-use crate::event::NoticeKind;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::model::{Failure, ModelStop};
 use crate::session::external_turn;
 use crate::session::handle::EndReason;
@@ -15,6 +16,8 @@ use crate::session::turn_message::{Next, TurnMessage};
 
 const REFUSED_AGAIN: &str =
     "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";
+
+const NO_ANSWER: &str = "\nStopped: the model gave no answer, although it was asked again. Send the prompt again, or choose another model.\n";
 
 pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     if turn.external_agent.is_some() {
@@ -51,6 +54,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
     let mut ids = Ids::new(turn.number);
     let mut steps = 0;
     let mut interruptions = Interruptions::default();
+    let mut non_answers = 0;
     loop {
         let next = turn.ask_actor(|reply| TurnMessage::NextRequest { made: steps, reply }).await?;
         let (request, switches, is_read_only) = match next {
@@ -62,13 +66,17 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
                 Some(reason) => return Ok(reason.into()),
                 None => continue,
             },
+            Some(Next::Looping { question }) => {
+                turn.post_notice(ids.message(), NoticeKind::Message, question).await?;
+                return Ok(EndReason::Looping);
+            }
         };
-        let model = request.model.clone();
+        let (model, scope) = (request.model.clone(), RequestScope::of(&request));
         let reply = turn.context.model.reply(request);
         let step = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return Ok(StopReason::Cancelled.into()),
-            step = Listener::new(turn, &mut ids, &model, switches).listen(reply) => step,
+            step = Listener::new(turn, &mut ids, &model, switches, scope).listen(reply) => step,
         };
         let step = match step {
             Err(TurnError::Model(error)) if matches!(error.failure, Failure::ContextTooLong(_)) => {
@@ -90,6 +98,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         };
         steps += 1;
         interruptions = Interruptions::default();
+        let non_answer = NonAnswer::of(&step);
         if step.found != Found::Nothing {
             let found = step.found;
             let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
@@ -98,12 +107,17 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
                 return Ok(StopReason::EndTurn.into());
             }
         }
-        match step.stop {
-            ModelStop::MaxTokens | ModelStop::ContextFull => return Ok(StopReason::MaxTokens.into()),
-            ModelStop::Refusal => return Ok(StopReason::Refusal.into()),
-            ModelStop::Done if step.calls.is_empty() => return Ok(StopReason::EndTurn.into()),
-            ModelStop::Done => {}
+        if step.stop == ModelStop::Refusal {
+            return Ok(StopReason::Refusal.into());
         }
+        if step.calls.is_empty() && non_answer.is_none() {
+            if background::goes_on(turn).await? {
+                continue;
+            }
+            return Ok(StopReason::EndTurn.into());
+        }
+        // A cut reply may have complete calls before the incomplete one.
+        non_answers = if step.calls.is_empty() { non_answers + 1 } else { 0 };
         let end = match turn.run_calls(step.calls, is_read_only).await? {
             After::Continue => None,
             After::Stop(text) => Some((text.into_owned(), StopReason::EndTurn.into())),
@@ -116,7 +130,56 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         if turn.cancel.is_cancelled() {
             return Ok(StopReason::Cancelled.into());
         }
+        if let Some(non_answer) = non_answer
+            && let Some(reason) = answer_non_answer(turn, &mut ids, &non_answer, non_answers).await?
+        {
+            return Ok(reason);
+        }
     }
+}
+
+/// Tells the model and the user about a reply that is no answer. Returns the turn's end after too many in a row.
+async fn answer_non_answer(
+    turn: &Turn,
+    ids: &mut Ids,
+    non_answer: &NonAnswer,
+    count: u32,
+) -> Result<Option<EndReason>, TurnError> {
+    let note = SessionEvent::SystemNote { text: non_answer.note(), quotes: None };
+    turn.post_event(note).await?;
+    if count > MAX_NON_ANSWERS {
+        return Ok(Some(match non_answer {
+            NonAnswer::Cut { .. } | NonAnswer::ContextFull { .. } => StopReason::MaxTokens.into(),
+            NonAnswer::Wordless | NonAnswer::WrittenCall(_) => {
+                turn.post_notice(ids.message(), NoticeKind::Message, NO_ANSWER).await?;
+                EndReason::NoAnswer
+            }
+        }));
+    }
+    turn.post_notice(ids.message(), NoticeKind::Warning, non_answer.notice()).await?;
+    if !matches!(non_answer, NonAnswer::ContextFull { .. }) {
+        return Ok(None);
+    }
+    Ok(match make_space(turn).await? {
+        Space::Made => None,
+        Space::None => Some(StopReason::MaxTokens.into()),
+        Space::Cancelled => Some(StopReason::Cancelled.into()),
+    })
+}
+
+enum Space {
+    Made,
+    /// There is nothing to summarise.
+    None,
+    Cancelled,
+}
+
+/// Summarises the conversation, because it does not fit the model's context.
+async fn make_space(turn: &Turn) -> Result<Space, TurnError> {
+    let summary = turn.ask_actor(|reply| TurnMessage::Compact { refused: None, reply }).await?;
+    let Some(summary) = summary else { return Ok(Space::None) };
+    let cancelled = compact::summarise(turn, summary).await?;
+    Ok(cancelled.map_or(Space::Made, |_| Space::Cancelled))
 }
 
 impl Turn {

@@ -111,7 +111,8 @@ fn exit_codes_report_the_outcome() {
     let dir = repository();
     let script = dir.path().join("script.jsonl");
     let call = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "new.txt", "content": "x" } } });
-    fs::write(&script, format!("{call}\n{{\"stop\":\"done\"}}\n{{\"stop\":\"done\"}}\n")).unwrap();
+    let replies = |answer: &str| format!("{call}\n{{\"stop\":\"done\"}}\n{answer}{{\"stop\":\"done\"}}\n");
+    fs::write(&script, replies("")).unwrap();
     let model = format!("scripted:{}", script.display());
     let with = |more: &[&str]| run(dir.path(), &[&["--store", "memory", "--model", &model], more].concat());
 
@@ -141,6 +142,8 @@ fn exit_codes_report_the_outcome() {
         0,
         "a plan is there; the denial is on stderr"
     );
+    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 1, "an answer without text is no success");
+    fs::write(&script, replies("{\"text\":\"Written.\"}\n")).unwrap();
     assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 0);
     assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
 
@@ -599,8 +602,15 @@ fn headless_result_has_an_error_if_the_run_fails() {
     for (lines, mode, prompt, expected_code, error) in [
         (&*write, "ask", "x", 3, Some("1 call was denied")),
         (&write, "plan", "x", 3, Some("the answer is empty")),
-        (&write, "code", "x", 0, None),
-        ("{\"stop\":\"max_tokens\"}\n", "code", "x", 1, Some("the model reached its output limit")),
+        (&write, "code", "x", 1, Some("the answer is empty")),
+        (&write.replacen("}\n{\"stop", "}\n{\"text\":\"x\"}\n{\"stop", 2), "code", "x", 0, None),
+        (
+            &"{\"stop\":\"max_tokens\"}\n".repeat(4),
+            "code",
+            "x",
+            1,
+            Some("the model reached its output limit"),
+        ),
         ("{\"stop\":\"refusal\"}\n", "code", "x", 1, Some("the model refused to answer")),
         (&write, "code", "/undo 77", 1, Some("nothing was undone")),
         (&write, "code", "/help", 0, None),

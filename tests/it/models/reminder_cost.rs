@@ -56,7 +56,11 @@ async fn requests(position: ReminderPosition, list: ToolList, result: usize) -> 
         mode.reminder_position = position;
     }
     let mut client = TestClient::with(Setup { mode: "plan", modes, ..Setup::default() });
-    std::fs::write(client.cwd().join("a.txt"), "a line of twenty one\n".repeat(result / 28)).unwrap();
+    // A call that repeats itself in a turn would get a note.
+    for step in 0..STEPS {
+        let text = "a line of twenty one\n".repeat(result / 28);
+        std::fs::write(client.cwd().join(format!("{step}.txt")), text).unwrap();
+    }
     let session = client.session().await;
     let mut requests = Vec::new();
     for turn in 0..TURNS {
@@ -64,7 +68,7 @@ async fn requests(position: ReminderPosition, list: ToolList, result: usize) -> 
         for step in 0..STEPS {
             requests.push(client.model.next_request(&session).await);
             let event = if step + 1 < STEPS {
-                let (id, arguments) = (format!("c{turn}_{step}"), json!({ "path": "a.txt" }));
+                let (id, arguments) = (format!("c{turn}_{step}"), json!({ "path": format!("{step}.txt") }));
                 ModelEvent::ToolCall { id, name: "read_file".into(), arguments }
             } else {
                 ModelEvent::Text("It is a file of words. ".repeat(10))

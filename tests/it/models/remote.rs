@@ -385,9 +385,12 @@ async fn permanent_errors_keep_partial_output() {
         ),
         (
             "openai",
-            Reply::stream(half.to_owned() + "data: {broken\n\n"),
+            Reply::stream(
+                half.to_owned()
+                    + "data: {\"error\":{\"type\":\"invalid_request_error\",\"message\":\"odd end\"}}\n\n",
+            ),
             -32603,
-            "an invalid part of a reply",
+            "the provider ended the reply: odd end",
             "Half",
         ),
     ];
@@ -446,8 +449,9 @@ async fn token_limits_and_refusals_are_stop_reasons() {
     let limit =
         std::fs::read(crate::models::providers::folder("anthropic").join("call_cut_off_by_the_limit.sse"))
             .unwrap();
-    let (answer, ..) = turn("anthropic", vec![Reply::stream(limit)]).await;
+    let (answer, _, server) = turn("anthropic", vec![Reply::stream(limit); 4]).await;
     assert_eq!(answer["result"]["stopReason"], "max_tokens");
+    assert_eq!(server.requests().len(), 5, "three more, and that of the next prompt");
     let refusal =
         std::fs::read(crate::models::providers::folder("openai-responses").join("refusal.sse")).unwrap();
     let (answer, text, _) = turn("openai-responses", vec![Reply::stream(refusal)]).await;

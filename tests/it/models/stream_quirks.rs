@@ -102,7 +102,7 @@ fn random_meaning(random: &mut Random) -> Meaning {
     }
 }
 
-/// How a server says which call a piece belongs to.
+/// A server's way to say which call a piece belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Numbering {
     Documented,
@@ -142,7 +142,7 @@ struct Style {
     naming: Naming,
 }
 
-/// Styles in which the pieces can be told apart at all.
+/// Styles whose pieces are distinguishable at all.
 fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
     loop {
         let numbering = random.pick(&[
@@ -177,7 +177,7 @@ fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
                 has_numbers && ids != Ids::Same || (ids == Ids::Every && numbering != Numbering::Drifts)
             }
         };
-        // Without numbers, a call without arguments cannot be told from the start of the next.
+        // Without numbers, a call without arguments cannot be distinguished from the start of the next.
         let is_clear = has_numbers || calls.iter().all(|(_, arguments)| *arguments != json!({}));
         if is_readable && is_clear {
             return Style { numbering, ids, naming };

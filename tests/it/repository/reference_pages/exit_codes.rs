@@ -5,13 +5,20 @@ use clap::{Command, CommandFactory};
 use super::{Page, source};
 
 /// What the outcomes of a headless run mean.
-const OUTCOMES: [(&str, &str); 7] = [
+const OUTCOMES: [(&str, &str); 8] = [
     ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
-    ("Failed", "an error, a slash command that failed, or a limit of the model: the output has the reason"),
+    (
+        "Failed",
+        "an error, a slash command that failed, a limit of the model, or an empty answer: the output has the reason",
+    ),
     ("Denied", "a call was denied; in `plan`: the answer is empty"),
     ("StepLimit", "the turn reached `--max-steps`, or the mode's `max_steps`"),
     ("TokenLimit", "the run used more tokens than `--max-tokens`"),
     ("TimedOut", "the run took longer than `--timeout`"),
+    (
+        "Looping",
+        "the model repeated the same calls with the same results, or only made calls that were denied",
+    ),
     ("Interrupted", "SIGINT or SIGTERM cancelled the turn"),
 ];
 

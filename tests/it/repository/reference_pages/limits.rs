@@ -60,7 +60,7 @@ const CONNECTION: [Row; 12] = [
     ("end of all sessions at exit", "agent.rs", "CLOSE", Time, "Modegate exits with a warning in the log"),
 ];
 
-const TURNS: [Row; 11] = [
+const TURNS: [Row; 14] = [
     (
         "model requests in a turn, unless the mode sets `max_steps`",
         "mode/definition.rs",
@@ -77,6 +77,21 @@ const TURNS: [Row; 11] = [
     ),
     ("reading calls or agents that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
     ("same call denied or rejected in a row", "session/approval.rs", "MAX_DENIALS", Of(""), "the turn ends"),
+    ("same call with the same result", "session/repetition.rs", "NOTED", Of(""), "the model gets a note"),
+    (
+        "the same, or steps whose calls are all denied",
+        "session/repetition.rs",
+        "ASKED",
+        Of(""),
+        "the turn ends with a question",
+    ),
+    (
+        "replies in a row without an answer",
+        "session/turn/non_answer.rs",
+        "MAX_NON_ANSWERS",
+        Of(""),
+        "the turn ends",
+    ),
     ("plans rejected", "session/switch.rs", "MAX_REJECTIONS", Of(""), "the turn ends"),
     ("tool call, where the tool has no timeout of its own", "tool.rs", "TIMEOUT", Time, "the call fails"),
     ("answer to `ask_user`", "tool/ask_user.rs", "TIMEOUT", Time, "the call fails"),
