@@ -163,6 +163,7 @@ impl Audit<'_> {
             Entry::Changes { agent, facts, under, .. } => {
                 self.agent_changes(number, agent, &facts.to_call(&self.evidence.session.cwd), under);
             }
+            Entry::Unrecorded { turn, why, .. } => self.report.notes.push(format!("turn {turn}: {why}")),
             Entry::Undo { .. }
             | Entry::Hint { .. }
             | Entry::Delegate { .. }

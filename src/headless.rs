@@ -160,6 +160,13 @@ pub async fn run(
         None => outcome(&ended, has_failed, &view),
     };
     view.tell_of_jobs(&last_turn.running_jobs);
+    let (outcome, error) = match outcome {
+        Outcome::Done if last_turn.is_unrecorded => {
+            let error = "the record of changes failed, so that not all of them can be undone: a notice has the reason";
+            (Outcome::Failed, Some(error.to_owned()))
+        }
+        outcome => (outcome, error),
+    };
     view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {

@@ -30,7 +30,7 @@ fn of_output(error: io::Error) -> io::Error {
 
 fn main() -> ExitCode {
     // First, because a process that forks must have one thread.
-    if let Some(code) = process::begin(environment::first_argument(), &io::stdin()) {
+    if let Some(code) = process::begin(environment::first_argument(), &io::stdin(), &io::stdout()) {
         return code;
     }
     // Removes the keys from the environment, which is safe only with one thread.

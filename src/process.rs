@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
+use crate::sandbox::path_bytes;
+pub use crate::sandbox::record::RecordState;
 pub use crate::sandbox::{BrokerPolicy, Egress};
 
 pub mod hard_links;
@@ -104,8 +106,9 @@ pub enum BrokerEvent {
         /// If false, a process may still be able to write under a tighter policy.
         is_complete: bool,
     },
-    /// The record of changes is in its folder, or could not be saved; see [`Process::save_record`].
-    RecordSaved(bool),
+    /// The record of changes is in its folder; see [`Process::save_record`]. Also comes at the end of a command whose
+    /// changes are recorded.
+    RecordSaved(RecordState),
     /// A change waits for [`Process::answer`].
     Asked(ChangeQuestion),
     /// The change with this number needs no answer any more.
@@ -122,10 +125,12 @@ pub struct ChangeQuestion {
     pub number: u64,
     pub change: ChangeKind,
     /// Absolute, without symbolic links.
+    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     /// Path after a move, or the new name of a link.
+    #[serde(with = "path_bytes::option")]
     pub to: Option<PathBuf>,
-    /// Files that move with a folder, relative to it.
+    /// UTF-8. Files that move with a folder, relative to it.
     pub files: Vec<PathBuf>,
     /// Name of the program that makes the change, in its own words.
     pub program: String,

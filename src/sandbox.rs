@@ -12,6 +12,7 @@ use host::AllowedHosts;
 
 pub mod denied_reads;
 pub mod host;
+pub mod path_bytes;
 pub mod record;
 pub mod seatbelt;
 

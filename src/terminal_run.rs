@@ -22,7 +22,7 @@ use crate::external_agent::client::EXIT_META;
 use crate::external_agent::session::QUESTION_LIMIT;
 use crate::headless::printable;
 use crate::process::{Exit, terminal};
-use crate::session::{PromptOptions, SessionHandle};
+use crate::session::{LastTurn, PromptOptions, SessionHandle};
 use crate::text;
 use control::{Choice, ControlSocket, Order, Question, Report};
 
@@ -41,6 +41,13 @@ pub struct Job<'a> {
 /// How the program ended. The error is a sentence.
 pub type Ended = Result<Exit, String>;
 
+/// A run that is over.
+pub struct FinishedRun {
+    pub ended: Ended,
+    /// True if changes may be unknown, because their record failed.
+    pub is_unrecorded: bool,
+}
+
 /// Returns when the program and all its descendants are gone.
 ///
 /// # Errors
@@ -51,7 +58,7 @@ pub async fn run(
     job: Job<'_>,
     mut messages: impl Write,
     stop: CancellationToken,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<FinishedRun> {
     agent.initialize(
         &InitializeRequest::new(ProtocolVersion::V1).client_capabilities(ClientCapabilities::new()),
     );
@@ -72,8 +79,10 @@ pub async fn run(
             session: session.to_string(),
             program: job.program,
             mode,
+            is_confirmed: true,
             modes: snapshot.modes.available_modes.iter().map(|mode| mode.id.to_string()).collect(),
         },
+        changing: 0,
         questions: BTreeMap::new(),
         messages,
         ended: None,
@@ -91,12 +100,18 @@ pub async fn run(
             Some((terminal, order)) = control.next() => match order {
                 None => run.greet(terminal, &control),
                 Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
-                Some(Order::SetMode(mode)) => changes.push(set_mode(&handle, terminal, mode)),
+                Some(Order::SetMode(mode)) => {
+                    run.changing += 1;
+                    changes.push(set_mode(&handle, terminal, mode));
+                }
             },
-            Some((terminal, outcome)) = changes.next() => match outcome {
-                Ok(mode) => run.mode_changed(mode, &control),
-                Err(refusal) => control.send(terminal, Report::Refused(refusal)),
-            },
+            Some((terminal, outcome)) = changes.next() => {
+                run.changing -= 1;
+                match outcome {
+                    Ok((mode, is_confirmed)) => run.mode_changed(mode, is_confirmed, &control),
+                    Err(refusal) => control.send(terminal, Report::Refused(refusal)),
+                }
+            }
         }
     };
     drop(changes);
@@ -105,26 +120,31 @@ pub async fn run(
     }
     control.send_all(&Report::Ended);
     run.print_late()?;
-    let changed_paths = handle.last_turn().await.unwrap_or_default().changed_files.len();
+    let LastTurn { changed_files, is_unrecorded, .. } = handle.last_turn().await.unwrap_or_default();
+    let changed_paths = changed_files.len();
     agent.close().await;
     if changed_paths > 0 {
         let files = text::counted(changed_paths, "path", "paths");
         writeln!(run.messages, "modegate: {files} changed; `modegate sessions undo {part}` takes that back")?;
     }
-    Ok(match (run.ended, ended) {
+    let ended = match (run.ended, ended) {
         (Some(ended), _) => ended,
         (None, Ok(_)) => Err("the program was stopped".into()),
         (None, Err(error)) => Err(error.to_string()),
-    })
+    };
+    Ok(FinishedRun { ended, is_unrecorded })
 }
 
-/// Returns the sender with the mode, or with why it was refused. Waits until nothing that the mode denies goes on.
-async fn set_mode(handle: &SessionHandle, terminal: u64, mode: String) -> (u64, Result<String, String>) {
+/// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.
+type ModeSet = (String, Option<bool>);
+
+/// Returns the sender with the mode, or with why it was refused.
+async fn set_mode(handle: &SessionHandle, terminal: u64, mode: String) -> (u64, Result<ModeSet, String>) {
     let id = SessionModeId::new(mode);
-    let outcome = match handle.set_mode(id.clone()).await {
-        Ok(_) => match handle.snapshot().await {
-            Ok(snapshot) => Ok(snapshot.modes.current_mode_id.to_string()),
-            Err(_) => Ok(id.to_string()),
+    let outcome = match handle.set_mode_confirmed(id.clone()).await {
+        Ok(is_confirmed) => match handle.snapshot().await {
+            Ok(snapshot) => Ok((snapshot.modes.current_mode_id.to_string(), is_confirmed)),
+            Err(_) => Ok((id.to_string(), is_confirmed)),
         },
         Err(error) => Err(error.to_string()),
     };
@@ -141,6 +161,8 @@ struct Run<'a, W> {
     /// Part of the session's id.
     part: &'a str,
     state: Report,
+    /// Mode changes of other terminals that are not answered.
+    changing: usize,
     /// Open questions by their numbers.
     questions: BTreeMap<u64, (Question, ReplySender)>,
     messages: W,
@@ -179,7 +201,10 @@ impl<W: Write> Run<'_, W> {
         let update = match update {
             Update::Schema(update) => &**update,
             Update::CurrentMode(mode) => {
-                self.mode_changed(mode.current_mode_id.to_string(), control);
+                // Otherwise the answer follows, which says whether the mode is confirmed.
+                if self.changing == 0 {
+                    self.mode_changed(mode.current_mode_id.to_string(), Some(true), control);
+                }
                 return Ok(());
             }
         };
@@ -255,11 +280,12 @@ impl<W: Write> Run<'_, W> {
         control.send_all(&Report::Closed(number));
     }
 
-    fn mode_changed(&mut self, new: String, control: &ControlSocket) {
-        if let Report::State { mode, .. } = &mut self.state {
-            mode.clone_from(&new);
-        }
-        control.send_all(&Report::Mode(new));
+    fn mode_changed(&mut self, new: String, confirmed: Option<bool>, control: &ControlSocket) {
+        let Report::State { mode, is_confirmed, .. } = &mut self.state else { return };
+        mode.clone_from(&new);
+        *is_confirmed = confirmed.unwrap_or(*is_confirmed);
+        let report = if *is_confirmed { Report::Mode(new) } else { Report::Unconfirmed(new) };
+        control.send_all(&report);
     }
 }
 

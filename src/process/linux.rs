@@ -1,6 +1,7 @@
 //! Processes on Linux. Each command runs under a supervisor ([`supervisor`]), forked by the fork server
 //! ([`fork_server`]), which sandboxes the command and adopts its orphaned descendants. It kills all of them
-//! on request, when the command exits, or when this process is gone, and reports when none is left.
+//! on request, when the command exits, or when this process is gone, and reports when none is left. The
+//! [`guard`] kills what a killed supervisor leaves behind.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ mod children;
 mod descriptors;
 mod fork_client;
 mod fork_server;
+mod guard;
 mod orphans;
 mod supervised;
 mod supervisor;
@@ -50,40 +52,49 @@ enum Report {
     Gone { left_behind: usize },
 }
 
-/// Byte that asks for a graceful end. Closing the connection kills the command.
-const REQUEST_EXIT: u8 = b't';
+/// Sent to the supervisor after the request, one JSON line each. Closing the connection kills the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SupervisorOrder {
+    /// Asks the command's process group for a graceful end.
+    RequestExit,
+    /// Has a waiting command executed.
+    Release,
+    /// [`BrokerEvent::RecordSaved`] follows.
+    SaveRecord,
+    /// [`BrokerEvent::PolicySet`] follows.
+    SetPolicy(BrokerPolicy),
+    Answer {
+        question: u64,
+        allows: bool,
+    },
+}
 
-/// Byte that has a waiting command executed.
+/// Byte that has a waiting command executed, from the supervisor to the command's process.
 const RELEASE: u8 = b'g';
-
-/// Byte that asks for the record of changes.
-const SAVE_RECORD: u8 = b'c';
-
-/// Bytes before the number of a question (8 bytes, little endian), which allow or refuse the change.
-const ANSWERS: [(u8, bool); 2] = [(b'y', true), (b'x', false)];
-
-/// Bytes that select a policy for the broker.
-const POLICIES: [(u8, BrokerPolicy); 3] =
-    [(b'n', BrokerPolicy::Nothing), (b'a', BrokerPolicy::Ask), (b'r', BrokerPolicy::Roots)];
 
 /// First byte, sent before the request, with an optional descriptor for the command's stdin.
 const HANDSHAKE: u8 = b'o';
 
 pub const ENDING: &str = "a supervisor ends a command with all its descendants, and confirms it";
 
-/// Runs the fork server on the input, if the first argument says so. Any other process becomes the parent of
-/// processes whose supervisor died.
-pub fn begin(first_argument: Option<OsString>, input: &io::Stdin) -> Option<ExitCode> {
-    if first_argument.is_none_or(|argument| argument != fork_server::ARGUMENT) {
+/// Runs a process of Modegate's own on the input, if the first argument says so. Any other process becomes the parent
+/// of processes whose supervisor and guard died.
+pub fn begin(first_argument: Option<OsString>, input: &io::Stdin, output: &io::Stdout) -> Option<ExitCode> {
+    let argument = first_argument.unwrap_or_default();
+    let done = if argument == fork_server::ARGUMENT {
+        let requests = input.as_fd().try_clone_to_owned();
+        let guarded = output.as_fd().try_clone_to_owned();
+        requests.and_then(|requests| Ok(fork_server::start(requests, guarded?)))
+    } else if argument == guard::ARGUMENT {
+        input.as_fd().try_clone_to_owned().map(guard::run)
+    } else {
         orphans::adopt();
         return None;
-    }
-    Some(match input.as_fd().try_clone_to_owned() {
-        Ok(requests) => fork_server::run(requests),
-        Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "modegate: {error}");
-            ExitCode::FAILURE
-        }
-    })
+    };
+    Some(done.unwrap_or_else(|error| {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "modegate: {error}");
+        ExitCode::FAILURE
+    }))
 }

@@ -34,7 +34,7 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(50);
 pub use group::ENDING;
 
 /// Nothing has to run first.
-pub fn begin(_: Option<OsString>, _: &io::Stdin) -> Option<ExitCode> {
+pub fn begin(_: Option<OsString>, _: &io::Stdin, _: &io::Stdout) -> Option<ExitCode> {
     None
 }
 

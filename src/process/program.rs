@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::secrets::Secrets;
-use super::{BrokerEvent, Event, Exit, Process};
+use super::{BrokerEvent, Event, Exit, Process, RecordState};
 use crate::sandbox::BrokerPolicy;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
@@ -28,7 +28,7 @@ enum Request {
     EndGracefully,
     End,
     SetPolicy(BrokerPolicy, oneshot::Sender<bool>),
-    SaveRecord(oneshot::Sender<bool>),
+    SaveRecord(oneshot::Sender<RecordState>),
     Release,
     Answer(u64, bool),
 }
@@ -47,6 +47,7 @@ pub struct Over {
     /// `None` if the program was not executed, or was killed on request.
     pub exit: Option<Exit>,
     pub confirmed: bool,
+    pub record: RecordState,
 }
 
 /// Dropping the last handle ends the program gracefully.
@@ -73,6 +74,7 @@ impl Program {
             line: Vec::new(),
             logged: 0,
             policy_replies: VecDeque::new(),
+            record: RecordState::default(),
             record_replies: VecDeque::new(),
             questions: to_questions,
         };
@@ -113,14 +115,14 @@ impl Program {
         self.request(Request::Release).await;
     }
 
-    /// Also after the end of the program. Returns false if the record could not be saved.
-    pub async fn save_record(&self) -> bool {
+    /// Saves the record of changes, also after the end of the program.
+    pub async fn save_record(&self) -> RecordState {
         let (reply, saved) = oneshot::channel();
         self.request(Request::SaveRecord(reply)).await;
         match saved.await {
-            Ok(is_saved) => is_saved,
+            Ok(state) => state,
             // The supervisor saves it at the end.
-            Err(_) => self.over().await.confirmed,
+            Err(_) => self.over().await.record,
         }
     }
 
@@ -134,7 +136,12 @@ impl Program {
         let over = status.wait_for(|status| status.over.is_some()).await;
         let over = over.ok().and_then(|status| status.over.clone());
         let how = "its end could not be confirmed";
-        over.unwrap_or_else(|| Over { how: how.into(), exit: None, confirmed: false })
+        over.unwrap_or_else(|| Over {
+            how: how.into(),
+            exit: None,
+            confirmed: false,
+            record: RecordState::Cut,
+        })
     }
 
     /// Adds the last line of standard error that contains "error", or else the last line.
@@ -161,7 +168,9 @@ struct ProgramTask {
     logged: usize,
     /// In the order of the requests.
     policy_replies: VecDeque<oneshot::Sender<bool>>,
-    record_replies: VecDeque<oneshot::Sender<bool>>,
+    record_replies: VecDeque<oneshot::Sender<RecordState>>,
+    /// State of the last record, unless it was requested.
+    record: RecordState,
     questions: mpsc::UnboundedSender<BrokerEvent>,
 }
 
@@ -220,8 +229,8 @@ impl ProgramTask {
                     }
                     Some(Event::Broker(event)) => self.broker_event(event),
                     Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
-                    Some(Event::Gone { confirmed, .. }) => return self.report_end(Over { how, exit, confirmed }),
-                    None => return self.report_end(Over { how, exit, confirmed: false }),
+                    Some(Event::Gone { confirmed, .. }) => return self.report_end(how, exit, confirmed),
+                    None => return self.report_end(how, exit, false),
                 },
             }
         }
@@ -233,17 +242,19 @@ impl ProgramTask {
             BrokerEvent::PolicySet { is_complete, .. } => {
                 self.policy_replies.pop_front().map(|reply| reply.send(is_complete));
             }
-            BrokerEvent::RecordSaved(is_saved) => {
-                self.record_replies.pop_front().map(|reply| reply.send(is_saved));
-            }
+            BrokerEvent::RecordSaved(state) => match self.record_replies.pop_front() {
+                Some(reply) => drop(reply.send(state)),
+                None => self.record = state,
+            },
             BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) | BrokerEvent::HostRefused(_) => {
                 let _ = self.questions.send(event);
             }
         }
     }
 
-    fn report_end(&mut self, over: Over) {
+    fn report_end(&mut self, how: String, exit: Option<Exit>, confirmed: bool) {
         self.log_line();
+        let over = Over { how, exit, confirmed, record: std::mem::take(&mut self.record) };
         self.changed.send_modify(|status| status.over = Some(over));
     }
 

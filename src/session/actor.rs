@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ancestry::Change;
 use super::approval::Approvals;
-use super::checkpoint::{self, Checkpoints, Undoer};
+use super::checkpoint::{Checkpoints, Undoer};
 use super::event_log::EventLog;
 use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
 use super::jobs::Jobs;
@@ -220,7 +220,7 @@ impl Actor {
                 if self.client_io.capabilities().reads {
                     self.client_io.disk_texts().note_earlier(&changes);
                 }
-                checkpoint::record_changes(turn, changes, &self.policy.ancestry, &self.log);
+                self.checkpoints.record(turn, changes, &self.policy.ancestry, &mut self.log);
             }
             Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
             Event::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
@@ -344,10 +344,18 @@ impl Actor {
             }
             SessionCommand::LastTurn(reply) => {
                 let (changed_files, uncovered) =
-                    self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &self.log).await;
+                    self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &mut self.log).await;
                 let (turn, steps) = (self.log.turns, self.turns.steps);
                 let running_jobs = self.jobs.running();
-                let _ = reply.send(LastTurn { turn, steps, changed_files, uncovered, running_jobs });
+                let is_unrecorded = self.checkpoints.is_unrecorded(turn);
+                let _ = reply.send(LastTurn {
+                    turn,
+                    steps,
+                    changed_files,
+                    uncovered,
+                    running_jobs,
+                    is_unrecorded,
+                });
             }
             SessionCommand::Tighten(reply) => {
                 let denied = self.end_denied_calls().await;
@@ -462,7 +470,7 @@ impl Actor {
             // A sub-agent uses its parent's servers.
             self.policy.context.tools.servers().close().await;
         }
-        self.checkpoints.record_last(&self.policy.ancestry, &self.log).await;
+        self.checkpoints.record_last(&self.policy.ancestry, &mut self.log).await;
         self.log.save().await;
         self.release().await;
     }

@@ -13,9 +13,10 @@ use super::event_log::EventLog;
 use super::handle::Undone;
 use super::intents;
 use super::policy::Policy;
+use crate::acp::MessageId;
 use crate::bounded_file::read_below;
 use crate::error::AgentError;
-use crate::event::SessionEvent;
+use crate::event::{NoticeKind, SessionEvent};
 use crate::git_folder::git_index;
 use crate::lazy_channel::LazyChannel;
 use crate::mode::ShellUse;
@@ -46,6 +47,8 @@ pub(super) struct Checkpoints {
     snapshot: Option<SnapshotHandle>,
     /// True if commands are brokered, so that their changes are recorded instead of found by comparison.
     records_commands: bool,
+    /// The last turn of which changes may be unknown, because their record failed.
+    unrecorded_turn: Option<u64>,
 }
 
 impl Checkpoints {
@@ -67,13 +70,13 @@ impl Checkpoints {
     }
 
     /// Records the changes of calls that end after the session, until a deadline.
-    pub(super) async fn record_last(&mut self, ancestry: &Ancestry, log: &EventLog) {
+    pub(super) async fn record_last(&mut self, ancestry: &Ancestry, log: &mut EventLog) {
         // The channel closes once no call can change anything.
         let Some(mut changes) = self.changes.take_receiver() else { return };
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             match tokio::time::timeout_at(deadline, changes.recv()).await {
-                Ok(Some((turn, changes))) => record_changes(turn, changes, ancestry, log),
+                Ok(Some((turn, changes))) => self.record(turn, changes, ancestry, log),
                 Ok(None) => return,
                 Err(_) => {
                     let text =
@@ -141,7 +144,7 @@ impl Checkpoints {
         &mut self,
         ancestry: &Ancestry,
         workspace: &Workspace,
-        log: &EventLog,
+        log: &mut EventLog,
     ) -> (Vec<String>, Vec<String>) {
         self.record_reported(ancestry, log);
         match log.store.checkpoint(&log.id, Some(log.turns)).await {
@@ -154,10 +157,35 @@ impl Checkpoints {
         }
     }
 
-    fn record_reported(&mut self, ancestry: &Ancestry, log: &EventLog) {
+    fn record_reported(&mut self, ancestry: &Ancestry, log: &mut EventLog) {
         while let Some((turn, changes)) = self.changes.try_recv() {
-            record_changes(turn, changes, ancestry, log);
+            self.record(turn, changes, ancestry, log);
         }
+    }
+
+    /// Records changes. If their record has failed, the user and the audit learn of it.
+    pub(super) fn record(
+        &mut self,
+        turn: u64,
+        mut changes: Changes,
+        ancestry: &Ancestry,
+        log: &mut EventLog,
+    ) {
+        if ancestry.parent.is_none() && !changes.unrecorded.is_empty() {
+            self.unrecorded_turn = Some(turn);
+            for why in std::mem::take(&mut changes.unrecorded) {
+                log.chain(&Entry::Unrecorded { turn, why: why.clone(), at: log.now_ms() });
+                let message_id = MessageId::new(format!("msg_{turn}_unrecorded_{}", log.head.length));
+                log.record_notice(NoticeKind::Warning, message_id, why.clone());
+                changes.uncovered.push(why);
+            }
+        }
+        record_changes(turn, changes, ancestry, log);
+    }
+
+    /// Returns true if changes of the turn may be unknown, because their record failed.
+    pub(super) fn is_unrecorded(&self, turn: u64) -> bool {
+        self.unrecorded_turn == Some(turn)
     }
 
     /// Undoes the given turn, or the last one that changed something. No turn may be running. After an error,

@@ -1,7 +1,5 @@
 //! A turn that an external agent answers: gets its prompt unchanged, and ends when the agent ends it.
 
-use std::path::Path;
-
 use super::handle::EndReason;
 use super::turn::{Turn, TurnError};
 use super::turn_message::TurnMessage;
@@ -54,13 +52,13 @@ async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
 }
 
 async fn record_changes(turn: &Turn, ready: &Ready, intent: Option<String>) {
-    let Some(folder) = ready.save_record().await.map(Path::to_owned) else { return };
-    let workspace = turn.workspace.clone();
-    let read = tokio::task::spawn_blocking(move || recorded_changes(&workspace, &folder)).await;
+    let Some((folder, state)) = ready.save_record().await else { return };
+    let (workspace, folder) = (turn.workspace.clone(), folder.to_owned());
+    let read = tokio::task::spawn_blocking(move || recorded_changes(&workspace, &folder, &state)).await;
     let mut changes = read.unwrap_or_else(|error| {
         tracing::error!(%error, "reading a record of changes panicked");
         let text = "The changes of this turn are unknown, because their record could not be read.";
-        Changes { uncovered: vec![text.into()], ..Changes::default() }
+        Changes { unrecorded: vec![text.into()], ..Changes::default() }
     });
     if !changes.changed.is_empty() {
         let place = |changed: &Changed| turn.workspace.place(changed.path.clone());

@@ -97,6 +97,8 @@ pub struct LastTurn {
     pub uncovered: Vec<String>,
     /// Background jobs that still run: id and command line.
     pub running_jobs: Vec<String>,
+    /// True if changes may be unknown, because their record failed.
+    pub is_unrecorded: bool,
 }
 
 #[derive(Debug)]
@@ -258,6 +260,13 @@ impl SessionHandle {
     pub async fn set_mode(&self, mode: SessionModeId) -> Result<SetSessionModeResponse, AgentError> {
         let (effect, _, head) = self.change_mode(mode, ModeSource::SetMode).await?;
         Ok(SetSessionModeResponse::new().meta(effect.map(|effect| effect.to_meta(head.as_ref()))))
+    }
+
+    /// Like [`Self::set_mode`]. Returns true if all that the mode denies has ended for certain, and `None` if the
+    /// session was in the mode already.
+    pub async fn set_mode_confirmed(&self, mode: SessionModeId) -> Result<Option<bool>, AgentError> {
+        let (effect, _, _) = self.change_mode(mode, ModeSource::SetMode).await?;
+        Ok(effect.map(|effect| effect.is_confirmed()))
     }
 
     /// Changes the mode of a session that is open nowhere else (D12).

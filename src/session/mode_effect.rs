@@ -25,6 +25,11 @@ pub fn head_meta(head: &Head) -> Meta {
 }
 
 impl ModeEffect {
+    /// False if something that the mode denies may still go on.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.ended.unconfirmed.is_empty()
+    }
+
     pub(super) fn to_meta(&self, head: Option<&Head>) -> Meta {
         let applies = if self.tightened { "immediate" } else { "next_request" };
         let effect = json!({

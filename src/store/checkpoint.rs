@@ -1,11 +1,14 @@
 //! File changes of turns, with the contents needed to undo them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::sql;
 use crate::acp::SessionId;
+use crate::sandbox::path_bytes;
 use crate::workspace::{Changed, Changes, FileState};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,22 +84,17 @@ pub(super) fn insert(
     }
     let sql = "INSERT INTO changes (session_id, turn, path, before, after, content, compared) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let mut uncovered = changes.uncovered.clone();
     for Changed { path, before, after, compared } in &changes.changed {
-        let Some(path) = path.to_str() else {
-            uncovered.push(format!("{} cannot be restored, because its name is not UTF-8.", path.display()));
-            continue;
-        };
         let content = match before {
             FileState::File { hash, .. } => Some(hash),
             FileState::Absent | FileState::Link { .. } | FileState::Folder { .. } => None,
         };
         let (before, after) = (write_file_state(before), write_file_state(after));
-        let values = params![&*id.0, turn, path, before, after, content, compared];
+        let values = params![&*id.0, turn, write_path(path), before, after, content, compared];
         sql::execute(connection, sql, values)?;
     }
     let sql = "INSERT OR IGNORE INTO uncovered (session_id, turn, text) VALUES (?1, ?2, ?3)";
-    for text in uncovered {
+    for text in &changes.uncovered {
         sql::execute(connection, sql, params![&*id.0, turn, text])?;
     }
     Ok(())
@@ -136,9 +134,24 @@ fn read(connection: &Connection, id: &SessionId, turn: i64) -> rusqlite::Result<
     Ok(Checkpoint { turn: turn.cast_unsigned(), changed, contents, uncovered })
 }
 
+/// A text, or bytes for a path that is not UTF-8.
+fn write_path(path: &Path) -> Value {
+    match path.to_str() {
+        Some(text) => Value::Text(text.to_owned()),
+        None => Value::Blob(path.as_os_str().as_encoded_bytes().to_vec()),
+    }
+}
+
+fn read_path(row: &Row<'_>) -> rusqlite::Result<PathBuf> {
+    Ok(match row.get(0)? {
+        Value::Blob(bytes) => path_bytes::from_bytes(bytes),
+        _ => row.get::<_, String>(0)?.into(),
+    })
+}
+
 fn read_change(row: &Row<'_>) -> rusqlite::Result<Changed> {
     Ok(Changed {
-        path: row.get::<_, String>(0)?.into(),
+        path: read_path(row)?,
         before: read_file_state(&row.get::<_, String>(1)?)?,
         after: read_file_state(&row.get::<_, String>(2)?)?,
         compared: row.get(3)?,

@@ -108,6 +108,13 @@ pub enum Entry {
         files: u64,
         at: i64,
     },
+    /// The record of a turn's changes failed, so that changes may be unknown.
+    Unrecorded {
+        turn: u64,
+        /// A sentence.
+        why: String,
+        at: i64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,11 +34,15 @@ pub enum Report {
         session: String,
         program: String,
         mode: String,
+        /// False if something that the mode denies may still go on.
+        is_confirmed: bool,
         /// Ids of the modes that can be set.
         modes: Vec<String>,
     },
-    /// The mode of the session has changed.
+    /// The mode of the session has changed, and nothing goes on that it denies.
     Mode(String),
+    /// The mode of the session has changed, but something that it denies may still go on.
+    Unconfirmed(String),
     /// Why an order was not followed. Sent to its sender alone.
     Refused(String),
     Asked(Question),

@@ -6,13 +6,14 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::gate::Permit;
-use crate::process::{BrokerEvent, Event, Exit, Process};
+use crate::process::{BrokerEvent, Event, Exit, Process, RecordState};
 use crate::workspace::Outputs;
 use output::Output;
 
@@ -49,6 +50,7 @@ pub struct Job {
     mailbox: mpsc::Sender<Message>,
     /// True once the command is over. Changes with each event of the command.
     changes: watch::Receiver<bool>,
+    last_record: Arc<Mutex<RecordState>>,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ enum Message {
     Snapshot(oneshot::Sender<JobSnapshot>),
     Unseen(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
-    SaveRecord(oneshot::Sender<()>),
+    SaveRecord(oneshot::Sender<RecordState>),
     Stop,
 }
 
@@ -130,6 +132,7 @@ impl Job {
         let JobSpec { id, line, notes, outputs, scratch } = spec;
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (sender, changes) = watch::channel(false);
+        let last_record = Arc::<Mutex<RecordState>>::default();
         let task = Task {
             process,
             messages,
@@ -137,12 +140,13 @@ impl Job {
             output: Output::default(),
             seen: 0,
             record_replies: VecDeque::new(),
+            last_record: Arc::clone(&last_record),
             outputs,
             scratch,
             end: None,
         };
         tokio::spawn(task.run(notes, permit, limit));
-        Self { id, line, mailbox, changes }
+        Self { id, line, mailbox, changes, last_record }
     }
 
     pub async fn changed(&mut self) {
@@ -190,7 +194,7 @@ impl Job {
 
     /// Saves the record of a brokered command's changes, without keeping the command alive.
     pub fn record_saver(&self) -> RecordSaver {
-        RecordSaver(self.mailbox.downgrade())
+        RecordSaver { mailbox: self.mailbox.downgrade(), last_record: Arc::clone(&self.last_record) }
     }
 
     pub fn is_over(&self) -> bool {
@@ -204,17 +208,27 @@ impl Job {
 
 /// See [`Job::record_saver`].
 #[derive(Debug, Clone)]
-pub struct RecordSaver(mpsc::WeakSender<Message>);
+pub struct RecordSaver {
+    mailbox: mpsc::WeakSender<Message>,
+    last_record: Arc<Mutex<RecordState>>,
+}
 
 impl RecordSaver {
     /// Returns when the record is saved. The end of the command saves it, too.
-    pub async fn save(&self) {
-        let Some(mailbox) = self.0.upgrade() else { return };
+    pub async fn save(&self) -> RecordState {
         let (reply, saved) = oneshot::channel();
-        if mailbox.send(Message::SaveRecord(reply)).await.is_ok() {
-            let _ = saved.await;
+        if let Some(mailbox) = self.mailbox.upgrade()
+            && mailbox.send(Message::SaveRecord(reply)).await.is_ok()
+            && let Ok(state) = saved.await
+        {
+            return state;
         }
+        take(&self.last_record)
     }
+}
+
+fn take(state: &Mutex<RecordState>) -> RecordState {
+    std::mem::take(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 struct Task {
@@ -225,7 +239,9 @@ struct Task {
     /// Bytes of the output that [`Job::unseen`] has returned.
     seen: usize,
     /// In the order of the requests.
-    record_replies: VecDeque<oneshot::Sender<()>>,
+    record_replies: VecDeque<oneshot::Sender<RecordState>>,
+    /// Of the end of the command. Taken once.
+    last_record: Arc<Mutex<RecordState>>,
     outputs: Outputs,
     scratch: PathBuf,
     end: Option<End>,
@@ -238,6 +254,7 @@ impl Task {
         // Until then the command runs or, once `end.why` is set, may end gracefully.
         let mut deadline = limit.map(|limit| started + limit);
         let mut is_ending = false;
+        let mut last_record = RecordState::default();
         loop {
             tokio::select! {
                 biased;
@@ -263,9 +280,11 @@ impl Task {
                     }
                     Some(Event::Exited(exit)) => end.exit = Some(exit),
                     Some(Event::Failed(reason)) => end.failure = Some(reason),
-                    Some(Event::Broker(BrokerEvent::RecordSaved(_))) => {
-                        let reply = self.record_replies.pop_front();
-                        reply.map(|reply| reply.send(()));
+                    Some(Event::Broker(BrokerEvent::RecordSaved(state))) => {
+                        match self.record_replies.pop_front() {
+                            Some(reply) => drop(reply.send(state)),
+                            None => last_record = state,
+                        }
                         continue;
                     }
                     Some(Event::Broker(_)) => {}
@@ -296,6 +315,7 @@ impl Task {
             }
             self.changed.send_modify(|_| {});
         }
+        *self.last_record.lock().unwrap_or_else(PoisonError::into_inner) = last_record;
         // The supervisor saved the record at the end.
         self.record_replies.clear();
         self.output.finish();
@@ -334,7 +354,7 @@ impl Task {
                 self.record_replies.push_back(reply);
                 self.process.save_record().await;
             }
-            Message::SaveRecord(reply) => drop(reply.send(())),
+            Message::SaveRecord(reply) => drop(reply.send(take(&self.last_record))),
             Message::Stop => {}
         }
     }

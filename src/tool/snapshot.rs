@@ -17,6 +17,7 @@ use super::job::RecordSaver;
 use super::{BusyGuard, Job, ToolError};
 use crate::bounded_file;
 use crate::gate::Permit;
+use crate::process::RecordState;
 use crate::workspace::{Changes, Workspace, WorkspaceSnapshot, create_record_folder, recorded_changes};
 
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -43,6 +44,8 @@ struct Mark {
     is_job: AtomicBool,
     /// Folder of the record of a brokered command. Deleted with the mark.
     record: Option<PathBuf>,
+    /// Error of creating that folder.
+    failure: Option<String>,
     saver: OnceLock<RecordSaver>,
 }
 
@@ -72,17 +75,16 @@ impl Tracker {
         *count += 1;
         let folder = folder.join(count.to_string());
         let created = create_record_folder(&folder);
-        let created =
-            created.inspect_err(|error| tracing::warn!(%error, "a command's changes cannot be recorded"));
+        let failure = created.as_ref().err().map(ToString::to_string);
         let record = created.is_ok().then_some(folder);
-        Mark { is_job: AtomicBool::new(false), record, saver: OnceLock::new() }
+        Mark { is_job: AtomicBool::new(false), record, failure, saver: OnceLock::new() }
     }
 
     /// Reads records, or compares files. `records` are the folders of all commands.
     fn changes(
         &mut self,
         comparison: Comparison,
-        records: &[PathBuf],
+        records: &[(PathBuf, RecordState)],
         cancel: &CancellationToken,
     ) -> Changes {
         let found = match self {
@@ -92,7 +94,9 @@ impl Tracker {
                 return Changes::default();
             }
             Self::Records { workspace, .. } => {
-                records.iter().map(|folder| recorded_changes(workspace, folder)).collect::<Vec<_>>()
+                let read =
+                    |(folder, state): &(PathBuf, RecordState)| recorded_changes(workspace, folder, state);
+                records.iter().map(read).collect::<Vec<_>>()
             }
         };
         let mut all = Changes::default();
@@ -240,13 +244,17 @@ impl Marks {
     }
 
     /// Saves the records of running commands. Returns the folders of all records.
-    async fn saved_records(&self) -> Vec<PathBuf> {
+    async fn saved_records(&self) -> Vec<(PathBuf, RecordState)> {
+        let mut records = Vec::new();
         for mark in &self.0 {
-            if let Some(saver) = mark.saver.get().filter(|_| mark.record.is_some()) {
-                saver.save().await;
-            }
+            let Some(folder) = &mark.record else { continue };
+            let state = match mark.saver.get() {
+                Some(saver) => saver.save().await,
+                None => RecordState::Complete,
+            };
+            records.push((folder.clone(), state));
         }
-        self.0.iter().filter_map(|mark| mark.record.clone()).collect()
+        records
     }
 
     /// A comparison that starts now may miss changes of these commands.
@@ -282,6 +290,8 @@ async fn serve(mut tracker: Tracker, mut messages: mpsc::Receiver<Message>, has_
             marks.0.retain(Marks::counts);
             let mark = Arc::new(tracker.mark());
             marks.0.push(Arc::clone(&mark));
+            let unrecorded = |error| format!("The changes of a command cannot be recorded: {error}.");
+            changes.unrecorded.extend(mark.failure.as_ref().map(unrecorded));
             mark
         } else {
             Arc::default()

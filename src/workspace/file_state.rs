@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use crate::sandbox::path_bytes;
 use crate::sandbox::record::VERSION_CONTROL;
 
 /// The store keeps states in this JSON form.
@@ -21,16 +22,12 @@ pub enum FileState {
     },
     Link {
         /// Text of the link, not resolved.
-        #[serde(serialize_with = "lossy")]
+        #[serde(with = "path_bytes")]
         to: PathBuf,
     },
     Folder {
         mode: u32,
     },
-}
-
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +56,8 @@ pub struct Changes {
     pub contents: Vec<(String, Vec<u8>)>,
     /// Sentences for the user about changes that cannot be undone.
     pub uncovered: Vec<String>,
+    /// Sentences for the user about a record that is not complete, so that changes may be unknown.
+    pub unrecorded: Vec<String>,
     pub concludes: Option<String>,
 }
 
@@ -67,6 +66,7 @@ impl Changes {
         self.changed.is_empty()
             && self.contents.is_empty()
             && self.uncovered.is_empty()
+            && self.unrecorded.is_empty()
             && self.concludes.is_none()
     }
 
@@ -76,6 +76,7 @@ impl Changes {
         self.changed = compose(changed.into_iter().chain(later.changed));
         self.contents.extend(later.contents);
         self.uncovered.extend(later.uncovered);
+        self.unrecorded.extend(later.unrecorded);
         self.concludes = later.concludes.or(self.concludes.take());
     }
 }

@@ -1,13 +1,13 @@
 //! Reads the records of a broker, and compares them with the disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::inspect::{Found, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
-use crate::sandbox::record::{Before, ENDING, Record, RecordEntry};
+use crate::sandbox::record::{self, Before, ENDING, GROWING, Record, RecordState};
 
 /// Creates an empty folder for records, which only this user can read.
 pub fn create_record_folder(folder: &Path) -> io::Result<()> {
@@ -17,51 +17,77 @@ pub fn create_record_folder(folder: &Path) -> io::Result<()> {
     create_private_folders(folder)
 }
 
-/// Returns the changes of all saved records in `folder`, oldest first, and deletes the records.
-pub fn recorded_changes(workspace: &Workspace, folder: &Path) -> Changes {
+/// Returns the changes of all finished records in `folder`, oldest first, and deletes the records. Of a record that is
+/// cut, also returns those of the file that still grew.
+pub fn recorded_changes(workspace: &Workspace, folder: &Path, state: &RecordState) -> Changes {
     let mut changes = Changes::default();
-    let mut numbers: Vec<u64> = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        if path.extension().is_some_and(|ending| ending == ENDING) {
-            numbers.extend(number);
+    let endings: &[&str] = if *state == RecordState::Cut { &[ENDING, GROWING] } else { &[ENDING] };
+    let mut files: Vec<(u64, PathBuf)> = Vec::new();
+    match fs::read_dir(folder) {
+        Ok(entries) => {
+            files.extend(entries.flatten().filter_map(|entry| record_file(&entry.path(), endings)));
+        }
+        Err(error) => {
+            changes.unrecorded.push(format!("The folder of the record of changes is unreadable: {error}."));
         }
     }
-    numbers.sort_unstable();
-    for number in numbers {
-        let path = folder.join(number.to_string()).with_extension(ENDING);
-        let read = fs::read(&path).map_err(|error| error.to_string());
-        match read.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string())) {
-            Ok(record) => add_record(workspace, folder, record, &mut changes),
-            Err(error) => changes.uncovered.push(format!("A record of changes is unreadable: {error}.")),
+    files.sort_unstable();
+    let mut problems = match state {
+        RecordState::Complete => Vec::new(),
+        RecordState::Incomplete(why) => {
+            vec![format!("Changes may be unknown, because their record could not be saved: {why}.")]
+        }
+        RecordState::Cut => {
+            vec!["The process that recorded changes was killed. Its last change may be unknown, which cannot be undone.".to_owned()]
+        }
+    };
+    for (_, path) in files {
+        match fs::read(&path) {
+            Ok(text) => {
+                let record = record::read(&text);
+                problems.extend(damage(&record, state));
+                add_record(workspace, folder, record, &mut changes);
+            }
+            Err(error) => problems.push(format!("A record of changes is unreadable: {error}.")),
         }
         // The folder is deleted with the session.
         let _ = fs::remove_file(path);
     }
+    changes.unrecorded.extend(problems);
     changes
 }
 
+fn record_file(path: &Path, endings: &[&str]) -> Option<(u64, PathBuf)> {
+    let ending = path.extension()?.to_str()?;
+    let number = path.file_stem()?.to_str()?.parse().ok()?;
+    endings.contains(&ending).then(|| (number, path.to_owned()))
+}
+
+fn damage(record: &Record, state: &RecordState) -> Option<String> {
+    // Users are told of a killed supervisor anyway.
+    let is_damaged = record.is_cut && *state != RecordState::Cut;
+    match record.unreadable + usize::from(is_damaged) {
+        0 => None,
+        1 => Some("One entry of the record of changes is unreadable: a change is unknown.".into()),
+        count => {
+            Some(format!("{count} entries of the record of changes are unreadable: changes are unknown."))
+        }
+    }
+}
+
 fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mut Changes) {
-    let Record { entries, uncovered } = record;
-    changes.uncovered.extend(uncovered);
-    for RecordEntry { path, before } in entries {
+    changes.uncovered.extend(record.uncovered);
+    for (path, before) in record.entries {
         let target = workspace.place(path.clone());
-        let before = match before {
-            Before::Absent => FileState::Absent,
-            Before::Folder { mode } => FileState::Folder { mode },
-            Before::Link { to } => FileState::Link { to },
-            Before::File { copy, mode } => {
-                let copy = folder.join(copy);
-                let Ok(content) = fs::read(&copy) else {
-                    let name = workspace.display(&target);
-                    changes.uncovered.push(format!("The earlier content of {name} was not kept."));
-                    continue;
-                };
-                let _ = fs::remove_file(copy);
-                let hash = hash_bytes(&content);
-                changes.contents.push((hash.clone(), content));
-                FileState::File { hash, mode }
+        let name = workspace.display(&target);
+        let before = match earlier_state(folder, before) {
+            Ok((state, content)) => {
+                changes.contents.extend(content);
+                state
+            }
+            Err(why) => {
+                changes.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
+                continue;
             }
         };
         match inspect(&target) {
@@ -70,9 +96,30 @@ fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mu
                 changes.changed.push(Changed { path, before, after, compared: false });
             }
             Found::Unknown(why) => {
-                let name = workspace.display(&target);
                 changes.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
             }
         }
     }
+}
+
+/// The content of a file with its hash.
+type KeptContent = (String, Vec<u8>);
+
+/// Returns the state with the content of a file, whose copy is deleted. The error is the rest of a sentence.
+fn earlier_state(folder: &Path, before: Before) -> Result<(FileState, Option<KeptContent>), String> {
+    let state = match before {
+        Before::Absent => FileState::Absent,
+        Before::Folder { mode } => FileState::Folder { mode },
+        Before::Link { to } => FileState::Link { to },
+        Before::File { copy, mode } => {
+            let copy = folder.join(copy.to_string());
+            let content = fs::read(&copy)
+                .map_err(|error| format!("was copied, and the copy is unreadable ({error})"))?;
+            let _ = fs::remove_file(copy);
+            let hash = hash_bytes(&content);
+            return Ok((FileState::File { hash: hash.clone(), mode }, Some((hash, content))));
+        }
+        Before::Unknown { why } => return Err(why),
+    };
+    Ok((state, None))
 }

@@ -318,7 +318,7 @@ impl Report {
                 "No longer ignored by git and possibly older than the change, so undo keeps them: {paths}."
             ));
         }
-        Changes { changed: self.changed, contents: self.contents, uncovered, concludes: None }
+        Changes { changed: self.changed, contents: self.contents, uncovered, ..Changes::default() }
     }
 }
 

@@ -11,6 +11,10 @@ mod modes;
 mod modes_import;
 #[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
+mod run_kills;
+#[cfg(target_os = "linux")]
+mod run_undo;
 mod scripts;
 mod sessions;
 mod tutorial;

@@ -4,6 +4,7 @@ mod agent;
 mod broker;
 mod broker_attacks;
 mod broker_differential;
+mod broker_inputs;
 mod broker_questions;
 mod broker_terminals;
 mod cleanup;

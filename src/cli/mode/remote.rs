@@ -39,6 +39,7 @@ pub(in crate::cli) async fn run(
                 writeln!(output, "{mode}")?;
                 return Ok(ExitCode::SUCCESS);
             }
+            Report::Unconfirmed(mode) => bail!("{}", unconfirmed(&mode)),
             Report::Refused(reason) => bail!("{reason}"),
             Report::State { .. }
             | Report::Asked(_)
@@ -48,6 +49,13 @@ pub(in crate::cli) async fn run(
         }
     }
     bail!("the program has ended")
+}
+
+fn unconfirmed(mode: &str) -> String {
+    format!(
+        "The change to {mode} mode is not confirmed: a process of the program may still write. End the program, or set the \
+         mode again"
+    )
 }
 
 /// Finds the session of a running program by a part of its id.
@@ -109,13 +117,20 @@ impl<W: Write> Attached<W> {
 
     fn report(&mut self, report: Report) -> std::io::Result<()> {
         match report {
-            Report::State { session, program, mode, modes } => writeln!(
-                self.output,
-                "{program} runs in {mode} mode (session {session}). Type a mode to change it: {}.\n\
-                 Ctrl-C stops following; the program keeps running.",
-                modes.join(", ")
-            ),
+            Report::State { session, program, mode, is_confirmed, modes } => {
+                if is_confirmed {
+                    writeln!(self.output, "{program} runs in {mode} mode (session {session}).")?;
+                } else {
+                    writeln!(self.output, "{program} runs (session {session}). {}.", unconfirmed(&mode))?;
+                }
+                let modes = modes.join(", ");
+                writeln!(
+                    self.output,
+                    "Type a mode to change it: {modes}.\nCtrl-C stops following; the program keeps running."
+                )
+            }
             Report::Mode(mode) => writeln!(self.output, "The mode is {mode}."),
+            Report::Unconfirmed(mode) => writeln!(self.output, "{}.", unconfirmed(&mode)),
             Report::Refused(reason) => writeln!(self.output, "Refused: {reason}."),
             Report::Notice(text) => writeln!(self.output, "{text}"),
             Report::Asked(question) => {
@@ -173,4 +188,40 @@ fn lines(input: impl Read + Send + 'static) -> mpsc::UnboundedReceiver<String> {
         }
     });
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal_run::control::ControlSocket;
+
+    /// Returns what a mode change prints, and its error.
+    async fn change(answer: fn(String) -> Report) -> (String, Option<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut environment = Environment::default();
+        environment.data_folder = Some(dir.path().to_owned());
+        let mut socket = ControlSocket::open(&sockets(&environment).unwrap(), "abc").unwrap();
+        let serve = async {
+            while let Some((terminal, order)) = socket.next().await {
+                if let Some(Order::SetMode(mode)) = order {
+                    socket.send(terminal, answer(mode));
+                }
+            }
+        };
+        let arguments = Arguments { session: None, mode: Some("plan".into()) };
+        let mut output = Vec::new();
+        let done = tokio::select! {
+            () = serve => unreachable!("the socket is open"),
+            done = run(arguments, &environment, std::io::empty(), &mut output) => done,
+        };
+        (String::from_utf8(output).unwrap(), done.err().map(|error| error.to_string()))
+    }
+
+    #[tokio::test]
+    async fn mode_is_printed_only_if_it_is_confirmed() {
+        assert_eq!(change(Report::Mode).await, ("plan\n".to_owned(), None));
+        let (output, error) = change(Report::Unconfirmed).await;
+        assert_eq!(output, "");
+        assert!(error.unwrap().starts_with("The change to plan mode is not confirmed"));
+    }
 }

@@ -14,7 +14,7 @@ use crate::client;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Runtime, doctor_checks};
 use crate::process::Exit;
-use crate::terminal_run::{self, Job};
+use crate::terminal_run::{self, FinishedRun, Job};
 
 pub(in crate::cli) async fn run(
     arguments: Arguments,
@@ -53,17 +53,23 @@ pub(in crate::cli) async fn run(
     let Runtime { context, host, .. } = config.into_runtime().context("starting the record")?;
     let agent = Agent::new(context, host, client, first);
     let job = Job { cwd: &cwd, program, command_line, sockets: &sockets };
-    match terminal_run::run(&agent, end, job, &mut errors, stop).await {
-        Ok(Ok(Exit::Status(status))) => Ok(ExitCode::from(u8::try_from(status).unwrap_or(1))),
-        Ok(Ok(Exit::Signal(signal))) => {
+    let FinishedRun { ended, is_unrecorded } =
+        match terminal_run::run(&agent, end, job, &mut errors, stop).await {
+            Ok(finished) => finished,
+            Err(error) => {
+                writeln!(errors, "modegate: {error:#}")?;
+                return Ok(ExitCode::from(FAILED));
+            }
+        };
+    match ended {
+        // The program has done its work, but its changes cannot all be undone.
+        Ok(Exit::Status(0)) if is_unrecorded => Ok(ExitCode::from(FAILED)),
+        Ok(Exit::Status(status)) => Ok(ExitCode::from(u8::try_from(status).unwrap_or(1))),
+        Ok(Exit::Signal(signal)) => {
             Ok(ExitCode::from(u8::try_from(signal).map_or(1, |signal| signal.saturating_add(128))))
         }
-        Ok(Err(reason)) => {
+        Err(reason) => {
             writeln!(errors, "modegate: {reason}")?;
-            Ok(ExitCode::from(FAILED))
-        }
-        Err(error) => {
-            writeln!(errors, "modegate: {error:#}")?;
             Ok(ExitCode::from(FAILED))
         }
     }

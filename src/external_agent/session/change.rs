@@ -176,7 +176,8 @@ impl AskedChanges {
         if matches!(question.change, ChangeKind::Create | ChangeKind::Write) {
             text.push_str(" Until the program closes the file, it can write it, also after this turn.");
         }
-        let locations = question.ends().map(ToolCallLocation::new);
+        // JSON has texts only; the title names every path.
+        let locations = question.ends().filter(|path| path.to_str().is_some()).map(ToolCallLocation::new);
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)

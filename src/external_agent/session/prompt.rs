@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{ContentBlock, StopReason};
 use crate::external_agent::{ExternalAgent, ExternalAgentError};
+use crate::process::RecordState;
 
 pub struct Ready {
     pub(super) agent: ExternalAgent,
@@ -30,12 +31,9 @@ impl Ready {
     }
 
     /// Saves the record of changes, and returns its folder. `None` if changes are not recorded.
-    pub async fn save_record(&self) -> Option<&Path> {
+    pub async fn save_record(&self) -> Option<(&Path, RecordState)> {
         let record = self.record.as_deref()?;
-        if !self.agent.program().save_record().await {
-            tracing::warn!("the record of an agent's changes could not be saved");
-        }
-        Some(record)
+        Some((record, self.agent.program().save_record().await))
     }
 
     /// Passes the prompt on unchanged. Returns after all updates of the agent have reached the session.

@@ -4,11 +4,13 @@
 //! suspended. The broker either lets it run, so that Landlock decides, or carries it out itself on a copy of the
 //! arguments and hands over the result. Calls that Landlock does not decide never run.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{Report, supervisor};
-use crate::process::BrokerEvent;
+use crate::process::{BrokerEvent, RecordState};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
 use crate::sandbox::network_syscalls::network_call;
@@ -40,9 +42,9 @@ use handler::{CallHandler, Outcome};
 use questions::{Asked, Questions};
 pub(in crate::process::linux) use reads::Reads;
 pub(in crate::process::linux) use recorder::Recorder;
+use recorder::{CallCopies, CopyFolder, CopyRequest, Touched};
 pub(in crate::process::linux) use resolve::Roots;
-pub(in crate::process::linux) use revoke::Revoked;
-use revoke::{HandedOver, Identity};
+use revoke::{HandedOver, Identity, Revoked};
 use terminals::Terminals;
 use tracee::Tracee;
 
@@ -66,10 +68,15 @@ pub(super) struct Broker {
     terminals: Terminals,
     /// `None` if changes are not recorded.
     recorder: Option<Mutex<Recorder>>,
+    copies: Option<Arc<CopyFolder>>,
+    /// Locked for reading from the record of a change to its end.
+    recording: RwLock<()>,
     /// Locked for writing while a folder is moved under [`BrokerPolicy::Ask`]: what moves with it was decided before.
     moving: RwLock<()>,
     waiting_pipes: AtomicUsize,
     questions: Questions,
+    /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
+    resumed: Option<Sender<ResumedCall>>,
     /// Connection to Modegate. `None` without questions.
     connection: Option<UnixStream>,
     /// `None` if the network is not limited.
@@ -93,10 +100,13 @@ impl Broker {
             unnamed: Mutex::default(),
             handed_over: Mutex::default(),
             terminals: Terminals::default(),
+            copies: recorder.as_ref().map(Recorder::copy_folder),
             recorder: recorder.map(Mutex::new),
+            recording: RwLock::default(),
             moving: RwLock::default(),
             waiting_pipes: AtomicUsize::default(),
             questions: Questions::default(),
+            resumed: None,
             connection,
             egress: None,
             reads: None,
@@ -120,8 +130,10 @@ impl Broker {
         self.terminals.add_own();
     }
 
-    /// Starts the threads that answer calls. They end with this process.
-    pub(super) fn start(self) -> io::Result<Arc<Self>> {
+    /// Starts the threads that answer calls and follow orders. They end with this process.
+    pub(super) fn start(mut self) -> io::Result<BrokerThreads> {
+        let (resumed, resumed_calls) = mpsc::channel();
+        self.resumed = Some(resumed);
         let broker = Arc::new(self);
         for _ in 0..THREADS {
             let broker = Arc::clone(&broker);
@@ -129,7 +141,13 @@ impl Broker {
         }
         let asking = Arc::clone(&broker);
         thread::Builder::new().name("questions".into()).spawn(move || asking.withdraw_questions())?;
-        Ok(broker)
+        let (resuming, setting, saving) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
+        follow("answers", resumed_calls, move |call| resuming.resume(call))?;
+        let (policies, new_policies) = mpsc::channel();
+        follow("policies", new_policies, move |policy| setting.set_policy(policy))?;
+        let (saves, saves_to_make) = mpsc::channel();
+        follow("records", saves_to_make, move |()| saving.save_record())?;
+        Ok(BrokerThreads { broker, policies, saves })
     }
 
     fn listen(self: Arc<Self>) {
@@ -155,10 +173,10 @@ impl Broker {
         }
     }
 
-    /// Applies a policy. After a tighter one, no process can write through what it has open. Waiting calls are
-    /// decided again.
-    pub(super) fn set_policy(self: &Arc<Self>, policy: BrokerPolicy) -> Revoked {
-        // Waits for the calls that are being carried out.
+    /// Applies a policy, and reports when after a tighter one no process can write through what it has open. Waiting
+    /// calls are decided again.
+    fn set_policy(&self, policy: BrokerPolicy) {
+        // Waits for the calls that are being carried out, which make no copies.
         {
             let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
             *current = policy;
@@ -169,22 +187,36 @@ impl Broker {
         if policy != BrokerPolicy::Ask {
             for (number, call) in self.questions.take_all() {
                 self.report(BrokerEvent::Withdrawn(number));
-                self.answer_or_wait(call, None);
+                self.resume_later(ResumedCall::Undecided(call));
             }
         }
-        match policy {
+        let revoked = match policy {
             BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
             BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
+        };
+        let Revoked { ended, is_complete } = revoked;
+        self.report(BrokerEvent::PolicySet { ended, is_complete });
+    }
+
+    fn resume_later(&self, call: ResumedCall) {
+        if let Some(resumed) = &self.resumed {
+            // Its thread ends with this process.
+            let _ = resumed.send(call);
         }
     }
 
-    /// Carries out or refuses a call that waits for an answer.
-    pub(super) fn answer_question(self: &Arc<Self>, number: u64, allows: bool) {
-        let Some((call, asked)) = self.questions.take(number) else { return };
-        if allows {
-            self.answer_or_wait(call, Some(asked));
-        } else {
-            self.refuse(&call);
+    /// Answers a call that has waited, which may take as long as copies for the record.
+    fn resume(self: &Arc<Self>, call: ResumedCall) {
+        match call {
+            ResumedCall::Undecided(call) => self.answer_or_wait(call, None),
+            ResumedCall::Answered { question, allows } => {
+                let Some((call, asked)) = self.questions.take(question) else { return };
+                if allows {
+                    self.answer_or_wait(call, Some(asked));
+                } else {
+                    self.refuse(&call);
+                }
+            }
         }
     }
 
@@ -211,21 +243,40 @@ impl Broker {
         }
     }
 
-    /// Saves the record of changes so far. Files that are still open for writing begin the next one. Returns false
-    /// if the record could not be saved.
-    pub(super) fn save_record(&self) -> bool {
-        // No call is carried out meanwhile.
-        let _policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(recorder) = &self.recorder else { return false };
-        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_saved = recorder.save();
-        let handed_over = &mut self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
-        for file in handed_over.open_for_writing() {
-            if let Some(entry) = self.roots.of_descriptor(file) {
-                recorder.add(&entry);
+    /// Saves the record of changes so far. Files that are still open for writing begin the next one.
+    fn save_record(&self) {
+        let state = self.finish_record(false);
+        let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let written: Vec<_> =
+            handed_over.open_for_writing().filter_map(|file| self.roots.of_descriptor(file)).collect();
+        drop(handed_over);
+        if let Some(recorder) = &self.recorder {
+            let mut copies = CallCopies::of_written(self.copies.clone());
+            let touched: Vec<_> = written.iter().map(Touched::Entry).collect();
+            let record = |copies: &mut CallCopies| {
+                recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&touched, copies)
+            };
+            while let Err(requests) = record(&mut copies) {
+                copies.make(requests, || true);
             }
         }
-        is_saved
+        self.report(BrokerEvent::RecordSaved(state));
+    }
+
+    /// Saves the last record. All processes of the command are gone.
+    pub(super) fn save_last_record(&self) {
+        if self.recorder.is_some() {
+            let state = self.finish_record(true);
+            self.report(BrokerEvent::RecordSaved(state));
+        }
+    }
+
+    fn finish_record(&self, is_last: bool) -> RecordState {
+        // Waits for calls that are between their record and their change.
+        let _policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(recorder) = &self.recorder else { return RecordState::Complete };
+        let finished = recorder.lock().unwrap_or_else(PoisonError::into_inner).finish(is_last);
+        finished.map_or_else(RecordState::Incomplete, |()| RecordState::Complete)
     }
 
     pub(super) fn listener(&self) -> &OwnedFd {
@@ -237,18 +288,29 @@ impl Broker {
         if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
             return egress::answer(self, egress, (call, kind));
         }
-        match self.answer(&call, asked.as_ref()) {
-            Answered::Done => {}
+        let mut copies = RefCell::new(CallCopies::new(self.copies.clone()));
+        let answered = loop {
+            match self.answer(&call, asked.as_ref(), &copies) {
+                Answered::Copy(requests) => {
+                    copies.get_mut().make(requests, || notification::is_suspended(&self.listener, call.id));
+                }
+                answered => break answered,
+            }
+        };
+        drop(copies);
+        match answered {
+            // Handled above.
+            Answered::Done | Answered::Copy(_) => {}
             Answered::Ask(question) => match self.questions.add(call, question) {
                 Ok(question) => self.report(BrokerEvent::Asked(question)),
                 Err(call) => self.refuse(&call),
             },
-            Answered::WaitForReader => self.wait_for_reader(call, asked),
+            Answered::Wait => self.wait(call, asked),
             Answered::OpenPipe(pipe, flags) => self.open_pipe(call, pipe, flags),
         }
     }
 
-    fn answer(&self, call: &Call, asked: Option<&Asked>) -> Answered {
+    fn answer(&self, call: &Call, asked: Option<&Asked>, copies: &RefCell<CallCopies>) -> Answered {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let tracee = Tracee { listener: &self.listener, call };
         let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
@@ -262,6 +324,8 @@ impl Broker {
             handed_over,
             terminals: &self.terminals,
             recorder,
+            recording: &self.recording,
+            copies,
             reads: self.reads.as_ref(),
             moving: &self.moving,
         };
@@ -269,7 +333,8 @@ impl Broker {
             Outcome::Answer(answer) => answer,
             Outcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
             Outcome::Ask(asked) => return Answered::Ask(asked),
-            Outcome::WaitForReader => return Answered::WaitForReader,
+            Outcome::Copy(requests) => return Answered::Copy(requests),
+            Outcome::Wait => return Answered::Wait,
             Outcome::OpenPipe { pipe, flags } => return Answered::OpenPipe(pipe, flags),
         };
         // The caller may be gone.
@@ -308,17 +373,23 @@ impl Broker {
         }
     }
 
-    /// Tries an open call again until the named pipe has a reader, the caller is gone, or the policy refuses it.
-    fn wait_for_reader(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
+    /// Tries an open call again until it need not wait, the caller is gone, or the policy refuses it.
+    fn wait(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
         let broker = Arc::clone(self);
         let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
         let id = call.id;
         let wait = move || {
             let _abort = AbortOnPanic;
+            let copies = RefCell::new(CallCopies::new(broker.copies.clone()));
             while notification::is_suspended(&broker.listener, call.id) {
-                match broker.answer(&call, asked.as_ref()) {
-                    Answered::WaitForReader => thread::sleep(PIPE_INTERVAL),
+                match broker.answer(&call, asked.as_ref(), &copies) {
+                    Answered::Wait => thread::sleep(PIPE_INTERVAL),
                     Answered::Done => break,
+                    // Another file has the name.
+                    Answered::Copy(_) => {
+                        broker.answer_or_wait(call, asked);
+                        break;
+                    }
                     // The policy has changed, or another file has the name.
                     Answered::Ask(_) | Answered::OpenPipe(..) => {
                         broker.answer_or_wait(call, None);
@@ -336,10 +407,68 @@ impl Broker {
     }
 }
 
+/// A call that has waited for a decision.
+#[derive(Debug, Clone, Copy)]
+enum ResumedCall {
+    Answered {
+        question: u64,
+        allows: bool,
+    },
+    /// The policy has changed.
+    Undecided(Call),
+}
+
+/// The threads of a broker. Orders never wait: a thread may be at work for long. Modegate sends one order for each
+/// question, mode change and turn, so the queues need no bound.
+pub(super) struct BrokerThreads {
+    broker: Arc<Broker>,
+    policies: Sender<BrokerPolicy>,
+    saves: Sender<()>,
+}
+
+impl BrokerThreads {
+    /// [`BrokerEvent::PolicySet`] follows.
+    pub(super) fn set_policy(&self, policy: BrokerPolicy) {
+        // The thread ends with this process, here and below.
+        let _ = self.policies.send(policy);
+    }
+
+    /// Carries out or refuses a call that waits for an answer.
+    pub(super) fn answer_question(&self, question: u64, allows: bool) {
+        self.broker.resume_later(ResumedCall::Answered { question, allows });
+    }
+
+    /// [`BrokerEvent::RecordSaved`] follows.
+    pub(super) fn save_record(&self) {
+        let _ = self.saves.send(());
+    }
+
+    pub(super) fn save_last_record(&self) {
+        self.broker.save_last_record();
+    }
+}
+
+fn follow<Order: Send + 'static>(
+    name: &str,
+    orders: Receiver<Order>,
+    each: impl Fn(Order) + Send + 'static,
+) -> io::Result<()> {
+    let run = move || {
+        let _abort = AbortOnPanic;
+        // Otherwise the thread could make a file with the umask of another call.
+        if notification::separate_umask().is_err() {
+            std::process::abort();
+        }
+        orders.into_iter().for_each(each);
+    };
+    thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
 enum Answered {
     Done,
+    Copy(Vec<CopyRequest>),
     Ask(Asked),
-    WaitForReader,
+    Wait,
     OpenPipe(OwnedFd, OFlags),
 }
 

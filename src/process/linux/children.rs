@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
-use rustix::process::{self, Pid, Signal};
+use rustix::process::{self, Pid, Signal, WaitOptions};
+
+/// How long the end of killed processes may take.
+const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Kept open, because a command may lower the limit on open files.
 #[derive(Debug)]
@@ -41,12 +45,46 @@ impl Children {
     }
 }
 
-/// A group dies in one step, so no member can fork away.
-pub(super) fn kill(child: Pid) {
-    if let Some(group) = process::getpgid(Some(child)).ok().filter(|group| *group != process::getpgrp()) {
+/// A group dies in one step, so no member can fork away. `spared` is the group of this process, or of Modegate.
+pub(super) fn kill(child: Pid, spared: Pid) {
+    let group = process::getpgid(Some(child)).ok();
+    if let Some(group) = group.filter(|group| *group != spared && *group != process::getpgrp()) {
         let _ = process::kill_process_group(group, Signal::KILL);
     }
     let _ = process::kill_process(child, Signal::KILL);
+}
+
+/// Kills the children that are not known, and all processes that become children by that. Returns true if none is
+/// left. Blocks for about a second at most.
+pub(super) fn end_others(children: &mut Children, spared: Pid, is_known: impl Fn(Pid) -> bool) -> bool {
+    let started = Instant::now();
+    loop {
+        let Ok(all) = children.list() else { return false };
+        let others: Vec<Pid> = all.into_iter().filter(|pid| !is_known(*pid)).collect();
+        if others.is_empty() {
+            return true;
+        }
+        if started.elapsed() > DEADLINE {
+            return false;
+        }
+        for other in others {
+            kill(other, spared);
+            let _ = process::waitpid(Some(other), WaitOptions::NOHANG);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The children of another process, without zombies.
+pub(super) fn of(parent_of: Pid) -> Vec<Pid> {
+    let path = format!("/proc/{parent_of}/task/{parent_of}/children");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(parse).filter(|pid| !is_zombie(*pid)).collect()
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn scan() -> io::Result<Vec<Pid>> {

@@ -1,4 +1,5 @@
-//! Modegate's side of the fork server: starts it for the first command, and again if it was killed.
+//! Modegate's side of the fork server and its guard: starts them for the first command, and again if the fork server
+//! was killed.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -6,15 +7,21 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Pid;
-use tokio::io::Interest;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::fork_server::{ARGUMENT, Handed};
+use super::guard::{GuardOrder, GuardReport};
 use super::{descriptors, orphans};
+
+/// How long the kernel may take to hand over the children of a killed supervisor.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// The fork server ends when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -25,10 +32,18 @@ pub(in crate::process) struct ForkClient {
 
 #[derive(Debug)]
 struct Running {
-    /// Reaped when it ends, also after this is dropped.
-    _server: tokio::process::Child,
-    number: Option<Pid>,
     requests: UnixStream,
+    guard: Arc<GuardClient>,
+}
+
+/// The guard and all processes below it end when the last handle is dropped, or this process is gone.
+#[derive(Debug)]
+pub(super) struct GuardClient {
+    /// Reaped when it ends, also after this is dropped.
+    _guard: tokio::process::Child,
+    number: Option<Pid>,
+    /// `None` once the guard has reported that nothing is left.
+    connection: Mutex<Option<BufReader<UnixStream>>>,
 }
 
 impl ForkClient {
@@ -36,8 +51,8 @@ impl ForkClient {
         Self { binary, running: Arc::default() }
     }
 
-    /// Asks for a supervisor, which gets copies of the descriptors.
-    pub(super) async fn fork(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Asks for a supervisor, which gets copies of the descriptors. Returns its guard.
+    pub(super) async fn fork(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<Arc<GuardClient>> {
         let mut running = self.running.lock().await;
         if let Some(server) = &*running {
             match server.hand_over(handed).await {
@@ -45,10 +60,12 @@ impl ForkClient {
                     tracing::warn!("the process that starts commands was killed and is started again");
                     *running = None;
                 }
-                done => return done,
+                done => return done.map(|()| Arc::clone(&server.guard)),
             }
         }
-        running.insert(Running::start(&self.binary)?).hand_over(handed).await
+        let started = running.insert(Running::start(&self.binary)?);
+        started.hand_over(handed).await?;
+        Ok(Arc::clone(&started.guard))
     }
 
     /// The next command starts another fork server. Running commands go on.
@@ -60,12 +77,18 @@ impl ForkClient {
 impl Running {
     fn start(binary: &Path) -> io::Result<Self> {
         let (ours, theirs) = StdStream::pair()?;
+        let (to_guard, of_guard) = StdStream::pair()?;
         let mut start = tokio::process::Command::new(binary);
         start.arg(ARGUMENT).stdin(Stdio::from(OwnedFd::from(theirs)));
-        start.stdout(Stdio::null()).stderr(Stdio::null());
-        let (server, number) = orphans::start(|| start.spawn())?;
+        start.stdout(Stdio::from(OwnedFd::from(of_guard))).stderr(Stdio::null());
+        let (guard, number) = orphans::start(|| start.spawn())?;
+        // Their ends here would hide the end of the other processes.
+        drop(start);
         ours.set_nonblocking(true)?;
-        Ok(Self { _server: server, number, requests: UnixStream::from_std(ours)? })
+        to_guard.set_nonblocking(true)?;
+        let connection = Mutex::new(Some(BufReader::new(UnixStream::from_std(to_guard)?)));
+        let guard = Arc::new(GuardClient { _guard: guard, number, connection });
+        Ok(Self { requests: UnixStream::from_std(ours)?, guard })
     }
 
     /// Waits while the server has too many requests to read.
@@ -75,12 +98,54 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl GuardClient {
+    /// Ends the processes of a killed supervisor. Returns true if none is left.
+    pub(super) async fn end_orphans(&self, supervisor: Option<OwnedFd>) -> bool {
+        if let Some(supervisor) = supervisor {
+            // The end of its connection comes before its children have another parent. After an error, too, the
+            // guard looks.
+            let _ = tokio::task::spawn_blocking(move || wait_until_gone(&supervisor)).await;
+        }
+        match self.ask().await {
+            Ok(is_complete) => is_complete,
+            // The guard was killed, so the processes are children of this one.
+            Err(_) => tokio::task::spawn_blocking(orphans::end_all).await.unwrap_or(false),
+        }
+    }
+
+    async fn ask(&self) -> io::Result<bool> {
+        let mut open = self.connection.lock().await;
+        let Some(connection) = &mut *open else { return Ok(true) };
+        let mut line = serde_json::to_vec(&GuardOrder::EndOrphans { supervisors: orphans::known() })?;
+        line.push(b'\n');
+        // The guard may have ended, after its last report.
+        let _ = connection.write_all(&line).await;
+        let mut report = Vec::new();
+        connection.read_until(b'\n', &mut report).await?;
+        Ok(match serde_json::from_slice(&report)? {
+            GuardReport::OrphansEnded { is_complete } => is_complete,
+            GuardReport::NothingLeft => {
+                *open = None;
+                true
+            }
+        })
+    }
+}
+
+impl Drop for GuardClient {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             orphans::forget(number);
         }
     }
+}
+
+/// Waits for the end of a process, given its process descriptor. Blocks for about a second at most.
+fn wait_until_gone(process: &OwnedFd) -> io::Result<()> {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    let limit = Timespec::try_from(HAND_OVER).map_err(io::Error::other)?;
+    rustix::event::poll(&mut ended, Some(&limit))?;
+    Ok(())
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -1,17 +1,18 @@
 //! The fork server, started from this binary before the first command, forks the supervisor of every command:
 //! starting this binary takes longer than most commands run.
 //!
-//! It has one thread, so it may fork. It keeps no descriptor of a command, reads no request and ends with
-//! Modegate, which has the other end of its standard input.
+//! It has one thread, so it may fork. It keeps no descriptor of a command, reads no request and ends after
+//! Modegate, which has the other end of its standard input, and after its supervisors. Its parent is the guard.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::process;
+use rustix::process::{self, WaitOptions};
 
-use super::{descriptors, supervisor};
+use super::{descriptors, guard, supervisor};
 use crate::sandbox::kernel::{self, Fork};
 
 pub(super) const ARGUMENT: &str = "__supervise";
@@ -32,23 +33,49 @@ impl Handed<BorrowedFd<'_>> {
     }
 }
 
+/// Forks the fork server, and turns this process into its parent, the guard. `guarded` leads from the guard to
+/// Modegate.
+pub(super) fn start(requests: OwnedFd, guarded: OwnedFd) -> ExitCode {
+    let forked = || -> io::Result<Fork> {
+        // A signal to the process group must end neither.
+        kernel::block_signals()?;
+        process::set_child_subreaper(Some(process::getpid()))?;
+        let forked = kernel::fork()?;
+        if matches!(forked, Fork::Child) {
+            rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+        }
+        Ok(forked)
+    }();
+    match forked {
+        Ok(Fork::Parent(_)) => {
+            drop(requests);
+            guard::begin(&guarded)
+        }
+        Ok(Fork::Child) => {
+            drop(guarded);
+            run(requests)
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &io::Error) -> ExitCode {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "modegate: this subcommand is internal to Modegate: {error}");
+    ExitCode::FAILURE
+}
+
 /// Forks supervisors until Modegate closes the connection. Returns again in every supervisor.
-pub(super) fn run(requests: OwnedFd) -> ExitCode {
+fn run(requests: OwnedFd) -> ExitCode {
     match serve(UnixStream::from(requests)) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(handed)) => supervise(handed),
-        Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "modegate: this subcommand is internal to Modegate: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
 }
 
 /// Returns in a supervisor with its descriptors, and in the fork server with `None` at the end of the connection.
 fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
-    // A signal to the process group must not end it.
-    kernel::block_signals()?;
     kernel::ignore_ended_children(true)?;
     process::chdir("/")?;
     loop {
@@ -56,7 +83,11 @@ fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
             Received::Command(handed) => handed,
             // Modegate sees that the connection is closed.
             Received::Incomplete => continue,
-            Received::End => return Ok(None),
+            Received::End => {
+                // Otherwise supervisors that are still at work would be orphans, which the guard ends.
+                while process::wait(WaitOptions::empty()).is_ok() {}
+                return Ok(None);
+            }
         };
         // After a failure, too, Modegate sees that the connection is closed.
         if let Ok(Fork::Child) = kernel::fork() {

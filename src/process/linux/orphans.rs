@@ -1,17 +1,14 @@
-//! Kills processes whose supervisor died: children of this process, if `main` has called [`adopt`]. Otherwise
-//! their end stays unconfirmed.
+//! Kills processes whose supervisor died, if the guard was killed, too: they are then children of this process, if
+//! `main` has called [`adopt`]. Otherwise their end stays unconfirmed.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use rustix::process::{self, Pid, WaitOptions};
+use rustix::process::{self, Pid};
 
 use super::children::{self, Children};
 
-const DEADLINE: Duration = Duration::from_secs(1);
-
-/// Fork servers and supervisors. Global, because children belong to the whole process.
+/// Guards and supervisors. Global, because children belong to the whole process.
 static KNOWN: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
 /// Makes this process the parent of processes whose supervisor died.
@@ -21,7 +18,7 @@ pub(super) fn adopt() {
     }
 }
 
-/// Spawns the fork server under the lock, so that [`end_all`] does not kill it.
+/// Spawns the guard under the lock, so that [`end_all`] does not kill it.
 pub(super) fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
 ) -> std::io::Result<(tokio::process::Child, Option<Pid>)> {
@@ -32,7 +29,7 @@ pub(super) fn start(
     Ok((child, pid))
 }
 
-/// Supervisors become children of this process when the fork server dies.
+/// Supervisors become children of this process when the guard and the fork server die.
 pub(super) fn remember(supervisor: Pid) {
     lock().get_or_insert_default().insert(supervisor);
 }
@@ -43,6 +40,11 @@ pub(super) fn forget(known: Pid) {
     }
 }
 
+/// The numbers of supervisors and guards.
+pub(super) fn known() -> Vec<i32> {
+    lock().iter().flatten().map(|pid| pid.as_raw_nonzero().get()).collect()
+}
+
 /// Kills every other child. Returns true if none is left. Blocks for about a second at most.
 pub(super) fn end_all() -> bool {
     // Without this flag orphans become children of another process.
@@ -50,28 +52,8 @@ pub(super) fn end_all() -> bool {
         return false;
     }
     let Ok(mut children) = Children::open() else { return false };
-    let started = Instant::now();
-    loop {
-        let orphans: Vec<Pid> = {
-            let known = lock();
-            let is_known = |pid: &Pid| known.as_ref().is_some_and(|known| known.contains(pid));
-            match children.list() {
-                Ok(all) => all.into_iter().filter(|pid| !is_known(pid)).collect(),
-                Err(_) => return false,
-            }
-        };
-        if orphans.is_empty() {
-            return true;
-        }
-        if started.elapsed() > DEADLINE {
-            return false;
-        }
-        for orphan in orphans {
-            children::kill(orphan);
-            let _ = process::waitpid(Some(orphan), WaitOptions::NOHANG);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let is_known = |pid: Pid| lock().as_ref().is_some_and(|known| known.contains(&pid));
+    children::end_others(&mut children, process::getpgrp(), is_known)
 }
 
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {

@@ -3,21 +3,21 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
+use tokio::task::JoinHandle;
 
+use super::fork_client::GuardClient;
 use super::fork_server::Handed;
-use super::{
-    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, descriptors,
-    orphans,
-};
-use crate::process::{ChildStdio, Command, Event, Processes, Streams, read};
-use crate::sandbox::BrokerPolicy;
+use super::{HANDSHAKE, Report, SpawnRequest, SupervisorOrder, descriptors, orphans};
+use crate::process::{BrokerEvent, ChildStdio, Command, Event, Processes, RecordState, Streams, read};
+use crate::sandbox::{BrokerPolicy, Confinement};
 
 const CHUNK: usize = 16 * 1024;
 
@@ -27,13 +27,20 @@ const MAX_REPORT: usize = 2 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Process {
     supervisor: Pid,
+    /// `None` if the supervisor was killed before it could be opened.
+    pidfd: Option<OwnedFd>,
+    guard: Arc<GuardClient>,
     control: UnixStream,
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
     errors: Option<pipe::Receiver>,
     report: Vec<u8>,
+    /// True if the supervisor records changes.
+    records: bool,
     /// Set once the supervisor has reported the end.
     left_behind: Option<usize>,
+    /// Ends the processes of a supervisor that was killed before its last report.
+    ending: Option<JoinHandle<bool>>,
     over: bool,
 }
 
@@ -51,10 +58,12 @@ impl Processes {
             output: to_output.as_fd(),
             errors: to_errors.as_fd(),
         };
-        self.launcher.fork(&handed).await?;
+        let guard = self.launcher.fork(&handed).await?;
         // Only the supervisor may keep them open.
         drop((theirs, to_output, to_errors));
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let records =
+            matches!(&command.confinement, Confinement::Brokered { broker, .. } if broker.record.is_some());
         let request = SpawnRequest {
             own_folder: self.own_folder(&command.confinement),
             settings: command.settings.iter().map(|(name, value)| variable(name, value)).collect(),
@@ -77,12 +86,16 @@ impl Processes {
         let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor,
+            pidfd: pidfd_open(supervisor, PidfdFlags::NONBLOCK).ok(),
+            guard,
             control,
             input,
             output: output.map(receiver).transpose()?,
             errors: errors.map(receiver).transpose()?,
             report: Vec::new(),
+            records,
             left_behind: None,
+            ending: None,
             over: false,
         })
     }
@@ -176,6 +189,11 @@ impl Process {
                 orphans::forget(self.supervisor);
                 return Some(Event::Gone { left_behind, confirmed: true });
             }
+            if let Some(ending) = &mut self.ending {
+                let confirmed = ending.await.unwrap_or(false);
+                self.over = true;
+                return Some(Event::Gone { left_behind: 0, confirmed });
+            }
             let mut report = [0; 1024];
             let (mut output, mut errors) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
             tokio::select! {
@@ -197,10 +215,12 @@ impl Process {
                     }
                     // The supervisor was killed before its last report.
                     _ => {
-                        self.over = true;
                         orphans::forget(self.supervisor);
-                        let ended = tokio::task::spawn_blocking(orphans::end_all).await;
-                        return Some(Event::Gone { left_behind: 0, confirmed: ended.unwrap_or(false) });
+                        if std::mem::take(&mut self.records) {
+                            return Some(Event::Broker(BrokerEvent::RecordSaved(RecordState::Cut)));
+                        }
+                        let (guard, supervisor) = (Arc::clone(&self.guard), self.pidfd.take());
+                        self.ending = Some(tokio::spawn(async move { guard.end_orphans(supervisor).await }));
                     }
                 },
             }
@@ -209,32 +229,27 @@ impl Process {
 
     /// Makes the supervisor send SIGTERM to the command's process group.
     pub async fn request_exit(&mut self) {
-        self.order(&[REQUEST_EXIT]).await;
+        self.order(SupervisorOrder::RequestExit).await;
     }
 
     /// [`BrokerEvent::PolicySet`] follows when the policy applies and nothing can be written under a looser
     /// one.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
-        if let Some((order, _)) = POLICIES.iter().find(|(_, of)| *of == policy) {
-            self.order(&[*order]).await;
-        }
+        self.order(SupervisorOrder::SetPolicy(policy)).await;
     }
 
     /// Answers a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
-    pub async fn answer(&mut self, number: u64, allows: bool) {
-        let mut order = Vec::with_capacity(9);
-        order.extend(ANSWERS.iter().find(|(_, of)| *of == allows).map(|(byte, _)| *byte));
-        order.extend(number.to_le_bytes());
-        self.order(&order).await;
+    pub async fn answer(&mut self, question: u64, allows: bool) {
+        self.order(SupervisorOrder::Answer { question, allows }).await;
     }
 
     pub async fn release(&mut self) {
-        self.order(&[RELEASE]).await;
+        self.order(SupervisorOrder::Release).await;
     }
 
     /// [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
-        self.order(&[SAVE_RECORD]).await;
+        self.order(SupervisorOrder::SaveRecord).await;
     }
 
     pub async fn end(&mut self) {
@@ -242,9 +257,11 @@ impl Process {
         let _ = self.control.shutdown().await;
     }
 
-    async fn order(&mut self, bytes: &[u8]) {
+    async fn order(&mut self, order: SupervisorOrder) {
+        let mut line = serde_json::to_vec(&order).expect("an order is plain data");
+        line.push(b'\n');
         // The command may be over.
-        let _ = self.control.write_all(bytes).await;
+        let _ = self.control.write_all(&line).await;
     }
 
     pub fn id(&self) -> Option<u32> {

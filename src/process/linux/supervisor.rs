@@ -18,12 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{self, Pid, Signal, WaitOptions};
 
-use super::broker::{self, Broker, Reads, Recorder, Revoked, Roots};
+use super::broker::{self, Broker, BrokerThreads, Reads, Recorder, Roots};
 use super::children::{self, Children};
-use super::{
-    ANSWERS, HANDSHAKE, POLICIES, RELEASE, REQUEST_EXIT, Report, SAVE_RECORD, SpawnRequest, descriptors,
-};
-use crate::process::{BrokerEvent, Exit, TEMPORARY};
+use super::{HANDSHAKE, RELEASE, Report, SpawnRequest, SupervisorOrder, descriptors};
+use crate::process::{Exit, TEMPORARY};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
 
@@ -100,28 +98,29 @@ fn run_request(connection: &UnixStream, request: &SpawnRequest, input: Option<Ow
     let mut children = Children::open()?;
     let epoll = waiting(connection, &signals)?;
     let (startup, report_startup) = UnixStream::pair()?;
+    let supervisor = process::getpid();
     let child = match kernel::fork()? {
-        Fork::Child => become_command(request, input, &report_startup),
+        Fork::Child => become_command(request, input, &report_startup, supervisor),
         Fork::Parent(child) => child,
     };
     drop((report_startup, input));
     let is_enough = |listener: &Option<OwnedFd>| request.waits && listener.is_some();
-    let broker = match read_startup(&startup, is_enough)
+    let answerer = match read_startup(&startup, is_enough)
         .and_then(|listener| start_broker(listener, request, connection, &epoll))
     {
-        Ok(broker) => broker,
+        Ok(answerer) => answerer,
         Err(error) => {
             end_all(&mut children, child);
             return Err(error);
         }
     };
-    let supervision = Supervision { epoll, connection, signals, broker, startup };
+    let supervision = Supervision { epoll, connection, signals, answerer, startup };
     if supervision.watch(child) {
         supervision.linger(&mut children);
     }
     let left_behind = end_all(&mut children, child);
-    if let Some(broker) = &supervision.broker {
-        broker.save_record();
+    if let CallAnswerer::Threads(threads) = &supervision.answerer {
+        threads.save_last_record();
     }
     Ok(left_behind)
 }
@@ -158,10 +157,15 @@ fn resolver_options(request: &SpawnRequest, command: &Command) -> Option<OsStrin
 }
 
 /// Executes the command in the sandbox. On failure writes the reason to the socket.
-fn become_command(request: &SpawnRequest, input: Option<OwnedFd>, mut startup: &UnixStream) -> ! {
+fn become_command(
+    request: &SpawnRequest,
+    input: Option<OwnedFd>,
+    mut startup: &UnixStream,
+    supervisor: Pid,
+) -> ! {
     // Opened first: in the sandbox, the supervisor may have to open it, which waits for this process.
     let opened = input.map_or_else(|| File::open("/dev/null").map(Stdio::from), |input| Ok(input.into()));
-    let prepared = prepare(request).and_then(|listener| {
+    let prepared = prepare(request, supervisor).and_then(|listener| {
         let unprepared = |error| format!("the command's process cannot be prepared: {error}");
         if let Some(listener) = listener {
             descriptors::send(startup, HANDSHAKE, &[listener.as_fd()]).map_err(unprepared)?;
@@ -208,12 +212,16 @@ fn give_up(mut startup: &UnixStream, problem: &str) -> ! {
     std::process::exit(127)
 }
 
-fn prepare(request: &SpawnRequest) -> Result<Option<OwnedFd>, String> {
+fn prepare(request: &SpawnRequest, supervisor: Pid) -> Result<Option<OwnedFd>, String> {
     let steps = || -> io::Result<()> {
         if !request.keeps_terminal {
             process::setsid()?;
         }
         process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have been killed before.
+        if process::getppid() != Some(supervisor) {
+            return Err(io::Error::other("its supervisor was killed"));
+        }
         kernel::unblock_signals()?;
         // Tolerated only if there is no sandbox.
         kernel::close_the_rest_on_exec()
@@ -245,8 +253,8 @@ fn start_broker(
     request: &SpawnRequest,
     connection: &UnixStream,
     epoll: &OwnedFd,
-) -> io::Result<Option<Arc<Broker>>> {
-    let Some(listener) = listener else { return Ok(None) };
+) -> io::Result<CallAnswerer> {
+    let Some(listener) = listener else { return Ok(CallAnswerer::None) };
     // The broker has the rights of the command.
     kernel::drop_capabilities()?;
     let own = request.own_folder.as_slice();
@@ -275,17 +283,17 @@ fn start_broker(
         if let Some(hosts) = &broker.hosts {
             started.limit_network(hosts.clone(), broker.egress)?;
         }
-        return started.start().map(Some);
+        return started.start().map(CallAnswerer::Threads);
     }
     let mut broker = Broker::new(listener, Roots::open(&[], own, &[])?, BrokerPolicy::Nothing, None, None);
     if let Confinement::ReadOnly { read, denied: Some(denied) } = &request.confinement {
         let readable = read.iter().chain(own).cloned().collect();
         broker.limit_reads(Reads::new(denied, Some(readable)).map_err(no_pattern)?);
-        return broker.start().map(Some);
+        return broker.start().map(CallAnswerer::Threads);
     }
     // Few calls: the main thread answers them.
     epoll::add(epoll, broker.listener(), epoll::EventData::new_u64(SUSPENDED), epoll::EventFlags::IN)?;
-    Ok(Some(Arc::new(broker)))
+    Ok(CallAnswerer::Here(Arc::new(broker)))
 }
 
 /// Not `poll`, which fails if the command lowers the supervisor's descriptor limit.
@@ -296,11 +304,20 @@ fn waiting(connection: &UnixStream, signals: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
+/// Answers the calls that the sandbox suspends.
+enum CallAnswerer {
+    None,
+    /// This thread, which has nothing to do but that.
+    Here(Arc<Broker>),
+    /// Threads of their own, so that nothing delays the watch on the connection.
+    Threads(BrokerThreads),
+}
+
 struct Supervision<'a> {
     epoll: OwnedFd,
     connection: &'a UnixStream,
     signals: OwnedFd,
-    broker: Option<Arc<Broker>>,
+    answerer: CallAnswerer,
     /// To the command's process until the command is executed.
     startup: UnixStream,
 }
@@ -312,73 +329,59 @@ struct Ready {
 }
 
 impl Supervision<'_> {
-    /// Returns true when the command exits, and false when Modegate requests the end. Reaps adopted children.
+    /// Returns true when the command exits, and false when Modegate requests the end. Reaps adopted children. Takes no
+    /// lock that another thread keeps for long, so that nothing delays the look for the end of Modegate.
     fn watch(&self, child: Pid) -> bool {
-        let mut connection = self.connection;
+        let mut received = Vec::new();
         loop {
             let ready = self.wait(None);
             if ready.died {
                 while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
                     if pid == child {
-                        tell(connection, &Report::Exited(exit(status.as_raw())));
+                        tell(self.connection, &Report::Exited(exit(status.as_raw())));
                         return true;
                     }
                 }
             }
             if ready.requested {
-                let mut byte = [0];
-                match connection.read(&mut byte) {
-                    Ok(1) if byte[0] == REQUEST_EXIT => {
-                        // The process may have just exited.
-                        let _ = process::kill_process_group(child, Signal::TERM)
-                            .or_else(|_| process::kill_process(child, Signal::TERM));
+                let Ok(orders) = read_orders(self.connection, &mut received) else { return false };
+                for order in orders {
+                    if let Err(error) = self.follow(order, child) {
+                        tell(self.connection, &Report::Failed(error.to_string()));
+                        return true;
                     }
-                    Ok(1) if byte[0] == RELEASE => {
-                        if let Err(error) = self.release() {
-                            tell(connection, &Report::Failed(error.to_string()));
-                            return true;
-                        }
-                    }
-                    Ok(1) if byte[0] == SAVE_RECORD => self.save_record(),
-                    Ok(1) if ANSWERS.iter().any(|(order, _)| *order == byte[0]) => {
-                        let mut number = [0; 8];
-                        if connection.read_exact(&mut number).is_err() {
-                            return false;
-                        }
-                        self.answer_question(byte[0], u64::from_le_bytes(number));
-                    }
-                    Ok(1) => self.set_policy(byte[0]),
-                    _ => return false,
                 }
             }
         }
     }
 
-    /// Lets a waiting command be executed.
-    fn release(&self) -> io::Result<()> {
-        let mut startup = &self.startup;
-        startup.write_all(&[RELEASE])?;
-        read_startup(startup, |_| false).map(drop)
-    }
-
-    fn save_record(&self) {
-        let is_saved = self.broker.as_ref().is_some_and(|broker| broker.save_record());
-        tell(self.connection, &Report::Broker(BrokerEvent::RecordSaved(is_saved)));
-    }
-
-    fn answer_question(&self, order: u8, number: u64) {
-        let allows = ANSWERS.contains(&(order, true));
-        if let Some(broker) = &self.broker {
-            broker.answer_question(number, allows);
+    /// The error is why a waiting command could not be executed.
+    fn follow(&self, order: SupervisorOrder, child: Pid) -> io::Result<()> {
+        match (order, &self.answerer) {
+            (SupervisorOrder::RequestExit, _) => {
+                // The process may have just exited.
+                let _ = process::kill_process_group(child, Signal::TERM)
+                    .or_else(|_| process::kill_process(child, Signal::TERM));
+            }
+            (SupervisorOrder::Release, _) => {
+                let mut startup = &self.startup;
+                startup.write_all(&[RELEASE])?;
+                read_startup(startup, |_| false)?;
+            }
+            (SupervisorOrder::SaveRecord, CallAnswerer::Threads(threads)) => threads.save_record(),
+            (SupervisorOrder::SetPolicy(policy), CallAnswerer::Threads(threads)) => {
+                threads.set_policy(policy);
+            }
+            (SupervisorOrder::Answer { question, allows }, CallAnswerer::Threads(threads)) => {
+                threads.answer_question(question, allows);
+            }
+            // The command is not brokered.
+            (
+                SupervisorOrder::SaveRecord | SupervisorOrder::SetPolicy(_) | SupervisorOrder::Answer { .. },
+                CallAnswerer::None | CallAnswerer::Here(_),
+            ) => {}
         }
-    }
-
-    fn set_policy(&self, order: u8) {
-        let policy = POLICIES.iter().find(|(byte, _)| *byte == order).map(|(_, policy)| *policy);
-        if let (Some(policy), Some(broker)) = (policy, &self.broker) {
-            let Revoked { ended, is_complete } = broker.set_policy(policy);
-            tell(self.connection, &Report::Broker(BrokerEvent::PolicySet { ended, is_complete }));
-        }
+        Ok(())
     }
 
     /// Lets processes that are about to exit do so: `git commit` leaves one that looks for garbage.
@@ -403,8 +406,8 @@ impl Supervision<'_> {
         let count = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()).unwrap_or(0);
         let mut ready = Ready::default();
         for event in &events[..count] {
-            match (event.data.u64(), &self.broker) {
-                (SUSPENDED, Some(broker)) => drop(broker.answer_next()),
+            match (event.data.u64(), &self.answerer) {
+                (SUSPENDED, CallAnswerer::Here(broker)) => drop(broker.answer_next()),
                 (DIED, _) => {
                     // One read drains the queue.
                     let _ = rustix::io::read(&self.signals, &mut [0; 1024]);
@@ -415,6 +418,22 @@ impl Supervision<'_> {
         }
         ready
     }
+}
+
+/// Reads once, and returns all orders that are complete.
+///
+/// # Errors
+/// Returns an error at the end of the connection.
+fn read_orders(mut connection: &UnixStream, received: &mut Vec<u8>) -> io::Result<Vec<SupervisorOrder>> {
+    let mut bytes = [0; 4096];
+    match connection.read(&mut bytes)? {
+        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+        count => received.extend_from_slice(&bytes[..count]),
+    }
+    let end = received.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    let whole: Vec<u8> = received.drain(..end).collect();
+    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
 }
 
 fn exit(status: i32) -> Exit {
@@ -434,10 +453,12 @@ fn end_all(children: &mut Children, command: Pid) -> usize {
         match children.list() {
             Ok(all) => {
                 first.get_or_insert(all.len());
-                all.into_iter().for_each(children::kill);
+                for child in all {
+                    children::kill(child, process::getpgrp());
+                }
             }
             // Still waits for all children, so no end is reported early.
-            Err(_) => children::kill(command),
+            Err(_) => children::kill(command, process::getpgrp()),
         }
         if let Err(rustix::io::Errno::CHILD) = process::wait(WaitOptions::empty()) {
             return first.unwrap_or_default();

@@ -117,13 +117,9 @@ pub fn wipe_variable(name: &str) {
 /// Returns an error if the file system cannot tell, or the file belongs to another user. `file` must be open for
 /// reading only.
 pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let lease = |kind: libc::c_int| {
-        // SAFETY: the call takes numbers only.
-        checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) })
-    };
     // The kernel refuses a read lease while the file is open for writing.
-    match lease(libc::F_RDLCK) {
-        Ok(_) => lease(libc::F_UNLCK).map(|_| false),
+    match take_read_lease(file) {
+        Ok(()) => set_lease(file, libc::F_UNLCK).map(|()| false),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
         Err(error) => Err(error),
     }
@@ -154,6 +150,27 @@ fn change_lock(file: &File, kind: libc::c_int, offset: u64, length: libc::off_t)
     lock.l_len = length;
     // SAFETY: the call reads `lock`, which is valid.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }).map(drop)
+}
+
+/// Makes every program wait that opens the file for writing, until the descriptor is closed. `file` must be open for
+/// reading only.
+///
+/// # Errors
+/// Fails with [`io::ErrorKind::WouldBlock`] if the file has a writer, and if it belongs to another user.
+pub fn take_read_lease(file: BorrowedFd<'_>) -> io::Result<()> {
+    set_lease(file, libc::F_RDLCK)
+}
+
+/// Returns false if a program waits for the end of the lease, or opened the file for writing before
+/// [`take_read_lease`].
+pub fn has_read_lease(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }
+}
+
+fn set_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }).map(drop)
 }
 
 pub fn has_seccomp() -> bool {

@@ -10,23 +10,23 @@ use crate::support::requirements::{python, require_sandbox};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Place {
-    dir: tempfile::TempDir,
+pub(super) struct Place {
+    pub(super) dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         require_sandbox();
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
         Self { dir }
     }
 
-    fn work(&self) -> PathBuf {
+    pub(super) fn work(&self) -> PathBuf {
         self.dir.path().join("work").canonicalize().unwrap()
     }
 
-    fn modegate(&self, arguments: &[&str]) -> Command {
+    pub(super) fn modegate(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
         command.current_dir(self.work()).args(arguments).env("HOME", self.dir.path()).stdin(Stdio::null());
         for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// Returns the exit code, the output and the messages.
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub(super) fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let out = self.modegate(arguments).output().unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         (out.status.code(), text(&out.stdout), text(&out.stderr))

@@ -96,7 +96,21 @@ const LAYERS: [(&str, &[&str]); 59] = [
     ("conversation/prompt_block", &["acp", "conversation", "model"]),
     ("conversation/reminder", &["acp", "conversation", "mode", "model", "permission"]),
     ("skill", &["front_matter", "yaml_error"]),
-    ("store", &["acp", "chain", "event", "ids", "mode", "model", "permission", "tool", "workspace"]),
+    (
+        "store",
+        &[
+            "acp",
+            "chain",
+            "event",
+            "ids",
+            "mode",
+            "model",
+            "permission",
+            "sandbox/path_bytes",
+            "tool",
+            "workspace",
+        ],
+    ),
     ("telemetry", &[]),
     (
         "terminal_run",
@@ -107,7 +121,18 @@ const LAYERS: [(&str, &[&str]); 59] = [
     ("tool/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
-    ("workspace", &["bounded_file", "file_lock", "git_folder", "ids", "permission", "sandbox/record"]),
+    (
+        "workspace",
+        &[
+            "bounded_file",
+            "file_lock",
+            "git_folder",
+            "ids",
+            "permission",
+            "sandbox/path_bytes",
+            "sandbox/record",
+        ],
+    ),
     ("yaml_error", &["mode"]),
 ];
 

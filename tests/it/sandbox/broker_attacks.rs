@@ -327,6 +327,6 @@ async fn moved_deep_trees_do_not_end_the_broker() {
     let text = format!("echo x > a.txt; {} deep.py", python());
     let (output, exit) = finish(shell.start(&text, &fixture.work(), &sandbox).await.unwrap()).await;
     assert_eq!(exit, Some(Exit::Status(0)), "{output}");
-    let saved = fs::read_to_string(record.path().join("0.json")).unwrap();
+    let saved = fs::read_to_string(record.path().join("0.jsonl")).unwrap();
     assert!(saved.contains("/a.txt") && saved.contains("200 levels"), "{saved}");
 }

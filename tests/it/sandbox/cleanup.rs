@@ -126,7 +126,8 @@ fn descendants_of_a_killed_supervisor_are_ended() {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         children.trim().to_owned()
     };
-    let supervisors = children(&children(&child.id().to_string()));
+    let guard = children(&child.id().to_string());
+    let supervisors = children(&children(&guard));
     assert_eq!(
         supervisors.split_whitespace().count(),
         2,

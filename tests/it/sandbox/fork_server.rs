@@ -7,7 +7,7 @@ use modegate::process::{Command, Event, Exit, Process};
 use modegate::sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::supervisor::{events, processes, shell};
+use super::supervisor::{ESCAPES, escape_script, events, is_alive, processes, shell};
 use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
 
@@ -25,6 +25,11 @@ fn status(pid: Pid, name: &str) -> Option<String> {
 
 fn fork_server(process: &Process) -> Pid {
     let parent = status(supervisor(process), "PPid:").unwrap();
+    parent.parse().ok().and_then(Pid::from_raw).unwrap()
+}
+
+fn guard(process: &Process) -> Pid {
+    let parent = status(fork_server(process), "PPid:").unwrap();
     parent.parse().ok().and_then(Pid::from_raw).unwrap()
 }
 
@@ -58,6 +63,66 @@ async fn commands_survive_a_killed_fork_server() {
     assert_ne!(fork_server(&second), server);
     first.end().await;
     assert!(matches!(events(&mut first).await.1[..], [Event::Gone { confirmed: true, .. }]));
+}
+
+/// The kernel hands the processes of a killed supervisor over after its connection has ended.
+#[tokio::test]
+async fn processes_of_a_killed_supervisor_end_before_the_command_counts_as_ended() {
+    for (name, way) in ESCAPES {
+        for is_server_killed in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let processes = processes(dir.path());
+            let script = escape_script(way, "echo ready; sleep 1000");
+            let mut process = processes.start(shell(dir.path(), &script)).await.unwrap();
+            assert_eq!(process.next().await, Some(Event::Output(b"ready\n".to_vec())), "{name}");
+            assert!(is_alive(dir.path()).await, "{name}: the control");
+            let mut other = running(&processes, dir.path()).await;
+            if is_server_killed {
+                kill_process(fork_server(&process), Signal::KILL).unwrap();
+            }
+            kill_process(supervisor(&process), Signal::KILL).unwrap();
+            let (_, rest) = events(&mut process).await;
+            assert_eq!(rest, [Event::Gone { left_behind: 0, confirmed: true }], "{name}");
+            assert!(!is_alive(dir.path()).await, "{name}");
+            assert!(status(supervisor(&other), "PPid:").is_some(), "{name}: other commands go on");
+            other.end().await;
+            assert!(
+                matches!(events(&mut other).await.1[..], [Event::Gone { confirmed: true, .. }]),
+                "{name}"
+            );
+        }
+    }
+}
+
+/// This process is no subreaper, unlike Modegate.
+#[tokio::test]
+async fn end_is_unconfirmed_without_a_guard() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = processes(dir.path());
+    let mut process = running(&processes, dir.path()).await;
+    kill_process(guard(&process), Signal::KILL).unwrap();
+    kill_process(supervisor(&process), Signal::KILL).unwrap();
+    let (_, rest) = events(&mut process).await;
+    assert_eq!(rest, [Event::Gone { left_behind: 0, confirmed: false }]);
+    let mut next = running(&processes, dir.path()).await;
+    next.end().await;
+    assert!(matches!(events(&mut next).await.1[..], [Event::Gone { confirmed: true, .. }]), "the control");
+}
+
+#[tokio::test]
+async fn guard_ends_with_its_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = processes(dir.path());
+    let process = running(&processes, dir.path()).await;
+    let guard = guard(&process);
+    let name = || std::fs::read_to_string(format!("/proc/{guard}/comm")).unwrap_or_default();
+    until("the guard has its name", || name() == "mg-guard\n").await;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::CHILD] {
+        kill_process(guard, signal).unwrap();
+    }
+    assert!(status(guard, "PPid:").is_some(), "the control");
+    drop((process, processes));
+    until("the guard is gone", || status(guard, "PPid:").is_none()).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Decides one suspended call, and carries it out where the policy allows that.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use super::perform::{self, Opened};
 use super::questions::Asked;
 use super::reads::Reads;
-use super::recorder::Recorder;
+use super::recorder::{CallCopies, CopyRequest, Recorder, Touched};
 use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
 use super::terminals::{Terminal, Terminals};
@@ -36,8 +37,10 @@ pub(super) enum Outcome {
     },
     /// The call waits for consent to the change.
     Ask(Asked),
-    /// The call is tried again until the named pipe has a reader.
-    WaitForReader,
+    /// The call is tried again when the record has copies of these files.
+    Copy(Vec<CopyRequest>),
+    /// The call is tried again until the named pipe has a reader, or a lease of the file has ended.
+    Wait,
     /// The command gets a named pipe, opened for reading, when it has a writer.
     OpenPipe {
         pipe: OwnedFd,
@@ -69,12 +72,16 @@ pub(super) struct CallHandler<'a> {
     pub(super) terminals: &'a Terminals,
     /// `None` if changes are not recorded.
     pub(super) recorder: Option<&'a Mutex<Recorder>>,
+    /// Locked for reading from the record of a change to its end.
+    pub(super) recording: &'a RwLock<()>,
+    /// Made for this call.
+    pub(super) copies: &'a RefCell<CallCopies>,
     /// `None` if every file may be read.
     pub(super) reads: Option<&'a Reads>,
     pub(super) moving: &'a RwLock<()>,
 }
 
-impl CallHandler<'_> {
+impl<'a> CallHandler<'a> {
     pub(super) fn outcome(&self) -> Outcome {
         let number = self.tracee.call.number;
         let changes_attributes = operation::changes_attributes(number);
@@ -122,32 +129,26 @@ impl CallHandler<'_> {
             Operation::MakeFolder { at, mode } => {
                 let entry = self.entry(at)?;
                 self.check_new(&entry, ChangeKind::CreateFolder)?;
-                self.with_umask(|| {
-                    self.record(|recorder| recorder.add(&entry));
-                    perform::make_folder(&entry, *mode)
-                })
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.with_umask(|| perform::make_folder(&entry, *mode))
             }
             Operation::MakeNode { at, mode } => {
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
-                self.with_umask(|| {
-                    self.record(|recorder| recorder.add(&entry));
-                    perform::make_node(&entry, *mode)
-                })
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.with_umask(|| perform::make_node(&entry, *mode))
             }
             Operation::MakeSymlink { target, at } => {
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
-                self.if_suspended(|| {
-                    self.record(|recorder| recorder.add(&entry));
-                    perform::make_symlink(target, &entry)
-                })
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.if_suspended(|| perform::make_symlink(target, &entry))
             }
             Operation::Remove { at, is_folder } => {
                 let entry = self.replaceable_entry(at)?;
                 let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
                 self.check_existing(&entry, Asked::new(change, &entry.path))?;
-                self.if_suspended(|| self.remove(&entry, *is_folder))
+                self.remove(&entry, *is_folder)?
             }
             Operation::Rename { from, to, flags } => {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
@@ -158,26 +159,19 @@ impl CallHandler<'_> {
                 let asked = Asked { to: to_path, files, ..Asked::new(ChangeKind::Move, &from.path) };
                 self.check_existing(&from, asked)?;
                 let _moving = self.check_moved(&from, &to, *flags)?;
-                self.if_suspended(|| {
-                    self.record(|recorder| {
-                        recorder.add(&to);
-                        recorder.add_moved(&from, &to.path);
-                        if *flags & EXCHANGE != 0 {
-                            recorder.add_moved(&to, &from.path);
-                        }
-                    });
-                    perform::rename(&from, &to, *flags)
-                })
+                let touched =
+                    [Touched::Moved { from: &from, to: &to }, Touched::Moved { from: &to, to: &from }];
+                let count = if *flags & EXCHANGE == 0 { 1 } else { 2 };
+                let _recorded = self.record(&touched[..count])?;
+                self.if_suspended(|| perform::rename(&from, &to, *flags))
             }
             Operation::Link { object, to } => self.link(object, to)?,
             Operation::Truncate { object, length } => {
                 match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
                     Ok(Some(file)) if file.area == Area::Workspace => {
                         self.check_file(&file, ChangeKind::Write)?;
-                        self.if_suspended(|| {
-                            self.record_file(&file);
-                            perform::truncate(&file, *length)
-                        })
+                        let _recorded = self.record_file(&file)?;
+                        self.if_suspended(|| perform::truncate(&file, *length))
                     }
                     _ => return Err(CONTINUE),
                 }
@@ -193,29 +187,37 @@ impl CallHandler<'_> {
         if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
     }
 
-    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno> {
-        let mut is_linked = false;
-        let has_writers = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).contains(entry);
-        self.record(|recorder| is_linked = recorder.add_removed(entry, !has_writers));
-        let removed = perform::remove(entry, is_folder);
-        if is_linked && removed.is_err() {
-            self.record(|recorder| recorder.take_back(entry));
+    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<Result<(), Errno>, Outcome> {
+        let remove = || self.if_suspended(|| perform::remove(entry, is_folder));
+        if let Some(recorder) = self.recorder.filter(|_| !is_folder) {
+            let _alone = self.recording.write().unwrap_or_else(PoisonError::into_inner);
+            let lock = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = lock().keep_removed(entry);
+            if let Some(kept) = kept {
+                let removed = remove();
+                lock().removed(&kept, removed.is_ok());
+                return Ok(removed);
+            }
         }
-        removed
+        let _recorded = self.record(&[Touched::Entry(entry)])?;
+        Ok(remove())
     }
 
-    fn record(&self, add: impl FnOnce(&mut Recorder)) {
+    /// Records entries before the call changes them. Until the guard is dropped, no removed file is kept by a hard link,
+    /// which a writer that opens the file meanwhile could change.
+    fn record(&self, touched: &[Touched<'_>]) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+        let guard = self.recording.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(recorder) = self.recorder {
-            add(&mut recorder.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            recorder.record(touched, &mut self.copies.borrow_mut()).map_err(Outcome::Copy)?;
         }
+        Ok(guard)
     }
 
-    fn record_file(&self, file: &ResolvedFile) {
-        if self.recorder.is_some()
-            && let Some(entry) = self.roots.of_descriptor(&file.file)
-        {
-            self.record(|recorder| recorder.add_changed(&entry));
-        }
+    fn record_file(&self, file: &ResolvedFile) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+        let entry = self.recorder.and_then(|_| self.roots.of_descriptor(&file.file));
+        let touched: Vec<_> = entry.iter().map(Touched::Content).collect();
+        self.record(&touched)
     }
 
     /// Ends the call early if the policy requires consent for the change, and the user has not allowed it.
@@ -336,9 +338,11 @@ impl CallHandler<'_> {
             self.check_opened(&entry, flags)?;
             if flags.contains(OFlags::CREATE) {
                 self.check_replaceable(&entry)?;
-                opened = self.with_umask(|| self.open_recorded(&entry, how));
+                let _recorded = self.record(&[Touched::Content(&entry)])?;
+                opened = self.with_umask(|| perform::open(&entry, how));
             } else {
-                opened = self.if_suspended(|| self.open_recorded(&entry, how));
+                let _recorded = self.record(&[Touched::Content(&entry)])?;
+                opened = self.if_suspended(|| perform::open(&entry, how));
             }
         }
         match opened {
@@ -353,7 +357,7 @@ impl CallHandler<'_> {
             Ok(Opened::Pipe(file)) => {
                 Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
-            Ok(Opened::WaitsForReader) => Ok(Outcome::WaitForReader),
+            Ok(Opened::Waits) => Ok(Outcome::Wait),
             // A device, and a mount point, for which the broker has no rule.
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),
@@ -369,11 +373,6 @@ impl CallHandler<'_> {
             Ok(Ok(file)) => Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
             Ok(Err(error)) | Err(error) => refusal(error),
         })
-    }
-
-    fn open_recorded(&self, entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
-        self.record(|recorder| recorder.add_changed(entry));
-        perform::open(entry, how)
     }
 
     /// The folder of an unnamed file, as an entry of itself.
@@ -405,11 +404,8 @@ impl CallHandler<'_> {
             }
             self.check_file(&file, ChangeKind::Attributes)?;
         }
-        Ok(self.if_suspended(|| {
-            if matches!(change, Change::Mode(_)) && file.area == Area::Workspace {
-                self.record_file(&file);
-            }
-            perform::change(&file, change)
-        }))
+        let is_recorded = matches!(change, Change::Mode(_)) && file.area == Area::Workspace;
+        let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
+        Ok(self.if_suspended(|| perform::change(&file, change)))
     }
 }

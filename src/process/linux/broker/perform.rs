@@ -24,8 +24,8 @@ const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 pub(super) enum Opened {
     File(OwnedFd),
     Pipe(OwnedFd),
-    /// A named pipe without a reader.
-    WaitsForReader,
+    /// A named pipe without a reader, or a file of which another program has a lease.
+    Waits,
     /// Neither a file nor a named pipe.
     Special,
 }
@@ -44,8 +44,10 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
     let file = match opened {
         Ok(file) => file,
         Err(Errno::NXIO) if !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) => {
-            return Ok(Opened::WaitsForReader);
+            return Ok(Opened::Waits);
         }
+        // Another program has a lease of the file, and gets a signal that the file is wanted.
+        Err(Errno::AGAIN) if !asked.contains(OFlags::NONBLOCK) => return Ok(Opened::Waits),
         Err(error) => return Err(error),
     };
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);

@@ -42,6 +42,9 @@ const PROC_TYPE: rustix::fs::FsWord = 0x9fa0;
 /// Most entries of a folder that is moved.
 const MAX_MOVED: usize = 200_000;
 
+/// Most levels of a folder that is moved. Each is open while it is looked through.
+const MAX_DEPTH: usize = 200;
+
 /// Most bytes of the names in a question about a folder.
 const MAX_NAMED: usize = 256 * 1024;
 
@@ -167,8 +170,7 @@ impl Reads {
         let mut frees = |old: &Path, new: &Path| self.deny(old) && !self.deny(new);
         match open_folder(&entry.folder, trim(&entry.name)) {
             Ok(folder) => {
-                let mut left = MAX_MOVED;
-                contains(&folder, &entry.path, to, &mut frees, &mut left).unwrap_or(true)
+                contains(&folder, &entry.path, to, &mut frees, &mut LookLimits::new()).unwrap_or(true)
             }
             Err(Errno::NOTDIR | Errno::LOOP) => frees(&entry.path, to),
             // There is no such entry.
@@ -195,7 +197,7 @@ pub(super) fn files_below(entry: &ResolvedPath) -> Result<Vec<PathBuf>, Errno> {
         // A question is text.
         length > MAX_NAMED || file.to_str().is_none()
     };
-    let is_cut = contains(&folder, Path::new(""), Path::new(""), &mut add, &mut MAX_MOVED.clone())?;
+    let is_cut = contains(&folder, Path::new(""), Path::new(""), &mut add, &mut LookLimits::new())?;
     if is_cut { Err(Errno::TOOBIG) } else { Ok(files) }
 }
 
@@ -204,14 +206,27 @@ fn open_folder(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(folder, name, flags, Mode::empty(), BENEATH)
 }
 
+/// What is left of the limits of a look through a folder.
+struct LookLimits {
+    entries: usize,
+    levels: usize,
+}
+
+impl LookLimits {
+    fn new() -> Self {
+        Self { entries: MAX_MOVED, levels: MAX_DEPTH }
+    }
+}
+
 /// Returns true if `frees` holds for a file below a folder.
 fn contains(
     folder: &OwnedFd,
     old: &Path,
     new: &Path,
     frees: &mut impl FnMut(&Path, &Path) -> bool,
-    left: &mut usize,
+    left: &mut LookLimits,
 ) -> Result<bool, Errno> {
+    left.levels = left.levels.checked_sub(1).ok_or(Errno::TOOBIG)?;
     let mut below = Vec::new();
     for entry in rustix::fs::Dir::read_from(folder)? {
         let entry = entry?;
@@ -219,7 +234,7 @@ fn contains(
         if name == c"." || name == c".." {
             continue;
         }
-        *left = left.checked_sub(1).ok_or(Errno::TOOBIG)?;
+        left.entries = left.entries.checked_sub(1).ok_or(Errno::TOOBIG)?;
         let text = OsStr::from_bytes(name.to_bytes());
         let (old, new) = (old.join(text), new.join(text));
         match entry.file_type() {
@@ -235,6 +250,7 @@ fn contains(
             return Ok(true);
         }
     }
+    left.levels += 1;
     Ok(false)
 }
 

@@ -1,19 +1,28 @@
 //! Records each path before its first change, with a copy of its content, until the record is saved.
+//!
+//! A path counts as absent only after a look. What cannot be kept is recorded as unknown, and so is the new place of
+//! what was moved from there: undo touches neither.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::resolve::{BENEATH, ResolvedPath, trim};
-use super::revoke::Identity;
-use crate::sandbox::record::{Before, ENDING, MAX_FILE, Record, RecordEntry, VERSION_CONTROL};
+use super::resolve::{BENEATH, ResolvedPath, is_same};
+use super::revoke::{self, Identity};
+use crate::sandbox::kernel;
+use crate::sandbox::record::{Before, MAX_FILE, RecordEntry, RecordLine, VERSION_CONTROL};
+use additions::{Additions, DiskEntry};
+pub(in crate::process::linux) use copies::{CallCopies, CopyFolder, CopyRequest};
+use record_file::RecordFile;
+
+mod additions;
+mod copies;
+mod record_file;
 
 /// Most paths and bytes of one record.
 const MAX_ENTRIES: usize = 30_000;
@@ -24,7 +33,8 @@ const MAX_LEVELS: usize = 200;
 
 #[derive(Debug)]
 pub(in crate::process::linux) struct Recorder {
-    folder: PathBuf,
+    copies: Arc<CopyFolder>,
+    file: RecordFile,
     /// Folders that are not recorded, except for the roots in them.
     excluded: Vec<PathBuf>,
     roots: Vec<PathBuf>,
@@ -33,8 +43,56 @@ pub(in crate::process::linux) struct Recorder {
     /// Files of which all names below the roots are recorded.
     linked: HashSet<Identity>,
     bytes: u64,
-    copies: u64,
-    saved: u64,
+}
+
+/// Effect of a call on entries.
+pub(super) enum Touched<'a> {
+    /// Creates, replaces or removes it.
+    Entry(&'a ResolvedPath),
+    /// Changes the content or the mode of a file.
+    Content(&'a ResolvedPath),
+    /// Gives a file another name.
+    Linked { from: &'a ResolvedPath, to: &'a ResolvedPath },
+    /// Moves an entry, with all that is below it.
+    Moved { from: &'a ResolvedPath, to: &'a ResolvedPath },
+}
+
+/// Reason for leaving a path out of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExcludedPath {
+    Cache,
+    VersionControl,
+    Limit(RecordLimit),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecordLimit {
+    Levels,
+    Entries,
+}
+
+impl ExcludedPath {
+    /// `None` for caches, of which the user knows.
+    fn sentence(self) -> Option<String> {
+        Some(match self {
+            Self::Cache => return None,
+            Self::VersionControl => "Undo does not cover the state of version control.".into(),
+            Self::Limit(RecordLimit::Levels) => {
+                format!("Undo does not cover paths with more than {MAX_LEVELS} levels.")
+            }
+            Self::Limit(RecordLimit::Entries) => {
+                format!("More than {MAX_ENTRIES} paths changed: undo does not cover the rest.")
+            }
+        })
+    }
+}
+
+/// A removed file that is kept by a hard link.
+pub(super) struct KeptFile {
+    path: PathBuf,
+    copy: u64,
+    /// Has a read lease, which ends when a program opens the file for writing.
+    leased: OwnedFd,
 }
 
 impl Recorder {
@@ -45,209 +103,152 @@ impl Recorder {
         roots: Vec<PathBuf>,
     ) -> Self {
         Self {
-            folder,
+            copies: Arc::new(CopyFolder::new(folder.clone())),
+            file: RecordFile::new(folder),
             excluded,
             roots,
             entries: BTreeMap::new(),
             uncovered: BTreeSet::new(),
             linked: HashSet::new(),
             bytes: 0,
-            copies: 0,
-            saved: 0,
         }
     }
 
-    /// Records an entry that is about to be created, changed or removed.
-    pub(super) fn add(&mut self, entry: &ResolvedPath) {
-        self.add_path(&entry.folder, trim(&entry.name), &entry.path);
+    pub(super) fn copy_folder(&self) -> Arc<CopyFolder> {
+        Arc::clone(&self.copies)
     }
 
-    /// Records an entry that is about to be removed. A file without other names and without writers is kept by a
-    /// hard link, which costs less than a copy. Returns true if [`Self::take_back`] must follow a failure.
-    pub(super) fn add_removed(&mut self, entry: &ResolvedPath, may_link: bool) -> bool {
-        let is_new = !self.entries.contains_key(&entry.path) && !self.is_excluded(&entry.path);
-        if may_link
-            && is_new
-            && let Ok(before) = self.link(entry)
-        {
-            self.entries.insert(entry.path.clone(), before);
-            return true;
+    /// Records entries before they change.
+    ///
+    /// # Errors
+    /// Returns the files of which copies are missing. Then nothing is recorded.
+    pub(super) fn record(
+        &mut self,
+        touched: &[Touched<'_>],
+        copies: &mut CallCopies,
+    ) -> Result<(), Vec<CopyRequest>> {
+        let mut additions = Additions::new(self, copies);
+        for entries in touched {
+            additions.look(entries);
         }
-        self.add(entry);
-        false
-    }
-
-    /// Removes the record of an entry that was not removed: a later change would also change the hard link.
-    pub(super) fn take_back(&mut self, entry: &ResolvedPath) {
-        if let Some(Before::File { copy, .. }) = self.entries.remove(&entry.path) {
-            // The folder is deleted with the session.
-            let _ = fs::remove_file(self.folder.join(copy));
+        let Additions { entries, uncovered, linked, bytes, missing, .. } = additions;
+        if !missing.is_empty() {
+            return Err(missing);
         }
-    }
-
-    fn link(&mut self, entry: &ResolvedPath) -> Result<Before, Errno> {
-        let name = trim(&entry.name);
-        let found = rustix::fs::statat(&entry.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        if !is_file || found.st_nlink != 1 || found.st_size > MAX_FILE.cast_signed() {
-            return Err(Errno::INVAL);
+        let mut lines = Vec::new();
+        for (path, before) in entries {
+            copies.take(&path);
+            self.entries.insert(path.clone(), before.clone());
+            lines.push(RecordLine::Entry(RecordEntry { path, before }));
         }
-        let copy = self.copies.to_string();
-        rustix::fs::linkat(&entry.folder, name, CWD, self.folder.join(&copy), AtFlags::empty())?;
-        self.copies += 1;
-        Ok(Before::File { copy, mode: found.st_mode & 0o7777 })
-    }
-
-    /// Records a file whose content or mode is about to change.
-    pub(super) fn add_changed(&mut self, entry: &ResolvedPath) {
-        self.add(entry);
-        let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW);
-        let is_shared = |found: Stat| {
-            FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
-                && found.st_nlink > 1
-                && !self.linked.contains(&(found.st_dev, found.st_ino))
-        };
-        if found.is_ok_and(is_shared) {
-            let path = entry.path.display();
-            self.uncovered.insert(format!(
-                "{path} has other names (hard links), for which its changes are not undone."
-            ));
+        for sentence in uncovered {
+            if self.uncovered.insert(sentence.clone()) {
+                lines.push(RecordLine::Uncovered(sentence));
+            }
         }
+        self.linked.extend(linked);
+        self.bytes += bytes;
+        self.file.append(&lines);
+        Ok(())
     }
 
-    /// Records a file that is about to get another name.
-    pub(super) fn add_linked(&mut self, from: &ResolvedPath, to: &ResolvedPath) {
-        self.add(from);
-        self.add(to);
-        let found = rustix::fs::statat(&from.folder, trim(&from.name), AtFlags::SYMLINK_NOFOLLOW);
-        self.linked.extend(found.ok().filter(|it| it.st_nlink == 1).map(|it| (it.st_dev, it.st_ino)));
+    /// Keeps a file that is about to be removed by a hard link, which costs less than a copy. `None` if that is not
+    /// possible; see [`Self::record`]. No program of the command may open a file for writing until
+    /// [`Self::removed`].
+    pub(super) fn keep_removed(&mut self, resolved: &ResolvedPath) -> Option<KeptFile> {
+        let entry = DiskEntry::of(resolved);
+        if self.entries.contains_key(entry.path) || self.why_excluded(entry.path, 0).is_some() {
+            return None;
+        }
+        let (leased, stat) = lease(&entry).ok()?;
+        let copy = self.copies.reserve();
+        let kept_at = self.copies.path(copy);
+        rustix::fs::linkat(entry.folder().ok()?, entry.name, CWD, &kept_at, AtFlags::empty()).ok()?;
+        let linked = rustix::fs::lstat(&kept_at).ok();
+        if linked.is_none_or(|linked| !is_same(&linked, &stat)) {
+            // Another program has replaced the file.
+            self.copies.remove(copy);
+            return None;
+        }
+        let path = entry.path.to_owned();
+        self.replace(&path, Before::File { copy, mode: stat.st_mode & 0o7777 });
+        Some(KeptFile { path, copy, leased })
     }
 
-    /// Records an entry that is about to be moved, with all that is below it.
-    pub(super) fn add_moved(&mut self, entry: &ResolvedPath, to: &Path) {
-        self.add_below(&entry.folder, trim(&entry.name), &entry.path, to);
-    }
-
-    fn add_below(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path, to: &Path) {
-        if self.is_excluded(path) {
+    /// A change of the file through the hard link would change what was kept. Once the removed file has no other
+    /// name, only a program that opened it before could do that.
+    pub(super) fn removed(&mut self, kept: &KeptFile, is_removed: bool) {
+        if is_removed && kernel::has_read_lease(kept.leased.as_fd()) {
             return;
         }
-        self.add_path(folder, name, path);
-        self.entries.entry(to.to_owned()).or_insert(Before::Absent);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(below) = rustix::fs::openat2(folder, name, flags, Mode::empty(), BENEATH) else { return };
-        let Ok(entries) = rustix::fs::Dir::read_from(&below) else { return };
-        for entry in entries.flatten() {
-            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
-            if name != "." && name != ".." {
-                self.add_below(&below, &name, &path.join(&name), &to.join(&name));
-            }
+        if is_removed {
+            let why = "was opened for writing by another program while it was removed".into();
+            self.replace(&kept.path, Before::Unknown { why });
+        } else {
+            self.entries.remove(&kept.path);
+            self.file.append(&[RecordLine::Withdrawn(kept.path.clone())]);
         }
+        self.copies.remove(kept.copy);
     }
 
-    fn add_path(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path) {
-        if self.entries.contains_key(path) || self.is_excluded(path) {
-            return;
-        }
-        match self.before(folder, name) {
-            Ok(before) => {
-                self.entries.insert(path.to_owned(), before);
-            }
-            Err(why) => {
-                self.uncovered.insert(format!("{} {why}: its changes cannot be undone.", path.display()));
-            }
-        }
+    fn replace(&mut self, path: &Path, before: Before) {
+        self.entries.insert(path.to_owned(), before.clone());
+        self.file.append(&[RecordLine::Entry(RecordEntry { path: path.to_owned(), before })]);
     }
 
-    /// Returns true for paths that are not recorded.
-    fn is_excluded(&mut self, path: &Path) -> bool {
+    /// Returns true if `more` entries leave no place for another one.
+    fn is_full_with(&self, more: usize) -> bool {
+        self.entries.len() + more >= MAX_ENTRIES
+    }
+
+    /// `None` for paths that are recorded, with `more` entries beside those of the record.
+    fn why_excluded(&self, path: &Path, more: usize) -> Option<ExcludedPath> {
         let is_in_root =
             |folder: &Path| self.roots.iter().any(|root| root.starts_with(folder) && path.starts_with(root));
         if self.excluded.iter().any(|folder| path.starts_with(folder) && !is_in_root(folder)) {
-            return true;
+            return Some(ExcludedPath::Cache);
         }
         let is_version_control =
             |part: &OsStr| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one));
         if path.iter().any(is_version_control) {
-            self.uncovered.insert("Undo does not cover the state of version control.".into());
-            return true;
-        }
-        if path.iter().count() > MAX_LEVELS {
-            self.uncovered.insert(format!("Undo does not cover paths with more than {MAX_LEVELS} levels."));
-            return true;
-        }
-        if self.entries.len() >= MAX_ENTRIES {
-            self.uncovered
-                .insert(format!("More than {MAX_ENTRIES} paths changed: undo does not cover the rest."));
-            return true;
-        }
-        false
-    }
-
-    /// The error is a reason that follows the path's name.
-    fn before(&mut self, folder: &OwnedFd, name: &OsStr) -> Result<Before, String> {
-        let unreadable = |error: Errno| format!("cannot be read ({error})");
-        let found = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) => found,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Before::Absent),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let mode = found.st_mode & 0o7777;
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => Ok(Before::Folder { mode }),
-            FileType::Symlink => {
-                let to = rustix::fs::readlinkat(folder, name, Vec::new()).map_err(unreadable)?;
-                Ok(Before::Link { to: OsString::from_vec(to.into_bytes()).into() })
-            }
-            FileType::RegularFile => Ok(Before::File { copy: self.copy(folder, name, &found)?, mode }),
-            _ => Err("is not a file, folder or link".into()),
+            Some(ExcludedPath::VersionControl)
+        } else if path.iter().count() > MAX_LEVELS {
+            Some(ExcludedPath::Limit(RecordLimit::Levels))
+        } else {
+            self.is_full_with(more).then_some(ExcludedPath::Limit(RecordLimit::Entries))
         }
     }
 
-    fn copy(&mut self, folder: &OwnedFd, name: &OsStr, found: &Stat) -> Result<String, String> {
-        let size = u64::try_from(found.st_size).unwrap_or_default();
-        if size > MAX_FILE {
-            return Err(format!("is larger than {} MiB", MAX_FILE >> 20));
-        }
-        if self.bytes + size > MAX_BYTES {
-            return Err(format!("is beyond {} MiB of changed files", MAX_BYTES >> 20));
-        }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = || -> io::Result<u64> {
-            let source: File = rustix::fs::openat2(folder, name, flags, Mode::empty(), BENEATH)?.into();
-            let target = File::create_new(self.folder.join(self.copies.to_string()))?;
-            if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
-                return Ok(size);
-            }
-            io::copy(&mut &source, &mut &target)
-        };
-        let copied = open().map_err(|error| format!("cannot be copied ({error})"));
-        let name = self.copies.to_string();
-        self.copies += 1;
-        self.bytes += copied?;
-        Ok(name)
-    }
-
-    /// Saves the record, and begins a new one. Returns false if it could not be saved.
-    pub(super) fn save(&mut self) -> bool {
+    /// Finishes the record, and begins a new one unless it is the last.
+    ///
+    /// # Errors
+    /// Returns why the record is not complete.
+    pub(super) fn finish(&mut self, is_last: bool) -> Result<(), String> {
         let entries = std::mem::take(&mut self.entries);
-        let entries = entries.into_iter().map(|(path, before)| RecordEntry { path, before }).collect();
-        let record = Record { entries, uncovered: std::mem::take(&mut self.uncovered).into_iter().collect() };
+        let uncovered = std::mem::take(&mut self.uncovered);
         self.linked.clear();
         self.bytes = 0;
-        if record == Record::default() {
-            return true;
-        }
-        let written = self.write(&record);
-        self.saved += 1;
-        written.is_ok()
+        let entries =
+            entries.into_iter().map(|(path, before)| RecordLine::Entry(RecordEntry { path, before }));
+        let lines: Vec<RecordLine> =
+            entries.chain(uncovered.into_iter().map(RecordLine::Uncovered)).collect();
+        self.file.finish(&lines, is_last)
     }
+}
 
-    /// Readers see the whole record or none.
-    fn write(&self, record: &Record) -> io::Result<()> {
-        let file = self.folder.join(self.saved.to_string());
-        let unfinished = file.with_extension("new");
-        fs::write(&unfinished, serde_json::to_vec(record)?)?;
-        fs::rename(unfinished, file.with_extension(ENDING))
+/// Opens a file with a single name and no writers, which stays so until the lease ends.
+fn lease(entry: &DiskEntry<'_>) -> Result<(OwnedFd, Stat), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let stat = entry.stat()?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_nlink != 1 || stat.st_size > MAX_FILE.cast_signed() {
+        return Err(Errno::INVAL);
     }
+    let file = rustix::fs::openat2(entry.folder()?, entry.name, flags, Mode::empty(), BENEATH)?;
+    let opened = rustix::fs::fstat(&file)?;
+    if !is_same(&stat, &opened) || !revoke::knows_writers(&file) {
+        return Err(Errno::INVAL);
+    }
+    kernel::take_read_lease(file.as_fd()).map_err(|_| Errno::AGAIN)?;
+    Ok((file, opened))
 }

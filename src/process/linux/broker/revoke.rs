@@ -8,13 +8,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
 use super::super::children;
 use super::perform::identity;
-use super::resolve::{ResolvedPath, trim};
 use super::tracee::own_path;
 use crate::sandbox::kernel;
 
@@ -55,11 +54,11 @@ impl Default for HandedOver {
 
 /// The end of a tightening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::process::linux) struct Revoked {
+pub(super) struct Revoked {
     /// Processes that were killed.
-    pub(in crate::process::linux) ended: usize,
+    pub(super) ended: usize,
     /// False if a process may still be able to write.
-    pub(in crate::process::linux) is_complete: bool,
+    pub(super) is_complete: bool,
 }
 
 enum Writers {
@@ -82,12 +81,6 @@ impl HandedOver {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         self.files.insert(identity, rustix::fs::open(own_path(file), flags, Mode::empty())?);
         Ok(())
-    }
-
-    /// Returns true if the file of an entry was handed over, and may still have writers.
-    pub(super) fn contains(&self, entry: &ResolvedPath) -> bool {
-        let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|found| self.files.contains_key(&(found.st_dev, found.st_ino)))
     }
 
     fn prune(&mut self) {
@@ -147,7 +140,7 @@ impl HandedOver {
 fn writers(file: &OwnedFd) -> Writers {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(own_path(file), flags, Mode::empty()) else { return Writers::Unknown };
-    if !rustix::fs::fstatfs(&file).is_ok_and(|system| LOCAL.contains(&system.f_type)) {
+    if !knows_writers(&file) {
         return Writers::Unknown;
     }
     match kernel::has_writers(file.as_fd()) {
@@ -155,6 +148,11 @@ fn writers(file: &OwnedFd) -> Writers {
         Ok(true) => Writers::Some,
         Err(_) => Writers::Unknown,
     }
+}
+
+/// Returns true if the file's system knows all its writers.
+pub(super) fn knows_writers(file: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| LOCAL.contains(&system.f_type))
 }
 
 /// Processes below this one that can write to one of the files.

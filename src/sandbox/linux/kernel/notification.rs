@@ -101,7 +101,7 @@ pub fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> io::Result<u
     let mut parts = Vec::with_capacity(2);
     let mut at = start;
     while at < end {
-        let next = end.min((at / PAGE + 1) * PAGE);
+        let next = end.min((at / PAGE + 1).saturating_mul(PAGE));
         parts.push(libc::iovec { iov_base: std::ptr::without_provenance_mut(at), iov_len: next - at });
         at = next;
     }

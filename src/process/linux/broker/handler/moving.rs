@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::{CONTINUE, CallHandler, EXCHANGE, Outcome, refusal};
 use crate::process::ChangeKind;
 use crate::process::linux::broker::questions::Asked;
+use crate::process::linux::broker::recorder::Touched;
 use crate::process::linux::broker::resolve::{self, Area, ResolvedPath};
 use crate::process::linux::broker::{perform, reads, tracee};
 use crate::sandbox::BrokerPolicy;
@@ -54,10 +55,8 @@ impl CallHandler<'_> {
         {
             self.check_replaceable(to)?;
             self.check_new(to, ChangeKind::Create)?;
-            return Ok(self.if_suspended(|| {
-                self.record(|recorder| recorder.add(to));
-                perform::link_unnamed(&file, to)
-            }));
+            let _recorded = self.record(&[Touched::Entry(to)])?;
+            return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
         }
         let from = match object {
             Object::Path { place, .. } if resolve::split(&place.path).is_none() => return Err(CONTINUE),
@@ -77,10 +76,8 @@ impl CallHandler<'_> {
         // Through its new name, the file can be written.
         let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Link, &from.path) };
         self.check_existing(&from, asked)?;
-        Ok(self.if_suspended(|| {
-            self.record(|recorder| recorder.add_linked(&from, &to));
-            perform::link(&from, &to)
-        }))
+        let _recorded = self.record(&[Touched::Linked { from: &from, to: &to }])?;
+        Ok(self.if_suspended(|| perform::link(&from, &to)))
     }
 
     /// The caller's descriptor of an unnamed file that was handed over.
