@@ -57,7 +57,7 @@ impl Change {
 }
 
 /// The changes of one attempt, and the circumstances.
-pub(super) struct Plan<'a> {
+pub(super) struct Attempt<'a> {
     pub changes: &'a [Change],
     pub recorder: &'a ChangeRecorder,
     /// Files to write in place.
@@ -86,7 +86,7 @@ pub(super) fn stopped() -> FileError {
 
 /// Applies all changes or none. Fails if a path outside of `touched` differs from its state in the recorder.
 pub(super) fn carry_out(
-    plan: &Plan<'_>,
+    plan: &Attempt<'_>,
     cancel: &CancellationToken,
     touched: HashSet<PathBuf>,
     temporaries: &mut Temporaries,
@@ -97,7 +97,7 @@ pub(super) fn carry_out(
 }
 
 fn perform(
-    plan: &Plan<'_>,
+    plan: &Attempt<'_>,
     cancel: &CancellationToken,
     mut touched: HashSet<PathBuf>,
     (temporaries, made): (&mut Temporaries, &mut Vec<Target>),

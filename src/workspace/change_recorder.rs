@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, Metadata};
 
 use super::change::executable_mode;
 use super::inspect::{Found, inspect, look};
-use super::replacement::Fingerprint;
+use super::replacement::FileStamp;
 use super::{
     Change, Changed, Changes, ContentHash, FileState, Intent, Workspace, is_version_control, open_dir,
 };
@@ -34,7 +34,7 @@ struct Watched {
     target: Target,
     found: Found,
     /// Of a file.
-    fingerprint: Option<Fingerprint>,
+    fingerprint: Option<FileStamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 
-use super::replacement::Fingerprint;
+use super::replacement::FileStamp;
 use super::{FileState, open_parent};
 use crate::ids::hash_bytes;
 use crate::permission::Target;
@@ -28,7 +28,7 @@ pub(super) fn inspect(target: &Target) -> Found {
 }
 
 /// As [`inspect`], with the metadata of a file before it was read.
-pub(super) fn look(target: &Target) -> (Found, Option<Fingerprint>) {
+pub(super) fn look(target: &Target) -> (Found, Option<FileStamp>) {
     let looked = open_existing_parent(target).and_then(|open| match open {
         Some((dir, name)) => look_in(&dir, &name),
         None => Ok((Found::State(FileState::Absent, None), None)),
@@ -57,7 +57,7 @@ pub(super) fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
     look_in(dir, name).map(|(found, _)| found)
 }
 
-fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<Fingerprint>)> {
+fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<FileStamp>)> {
     let other_than_file = |found: Found| Ok((found, None));
     let metadata = match dir.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -76,7 +76,7 @@ fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<Fingerprint>)> 
         return other_than_file(Found::Unknown("is not a file, folder or link".into()));
     }
     let (mut file, metadata) = open_file(dir, name)?;
-    let fingerprint = Some(Fingerprint::of(&metadata));
+    let fingerprint = Some(FileStamp::of(&metadata));
     let mut content = Vec::new();
     // The file can grow while it is read.
     if metadata.len() <= MAX_FILE {

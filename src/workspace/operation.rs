@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use super::change::{self, Failure, Plan};
+use super::change::{self, Attempt, Failure};
 use super::change_recorder::{ChangeRecorder, Trust};
 use super::journal::{Journal, Recorded, Temporaries};
 use super::{Change, Changes, ContentHash, FileError, Workspace};
@@ -106,7 +106,7 @@ impl Operation {
     fn attempt(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), Failure> {
         let touched = self.made.keys().cloned().collect();
         let plan =
-            Plan { changes, recorder: &self.recorder, in_place: &self.in_place, recorded: self.recorded };
+            Attempt { changes, recorder: &self.recorder, in_place: &self.in_place, recorded: self.recorded };
         let outcome = change::carry_out(&plan, cancel, touched, &mut self.temporaries);
         match &outcome {
             Ok(()) => self.note(changes, Trust::Planned),

@@ -19,7 +19,7 @@ const COARSEST: Duration = Duration::from_secs(3);
 
 /// Metadata of a file that change with its content.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fingerprint {
+pub(super) struct FileStamp {
     number: (u64, u64),
     length: u64,
     times: Times,
@@ -28,7 +28,7 @@ pub(super) struct Fingerprint {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SwapOutcome {
     /// The entry that was there has the temporary name.
     Done,
     /// Another program has changed the entry. It is in its place.
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
     Unsupported,
 }
 
-impl Fingerprint {
+impl FileStamp {
     /// Take it before the content is read, so that it tells of every later change.
     pub(super) fn of(metadata: &Metadata) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -70,30 +70,30 @@ pub(super) fn replace(
     name: &OsStr,
     expected: Option<&FileState>,
     is_unchanged: impl FnOnce(&Metadata) -> bool,
-) -> io::Result<Outcome> {
+) -> io::Result<SwapOutcome> {
     let before = dir.symlink_metadata(name)?;
-    let (fingerprint, own) = (Fingerprint::of(&before), dir.symlink_metadata(temporary)?);
+    let (fingerprint, own) = (FileStamp::of(&before), dir.symlink_metadata(temporary)?);
     if !is_unchanged(&before) {
-        return Ok(Outcome::Changed);
+        return Ok(SwapOutcome::Changed);
     }
     faults::check(Point::Rename)?;
     if !exchange(dir, temporary.as_ref(), name)? {
-        return Ok(Outcome::Unsupported);
+        return Ok(SwapOutcome::Unsupported);
     }
     if is_intact(dir, temporary, &fingerprint, expected) {
-        return Ok(Outcome::Done);
+        return Ok(SwapOutcome::Done);
     }
     // Another program may put its file over ours: then that file goes back, too.
     while exchange(dir, temporary.as_ref(), name).is_ok() {
         match dir.symlink_metadata(temporary) {
             Ok(found) if number(&found) != number(&own) => {}
-            _ => return Ok(Outcome::Changed),
+            _ => return Ok(SwapOutcome::Changed),
         }
     }
     // Another program has removed our file.
     match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
-        Ok(()) => Ok(Outcome::Changed),
-        Err(_) => Ok(Outcome::Stranded),
+        Ok(()) => Ok(SwapOutcome::Changed),
+        Err(_) => Ok(SwapOutcome::Stranded),
     }
 }
 
@@ -103,24 +103,24 @@ pub(super) fn set_aside(
     name: &OsStr,
     expected: Option<&FileState>,
     is_unchanged: impl FnOnce(&Metadata) -> bool,
-) -> io::Result<Outcome> {
+) -> io::Result<SwapOutcome> {
     let before = dir.symlink_metadata(name)?;
-    let fingerprint = Fingerprint::of(&before);
+    let fingerprint = FileStamp::of(&before);
     if !is_unchanged(&before) {
-        return Ok(Outcome::Changed);
+        return Ok(SwapOutcome::Changed);
     }
     faults::check(Point::Rename)?;
     rename_to_new((dir, name), (dir, temporary.as_ref()))?;
     if is_intact(dir, temporary, &fingerprint, expected) {
-        return Ok(Outcome::Done);
+        return Ok(SwapOutcome::Done);
     }
     match rename_to_new((dir, temporary.as_ref()), (dir, name)) {
-        Ok(()) => Ok(Outcome::Changed),
-        Err(_) => Ok(Outcome::Stranded),
+        Ok(()) => Ok(SwapOutcome::Changed),
+        Err(_) => Ok(SwapOutcome::Stranded),
     }
 }
 
-fn is_intact(dir: &Dir, temporary: &str, before: &Fingerprint, expected: Option<&FileState>) -> bool {
+fn is_intact(dir: &Dir, temporary: &str, before: &FileStamp, expected: Option<&FileState>) -> bool {
     let Ok(metadata) = dir.symlink_metadata(temporary) else { return false };
     if before.is_same(&metadata, true) {
         return true;
@@ -157,9 +157,9 @@ mod tests {
         for act in acts {
             fs::write(root.join("a"), "old").unwrap();
             set_mode(&root.join("a"), 0o644);
-            let young = Fingerprint::of(&look());
+            let young = FileStamp::of(&look());
             assert!(!young.is_same(&look(), false), "two changes can share a time");
-            let old = Fingerprint { taken: young.taken + 10, ..young };
+            let old = FileStamp { taken: young.taken + 10, ..young };
             assert!(old.is_same(&look(), false));
             // Times have a coarse clock.
             std::thread::sleep(Duration::from_millis(20));

@@ -7,8 +7,8 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, File, Metadata, Permissions};
 
 use super::{
-    Change, Failure, Plan, WriteError, changed_concurrently, check_inside, check_writable, executable_mode,
-    write,
+    Attempt, Change, Failure, WriteError, changed_concurrently, check_inside, check_writable,
+    executable_mode, write,
 };
 use crate::permission::Target;
 use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
@@ -16,7 +16,7 @@ use crate::workspace::faults::{self, Point};
 use crate::workspace::in_place::InPlace;
 use crate::workspace::inspect::open_file;
 use crate::workspace::journal::{Recorded, Temporaries};
-use crate::workspace::replacement::{Outcome, replace, set_aside};
+use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
 use crate::workspace::{FileError, make_parent, open_parent};
 
 /// Temporary files are removed on drop.
@@ -24,7 +24,7 @@ pub(super) struct Step<'a> {
     dir: Dir,
     name: OsString,
     pub target: Target,
-    plan: &'a Plan<'a>,
+    plan: &'a Attempt<'a>,
     kind: Kind<'a>,
     /// Temporary names that may exist.
     temporaries: Vec<String>,
@@ -42,7 +42,7 @@ enum Kind<'a> {
 impl<'a> Step<'a> {
     pub(super) fn prepare(
         change: &'a Change,
-        plan: &'a Plan<'a>,
+        plan: &'a Attempt<'a>,
         temporaries: &mut Temporaries,
         made: &mut Vec<Target>,
     ) -> Result<Self, Failure> {
@@ -79,7 +79,7 @@ impl<'a> Step<'a> {
 
     fn prepare_write(
         (target, content, like): (&'a Target, &'a [u8], Option<&Target>),
-        plan: &'a Plan<'a>,
+        plan: &'a Attempt<'a>,
         temporaries: &mut Temporaries,
         made: &mut Vec<Target>,
     ) -> Result<Self, Failure> {
@@ -155,8 +155,8 @@ impl<'a> Step<'a> {
                 let outcome =
                     replace((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)));
                 match outcome {
-                    Ok(Outcome::Done) => *old = Some(temporary.clone()),
-                    Ok(Outcome::Unsupported) => {
+                    Ok(SwapOutcome::Done) => *old = Some(temporary.clone()),
+                    Ok(SwapOutcome::Unsupported) => {
                         let failed = |error: io::Error| FileError::io(&target.path, &error);
                         // A single rename is atomic and needs no backup.
                         if plan.changes.len() > 1 {
@@ -166,7 +166,7 @@ impl<'a> Step<'a> {
                         }
                         self.dir.rename(temporary, &self.dir, &self.name).map_err(failed)?;
                     }
-                    Ok(Outcome::Changed | Outcome::Stranded) | Err(_) => {}
+                    Ok(SwapOutcome::Changed | SwapOutcome::Stranded) | Err(_) => {}
                 }
                 outcome
             }
@@ -174,22 +174,22 @@ impl<'a> Step<'a> {
                 self.temporaries.push(temporary.clone());
                 set_aside((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)))
             }
-            _ if !is_unchanged(None) => Ok(Outcome::Changed),
+            _ if !is_unchanged(None) => Ok(SwapOutcome::Changed),
             Kind::Create { temporary } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name)))
-                .map(|()| Outcome::Done),
+                .map(|()| SwapOutcome::Done),
             Kind::Rename { to, name } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, &self.name), (to, name)))
-                .map(|()| Outcome::Done),
+                .map(|()| SwapOutcome::Done),
             Kind::SetExecutable { executable, before } => {
                 let replaced = set_executable(&self.dir, &self.name, *executable);
                 replaced.map(|replaced| {
                     *before = Some(replaced);
-                    Outcome::Done
+                    SwapOutcome::Done
                 })
             }
             Kind::WriteInPlace { file, content } => match file.write(content) {
-                Ok(()) => Ok(Outcome::Done),
+                Ok(()) => Ok(SwapOutcome::Done),
                 Err(failure) => {
                     let error = FileError::io(&target.path, &failure.error);
                     return Err(Failure { error, is_clean: failure.is_clean, in_place: None });
@@ -197,9 +197,9 @@ impl<'a> Step<'a> {
             },
         };
         match replaced {
-            Ok(Outcome::Done | Outcome::Unsupported) => Ok(()),
-            Ok(Outcome::Changed) => Err(changed_concurrently(&target.path).into()),
-            Ok(Outcome::Stranded) => Err(self.stranded().into()),
+            Ok(SwapOutcome::Done | SwapOutcome::Unsupported) => Ok(()),
+            Ok(SwapOutcome::Changed) => Err(changed_concurrently(&target.path).into()),
+            Ok(SwapOutcome::Stranded) => Err(self.stranded().into()),
             Err(error) if matches!(self.kind, Kind::Replace { .. }) && is_denied(&error) => {
                 Err(self.in_place(&error))
             }
@@ -287,7 +287,7 @@ fn open_in_place(
     dir: &Dir,
     name: &OsStr,
     (target, found): (&Target, &Metadata),
-    plan: &Plan<'_>,
+    plan: &Attempt<'_>,
 ) -> Result<InPlace, FileError> {
     let refused = |why: &str| {
         let path = target.path.display();

@@ -14,7 +14,7 @@ use crate::workspace::change::{WriteError, write};
 use crate::workspace::in_place::InPlace;
 use crate::workspace::inspect::{Found, inspect, open_file};
 use crate::workspace::journal::Temporaries;
-use crate::workspace::replacement::{Outcome, replace, set_aside};
+use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
 use crate::workspace::{Changed, FileState, open_parent};
 
 const CHANGED: &str = "the file changed during the restore";
@@ -53,7 +53,7 @@ impl Step {
                 let temporary = temporaries.name("old");
                 let expected = Some(&self.changed.after);
                 match set_aside((&dir, &temporary), &name, expected, |_| true)? {
-                    Outcome::Done => dir.remove_file_or_symlink(&temporary)?,
+                    SwapOutcome::Done => dir.remove_file_or_symlink(&temporary)?,
                     outcome => return Err(conflict(outcome, &temporary)),
                 }
                 *before == FileState::Absent
@@ -128,23 +128,23 @@ impl Step {
         let (dir, name) = open_parent(&self.target, true)?;
         let temporary = temporaries.name("tmp");
         let outcome = make(&dir, &temporary).and_then(|()| self.take_place(&dir, &temporary, &name));
-        if !matches!(outcome, Ok(Outcome::Stranded)) {
+        if !matches!(outcome, Ok(SwapOutcome::Stranded)) {
             // The temporary file may not exist; the first error counts.
             let _ = dir.remove_file_or_symlink(&temporary);
         }
         match outcome? {
-            Outcome::Done | Outcome::Unsupported => Ok(()),
+            SwapOutcome::Done | SwapOutcome::Unsupported => Ok(()),
             outcome => Err(conflict(outcome, &temporary)),
         }
     }
 
-    fn take_place(&self, dir: &Dir, temporary: &str, name: &OsStr) -> io::Result<Outcome> {
+    fn take_place(&self, dir: &Dir, temporary: &str, name: &OsStr) -> io::Result<SwapOutcome> {
         if !matches!(self.changed.after, FileState::File { .. } | FileState::Link { .. }) {
             rename_to_new((dir, temporary.as_ref()), (dir, name))?;
-            return Ok(Outcome::Done);
+            return Ok(SwapOutcome::Done);
         }
         let outcome = replace((dir, temporary), name, Some(&self.changed.after), |_| true)?;
-        if outcome == Outcome::Unsupported {
+        if outcome == SwapOutcome::Unsupported {
             dir.rename(temporary, dir, name)?;
         }
         Ok(outcome)
@@ -225,9 +225,9 @@ impl Step {
     }
 }
 
-fn conflict(outcome: Outcome, temporary: &str) -> io::Error {
+fn conflict(outcome: SwapOutcome, temporary: &str) -> io::Error {
     io::Error::other(match outcome {
-        Outcome::Stranded => format!("{CHANGED}, and its new text is in {temporary} beside it"),
+        SwapOutcome::Stranded => format!("{CHANGED}, and its new text is in {temporary} beside it"),
         _ => CHANGED.to_owned(),
     })
 }
