@@ -93,6 +93,10 @@ impl Rejection<'_> {
                 format!("the conversation is too long for {model}: {reply}"),
             );
         }
+        // Some servers report errors as successes.
+        if status == 200 && has_error(body) {
+            return ProviderError::reported(&kind, &message);
+        }
         let bad_key =
             status == 401 || kind.contains("API_KEY_INVALID") || message.contains("API key not valid");
         if bad_key && !has_key {
@@ -248,6 +252,11 @@ fn parts(body: &str) -> (String, String, Option<Duration>) {
             .and_then(|delay| Duration::try_from_secs_f64(delay).ok()));
     }
     (kind.join(" "), message, wait)
+}
+
+fn has_error(body: &str) -> bool {
+    serde_json::from_str::<Value>(body)
+        .is_ok_and(|body| body.get("error").is_some_and(|error| !error.is_null()))
 }
 
 fn quote(message: &str, kind: &str) -> String {

@@ -113,7 +113,10 @@ impl Repetition {
             self.calls.clear();
             return None;
         }
-        let is_denied = !step.denied.is_empty() && step.others == 0;
+        if step.denied.is_empty() && step.others == 0 {
+            return None;
+        }
+        let is_denied = step.others == 0;
         self.denied_steps = if is_denied { self.denied_steps + 1 } else { 0 };
         let of_step = |call: &&RepeatedCall| current.contains(&call.hash);
         let most = self.calls.iter().filter(of_step).max_by_key(|call| call.count);

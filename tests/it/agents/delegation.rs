@@ -375,8 +375,10 @@ async fn sub_agent_failures_are_reported_as_failed_calls() {
         (
             "runs out of tokens",
             |client| {
-                client.model.say("sess_2", Ok(ModelEvent::Text("half".into())));
-                client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::MaxTokens)));
+                for _ in 0..4 {
+                    client.model.say("sess_2", Ok(ModelEvent::Text("half".into())));
+                    client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::MaxTokens)));
+                }
             },
             "ran out of tokens before it finished. Its last message:\nhalf",
         ),

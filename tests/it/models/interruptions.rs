@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::model::{Block, Failure, ModelError, ModelRequest};
+use modegate::model::{Block, Failure, ModelError, ModelEvent, ModelRequest, ModelStop};
 use serde_json::{Value, json};
 
 use crate::models::http_server::Reply;
@@ -136,5 +136,23 @@ async fn summary_that_breaks_off_is_requested_again() {
     turn(&mut client, &session, "again", &[&[text("Yes.")]]).await;
     let last = format!("{:?}", client.model.requests(&session).pop().unwrap().messages);
     assert!(last.contains("All is well.") && !last.contains("Half"), "{last}");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn reply_that_fills_the_context_goes_on_after_a_summary() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
+    let session = client.session().await;
+    for number in 0..3 {
+        turn(&mut client, &session, "hello", &[&[text(&format!("Hello {number}. {}", "word ".repeat(200)))]])
+            .await;
+    }
+    client.model.say(&session, Ok(text("Half")));
+    client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::ContextFull)));
+    let messages = turn(&mut client, &session, "go", &[&[text("All is well.")], &[text("Whole.")]]).await;
+    assert!(shown(&messages).ends_with("Whole."), "{messages:#?}");
+    let last = format!("{:?}", client.model.requests(&session).pop().unwrap().messages);
+    assert!(last.contains("All is well.") && last.contains("it filled your context"), "{last}");
     client.end().await;
 }

@@ -174,7 +174,8 @@ fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
             }
             Naming::InPieces => has_numbers && ids != Ids::Changing,
             Naming::Last => {
-                has_numbers && ids != Ids::Same || (ids == Ids::Every && numbering != Numbering::Drifts)
+                (has_numbers && !matches!(ids, Ids::Same | Ids::Changing))
+                    || (ids == Ids::Every && numbering == Numbering::Missing)
             }
         };
         // Without numbers, a call without arguments cannot be distinguished from the start of the next.

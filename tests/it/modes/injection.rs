@@ -108,11 +108,13 @@ async fn only_the_models_own_answer_can_switch_modes() {
             let what = format!("{channel}: {payload}");
             let is_text =
                 events.iter().all(|event| matches!(event, ModelEvent::Text(_) | ModelEvent::Thought(_)));
+            // Thoughts alone are no answer.
+            let is_answer = events.iter().all(|event| matches!(event, ModelEvent::Text(_)));
             let prompt = client.prompt(&session, "look").await;
             for event in events {
                 client.model.say(&session, Ok(event));
             }
-            for _ in 0..if is_text { 1 } else { 2 } {
+            for _ in 0..if is_answer { 1 } else { 2 } {
                 client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
             }
             let messages = client.until_answer(prompt).await;

@@ -153,9 +153,9 @@ async fn endless_turn_stops_at_the_request_limit() {
     let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
     let session = client.session().await;
     let id = client.prompt(&session, "go").await;
-    for _ in 0..510 {
-        let name = "list_directory".into();
-        client.model.say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name, arguments: json!({}) }));
+    for number in 0..510 {
+        let (name, arguments) = ("list_directory".into(), json!({ "path": number.to_string() }));
+        client.model.say(&session, Ok(ModelEvent::ToolCall { id: "t".into(), name, arguments }));
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
     let answer = client.until_answer(id).await.pop().unwrap();

@@ -143,10 +143,13 @@ impl AssembledCall {
 
     /// True if a piece with the number of this call belongs to it.
     fn is_continued_by(&self, id: &str, name: &str) -> bool {
-        if name.is_empty() || self.name.is_empty() {
+        let is_other = !id.is_empty() && !self.server_id.is_empty();
+        if name.is_empty() {
+            return !(is_other && self.is_over());
+        }
+        if self.name.is_empty() {
             return true;
         }
-        let is_other = !id.is_empty() && !self.server_id.is_empty();
         if is_other || !self.json.is_empty() {
             return self.is_unfinished() && (is_other || name == self.name);
         }
