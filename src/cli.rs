@@ -27,6 +27,7 @@ mod audit;
 mod doctor;
 mod from_plan;
 mod generated;
+mod mcp;
 mod memories;
 mod mode;
 mod mode_import;
@@ -180,6 +181,9 @@ enum Command {
     /// List, show and check skills: yours and the current project's
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
     Skills(skills::Action),
+    /// List MCP servers, and log in and out at those over HTTP
+    #[command(subcommand, arg = unused::argument("store"))]
+    Mcp(mcp::McpAction),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
     Wrap(wrap::Arguments),
     /// Run a terminal program under a mode: modegate run --mode plan -- COMMAND
@@ -340,6 +344,9 @@ where
         }
         Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
+        Some(Command::Mcp(action)) => {
+            return mcp::run(action, &flags, &environment, (input, input_kind), (output, errors)).await;
+        }
         Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
         Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),

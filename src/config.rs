@@ -38,6 +38,7 @@ use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::{Location, Store, Sync};
 use crate::tool::fetch::Limits;
+use crate::tool::mcp::Logins;
 use crate::tool::memory::Memories;
 use crate::tool::{self, DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
@@ -275,7 +276,8 @@ impl Config {
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, Limits::default())
                 .with_memories(&memories)
-                .with_shell(self.shell),
+                .with_shell(self.shell)
+                .with_logins(logins(&self.environment)),
             model,
             models: Arc::clone(&models),
             updates: OptionalUpdates::default(),
@@ -377,6 +379,12 @@ pub fn provider_variables(environment: &Environment) -> Vec<(String, OsString)> 
 pub fn working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current directory")?;
     Ok(flags.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd)))
+}
+
+/// The logins at MCP servers, beside the keys of model providers.
+pub fn logins(environment: &Environment) -> Logins {
+    let folder = environment.config_folder.as_ref().map(|folder| folder.join("mcp-logins"));
+    folder.map(Logins::new).unwrap_or_default()
 }
 
 /// Returns the working folder without links and `..`.

@@ -26,6 +26,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a body that is read as a whole.
 const MAX_TEXT: usize = 64 * 1024;
 
+/// Maximum bytes of an answer to a library's request.
+const MAX_ANSWER: usize = 1024 * 1024;
+
 #[derive(Debug, Default)]
 pub struct Http {
     client: OnceCell<reqwest::Client>,
@@ -80,6 +83,30 @@ impl Http {
         request.send().await.map(Response).map_err(explain)
     }
 
+    /// Sends a request of a library and reads the whole answer, up to [`MAX_ANSWER`]. Redirects are not followed.
+    pub async fn exchange(
+        &self,
+        request: ::http::Request<Vec<u8>>,
+    ) -> Result<::http::Response<Vec<u8>>, HttpError> {
+        let client = self.client(&request.uri().to_string()).await?;
+        let request = reqwest::Request::try_from(request).map_err(explain)?;
+        let mut response = client.execute(request).await.map_err(explain)?;
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        // An event stream may have no end.
+        let is_stream = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let mut body = Vec::new();
+        while !is_stream && let Some(chunk) = response.chunk().await.map_err(explain)? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err(HttpError::Broken("the answer is larger than 1 MiB".into()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let mut answer = ::http::Response::new(body);
+        *answer.status_mut() = response.status();
+        *answer.headers_mut() = std::mem::take(response.headers_mut());
+        Ok(answer)
+    }
+
     pub async fn client_for(&self, url: &str) -> Result<reqwest::Client, HttpError> {
         self.client(url).await.cloned()
     }
@@ -108,7 +135,7 @@ pub fn headers(
 }
 
 /// True for an unencrypted address on this machine.
-fn is_local(url: &str) -> bool {
+pub fn is_local(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match host.split_once(']') {

@@ -15,6 +15,7 @@ pub use crate::sandbox::record::RecordState;
 pub use crate::sandbox::{BrokerPolicy, Egress};
 
 pub mod hard_links;
+pub mod network_variables;
 pub mod program;
 pub mod sandbox_paths;
 pub mod secrets;

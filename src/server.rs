@@ -72,6 +72,8 @@ pub enum ServerSandbox {
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub name: String,
+    /// False for a server of the client.
+    pub is_own: bool,
     pub transport: Transport,
     /// `None` if the user has not decided.
     pub trust: Option<Trust>,
@@ -157,6 +159,7 @@ impl ServerDefinition {
     fn entry(&self, name: &str, transport: Transport) -> Entry {
         Entry {
             name: name.to_owned(),
+            is_own: !self.is_for_client(),
             sandbox: match transport {
                 Transport::Program { .. } => self.sandbox.unwrap_or_default(),
                 Transport::Address { .. } => ServerSandbox::Off,

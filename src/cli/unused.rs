@@ -30,6 +30,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         Command::Permissions(_) => ("permissions", &["--cwd"]),
         Command::Trust { .. } => ("trust", &["--cwd"]),
         Command::Skills(_) => ("skills", &["--cwd"]),
+        Command::Mcp(_) => ("mcp", &["--cwd"]),
         Command::Mode(_) => ("mode", &[]),
         Command::Scripts(_) => ("scripts", &[]),
         Command::Completions { .. } => ("completions", &[]),

@@ -45,7 +45,8 @@ pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Res
     let program = find_shell(Platform::HERE, &user.path, Path::is_file);
     let program = program.and_then(|shell| shell.into_os_string().into_string().ok());
     let seen = environment.for_reading.clone();
-    Ok(Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support()))
+    let shell = Shell::new(processes(environment), program, user, seen, settings.sandbox, sandbox::support());
+    Ok(shell.with_network_variables(environment.network.clone()))
 }
 
 pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {

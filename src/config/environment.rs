@@ -12,6 +12,7 @@ use secrecy::SecretString;
 
 use crate::model::catalog::PROVIDERS;
 use crate::platform::files::account_home;
+use crate::process::network_variables::NetworkVariables;
 use crate::process::sandbox_paths::{TOOLCHAINS, User};
 use crate::sandbox;
 
@@ -31,6 +32,16 @@ const LOCALE: &[&str] = &[
     "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION",
 ];
 
+/// Variables of the network for MCP servers, beside those of [`FOR_READING`]: proxies, in capitals or not, and
+/// certificates. `npx` and `uvx` do not start without them behind a company's proxy. A proxy's address may contain a
+/// password, so commands that only read do not get them.
+#[rustfmt::skip]
+const NETWORK: &[&str] = &[
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "NODE_USE_ENV_PROXY", "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS", "PIP_CERT", "DENO_CERT", "DENO_TLS_CA_STORE", "AWS_CA_BUNDLE", "GIT_SSL_CAINFO",
+];
+
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     pub model: Option<String>,
@@ -42,6 +53,7 @@ pub struct Environment {
     pub relative_home: Option<OsString>,
     pub user: User,
     pub for_reading: Vec<(OsString, OsString)>,
+    pub network: NetworkVariables,
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
 }
@@ -77,6 +89,10 @@ impl Environment {
             user: User { own, ..user() },
             relative_home,
             for_reading: for_reading(),
+            network: NetworkVariables::new(variables(|name| {
+                NETWORK.contains(&name)
+                    || (name.ends_with("_proxy") && NETWORK.contains(&&*name.to_uppercase()))
+            })),
             model: read("MODEGATE_MODEL"),
             small_model: read("MODEGATE_SMALL_MODEL"),
             log_level: read("MODEGATE_LOG"),
@@ -136,5 +152,9 @@ fn user() -> User {
 fn for_reading() -> Vec<(OsString, OsString)> {
     let is_seen =
         |name: &str| FOR_READING.contains(&name) || TOOLCHAINS.contains(&name) || LOCALE.contains(&name);
-    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_seen)).collect()
+    variables(is_seen)
+}
+
+fn variables(is_wanted: impl Fn(&str) -> bool) -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(&is_wanted)).collect()
 }

@@ -1,12 +1,20 @@
 //! JSON Schema of a tool's arguments, serialized on first use, because an idle session needs none.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+mod reduced;
+
 #[derive(Debug, Clone)]
-pub struct Schema(Arc<Written>);
+pub struct Schema(Arc<Forms>);
+
+#[derive(Debug)]
+struct Forms {
+    whole: Written,
+    reduced: OnceLock<Box<RawValue>>,
+}
 
 #[derive(Debug)]
 enum Written {
@@ -17,14 +25,23 @@ enum Written {
 impl Schema {
     /// Creates a schema on first use; see [`written`].
     pub fn lazy(make: fn() -> Box<RawValue>) -> Self {
-        Self(Arc::new(Written::Lazy(LazyLock::new(make))))
+        Self::of(Written::Lazy(LazyLock::new(make)))
+    }
+
+    fn of(whole: Written) -> Self {
+        Self(Arc::new(Forms { whole, reduced: OnceLock::new() }))
     }
 
     pub fn as_json(&self) -> &RawValue {
-        match &*self.0 {
+        match &self.0.whole {
             Written::Built(json) => json,
             Written::Lazy(json) => json,
         }
+    }
+
+    /// The schema with the keywords of Gemini only, made on first use.
+    pub fn reduced(&self) -> &RawValue {
+        self.0.reduced.get_or_init(|| written(&reduced::reduce(&self.to_value())))
     }
 
     pub fn to_value(&self) -> Value {
@@ -34,7 +51,7 @@ impl Schema {
 
 impl From<&Value> for Schema {
     fn from(schema: &Value) -> Self {
-        Self(Arc::new(Written::Built(written(schema))))
+        Self::of(Written::Built(written(schema)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Process, Processes, Streams};
@@ -55,6 +56,7 @@ struct Inner {
     support: Support,
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
+    network: NetworkVariables,
 }
 
 #[derive(Clone)]
@@ -101,8 +103,15 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        let denied_reads = Vec::new();
-        Self(Arc::new(Inner { processes, program, user, environment, sandbox, support, denied_reads }))
+        let (denied_reads, network) = (Vec::new(), NetworkVariables::default());
+        let inner = Inner { processes, program, user, environment, sandbox, support, denied_reads, network };
+        Self(Arc::new(inner))
+    }
+
+    /// Sets the variables for programs that use the network, such as MCP servers.
+    #[must_use]
+    pub fn with_network_variables(&self, network: NetworkVariables) -> Self {
+        Self(Arc::new(Inner { network, ..Inner::clone(&self.0) }))
     }
 
     /// Commands then cannot read files that match; see [`DeniedReads`]. Those that may change files run with
@@ -259,6 +268,10 @@ impl Shell {
     /// Variables for commands that must not see keys and agent sockets.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.0.environment
+    }
+
+    pub fn network_variables(&self) -> &NetworkVariables {
+        &self.0.network
     }
 
     /// The environment of an external agent, as text: all of Modegate's, or that for commands, and `own`.

@@ -16,6 +16,7 @@ use crate::gate::Permit;
 use crate::process::{BrokerEvent, Event, Exit, Process, RecordState};
 use crate::workspace::Outputs;
 use output::Output;
+pub(super) use output::shortened;
 
 mod clean;
 mod output;

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::background::BackgroundRole;
 use super::fetch::{self, Limits};
-use super::mcp::{ConnectOptions, ServerEvent, Servers};
+use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers};
 use super::memory::{self, Memories, Nowhere};
 use super::{
     Tool, ToolSpec, apply_patch, ask_user, delegate, delete_file, directory_tree, edit_file, find_files,
@@ -33,6 +33,7 @@ pub struct Toolset {
     /// `None` if there are no tools that run commands.
     shell: Option<Shell>,
     http: Arc<Http>,
+    logins: Logins,
     /// The tools of servers may change at any time.
     servers: Servers,
 }
@@ -86,7 +87,14 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 
 impl Toolset {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
-        Self { tools: tools.into(), shell: None, http: Arc::default(), servers: Servers::default() }
+        let (http, logins, servers) = (Arc::default(), Logins::default(), Servers::default());
+        Self { tools: tools.into(), shell: None, http, logins, servers }
+    }
+
+    /// Sets the logins at MCP servers.
+    #[must_use]
+    pub fn with_logins(self, logins: Logins) -> Self {
+        Self { logins, ..self }
     }
 
     /// `fetch` reaches public addresses only, and memories are not stored.
@@ -188,6 +196,7 @@ impl Toolset {
         let options = ConnectOptions {
             shell: self.shell.clone(),
             http: Arc::clone(&self.http),
+            logins: self.logins.clone(),
             capabilities,
             roots: workspace.roots().into(),
         };

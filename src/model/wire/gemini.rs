@@ -88,7 +88,7 @@ impl<'a> From<&'a ToolOffer> for Tool<'a> {
         Self {
             name: &offer.name,
             description: &offer.description,
-            parameters_json_schema: offer.schema.as_json(),
+            parameters_json_schema: offer.schema.reduced(),
         }
     }
 }

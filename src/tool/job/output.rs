@@ -44,6 +44,21 @@ impl Default for Output {
     }
 }
 
+/// Shortens text to the start and the end that the model gets of a command. The whole is kept in a file below
+/// `scratch`, if there is one. Blocks.
+pub(in crate::tool) fn shortened(text: String, outputs: &Outputs, scratch: Option<&Path>) -> String {
+    if text.len() <= HEAD + TAIL {
+        return text;
+    }
+    let mut output = Output::default();
+    output.raw.push(text.as_bytes());
+    output.push_text(&text);
+    if let Some(scratch) = scratch {
+        output = output.saved(outputs, scratch);
+    }
+    output.text()
+}
+
 impl Output {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.raw.push(bytes);

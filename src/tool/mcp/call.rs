@@ -3,6 +3,7 @@
 //! A decision uses the server's hints of that moment. Right before the request the hints are compared again:
 //! if they differ, the tool is not called.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,30 +11,34 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, CustomNotification,
-    JsonObject, ProgressNotificationParam, RequestId, ServerResult,
+    CustomResult, JsonObject, ProgressNotificationParam, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
 use rmcp::{ErrorData, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::cannot_be_used;
 use super::listing::plain;
-use super::result;
+use super::message_limit::TOO_LARGE;
+use super::result::ToolAnswer;
+use super::schema_repair::RepairedSchema;
 use super::server::{Server, ServerPeer, WeakServer};
+use super::{cannot_be_used, connect};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect};
 use crate::platform::Platform;
+use crate::server::Entry;
 use crate::text::shorten;
 use crate::tool::background::BackgroundRole;
 use crate::tool::content::visible;
 use crate::tool::{
     PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
+    blocking, job,
 };
-use crate::workspace::{Changes, Workspace};
+use crate::workspace::{Changes, Outputs, Workspace};
 
 /// Grace period for a call that the mode now denies, before the server is killed.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,6 +55,8 @@ pub(super) struct RemoteTool {
     spec: ToolSpec,
     name: String,
     title: String,
+    /// Arguments with another name for the model, to the server's.
+    renamed: BTreeMap<String, String>,
     server: WeakServer,
 }
 
@@ -57,7 +64,7 @@ impl RemoteTool {
     pub(super) fn new(
         name: String,
         tool: rmcp::model::Tool,
-        schema: &Value,
+        schema: RepairedSchema,
         belief: Belief,
         server: WeakServer,
     ) -> Self {
@@ -77,11 +84,11 @@ impl RemoteTool {
             shell: ShellUse::Off,
             is_exit: false,
             background: BackgroundRole::None,
-            schema: schema.into(),
+            schema: (&schema.schema).into(),
             timeout: server.entry.timeout,
         };
         let title = format!("{}: {shown}", plain(&server.entry.name, 60));
-        Self { spec, name: tool.name.into_owned(), title, server }
+        Self { spec, name: tool.name.into_owned(), title, renamed: schema.renamed, server }
     }
 
     pub(super) fn own_name(&self) -> &str {
@@ -110,14 +117,20 @@ impl Tool for RemoteTool {
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-        let arguments: JsonObject =
+        let mut arguments: JsonObject =
             arguments::object(given).map_err(|error| error.of_tool(&self.spec.name))?;
+        for (shown, own) in &self.renamed {
+            if let Some(value) = arguments.shift_remove(shown) {
+                arguments.insert(own.clone(), value);
+            }
+        }
         let server =
             self.server.get().ok_or_else(|| ToolError::Failed("The MCP server has ended.".into()))?;
         let given = Value::Object(arguments.clone());
         let (mentions, preview) = (mentions(&given, workspace), preview(&given));
         let (tool, name) = (self.spec.name.to_string(), self.name.clone());
-        let call = RemoteCall { tool, name, arguments, server };
+        let outputs = workspace.outputs().clone();
+        let call = RemoteCall { tool, name, arguments, server, outputs };
         let call = PreparedCall::new(&self.title, |context| call.run(context));
         Ok(PreparedCall { mentions, preview: Preview::Content(preview), ..call })
     }
@@ -137,6 +150,7 @@ struct RemoteCall {
     name: String,
     arguments: JsonObject,
     server: Server,
+    outputs: Outputs,
 }
 
 impl RemoteCall {
@@ -171,7 +185,7 @@ impl RemoteCall {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
-            sent.map_err(|error| failed(&error_message(&error)))?;
+            sent.map_err(|error| failed(&error_message(&error, &self.server.entry)))?;
         if permit.effect != Effect::Read {
             let why = format!("Changes made by {} of the MCP server {server} are not tracked.", self.tool);
             // The receiver may be gone.
@@ -186,7 +200,11 @@ impl RemoteCall {
                     if !is_answer(&answer) && !self.server.wait_until_gone().await {
                         permit.release_unconfirmed();
                     }
-                    return outcome(answer.unwrap_or(Err(ServiceError::TransportClosed)), failed);
+                    let answer = answer.unwrap_or(Err(ServiceError::TransportClosed));
+                    let result = result_of(answer, &self.server.entry, failed)?;
+                    let (outputs, scratch) = (self.outputs, self.server.scratch.clone());
+                    let shorten = move |text| job::shortened(text, &outputs, scratch.as_deref());
+                    return blocking(move || result.into_output(shorten)).await;
                 }
                 step = steps.next() => {
                     if let (Some(progress), Some(step)) = (&progress, step) {
@@ -276,21 +294,35 @@ async fn send_cancellation(peer: Peer<RoleClient>, id: RequestId) {
     let _ = tokio::time::timeout(TIMEOUT, sent).await;
 }
 
-fn outcome(answer: Answer, failed: impl Fn(&str) -> ToolError) -> Result<ToolOutput, ToolError> {
+fn result_of(
+    answer: Answer,
+    entry: &Entry,
+    failed: impl Fn(&str) -> ToolError,
+) -> Result<ToolAnswer, ToolError> {
+    let unusable = || failed("its answer is not a tool result");
     match answer {
-        Ok(ServerResult::CallToolResult(answer)) => result::read(&answer),
-        Ok(_) => Err(failed("its answer is not a tool result")),
+        Ok(ServerResult::CallToolResult(answer)) => Ok(answer.into()),
+        Ok(ServerResult::CustomResult(CustomResult(answer))) => {
+            ToolAnswer::from_value(answer).ok_or_else(unusable)
+        }
+        Ok(_) => Err(unusable()),
+        Err(ServiceError::McpError(error)) if error.code.0 == TOO_LARGE => {
+            Err(ToolError::Failed(format!("{} Ask for less, for example a part or a page.", error.message)))
+        }
         Err(ServiceError::McpError(error)) => {
             let message = shorten(&error.message, 2000);
             Err(ToolError::Failed(format!("The server answered with the error {}: {message}", error.code.0)))
         }
-        Err(error) => Err(failed(&error_message(&error))),
+        Err(error) => Err(failed(&error_message(&error, entry))),
     }
 }
 
-pub(super) fn error_message(error: &ServiceError) -> String {
+pub(super) fn error_message(error: &ServiceError, entry: &Entry) -> String {
     match error {
-        ServiceError::TransportClosed | ServiceError::TransportSend(_) => "the connection is closed".into(),
+        ServiceError::TransportSend(error) => {
+            connect::request_fault(&*error.error, entry).unwrap_or_else(|| "the connection is closed".into())
+        }
+        ServiceError::TransportClosed => "the connection is closed".into(),
         ServiceError::McpError(error) => answered_with(error),
         _ => "its answer was invalid".into(),
     }

@@ -1,11 +1,13 @@
 //! Connects to a server: starts its program in the configured sandbox, or calls its URL.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::AuthClient;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
@@ -15,6 +17,9 @@ use rmcp::{ServiceExt, service::ClientInitializeError};
 
 use super::call::answered_with;
 use super::handler::Handler;
+use super::listing::plain;
+use super::login::{self, Logins};
+use super::message_limit::MessageLimit;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
 use crate::http::{self, Http, HttpError, LibraryError};
@@ -39,6 +44,7 @@ const MAX_RESUMES: usize = 3;
 pub struct ConnectOptions {
     pub shell: Option<Shell>,
     pub http: Arc<Http>,
+    pub logins: Logins,
     pub capabilities: ClientCapabilities,
     pub roots: Arc<[PathBuf]>,
 }
@@ -68,11 +74,15 @@ pub(super) async fn connect(
             let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
             // Passes only the usual environment: Modegate's own may contain keys.
+            let mut environment = shell.environment().to_vec();
+            if entry.sandbox != ServerSandbox::ReadOnly {
+                environment.extend(shell.network_variables().iter().cloned());
+            }
             let command = Command {
                 program: command.clone(),
                 arguments: args.clone(),
                 cwd,
-                environment: Some(shell.environment().to_vec()),
+                environment: Some(environment),
                 settings: &[],
                 confinement: sandbox.confinement().clone(),
                 streams: Streams::Piped,
@@ -86,10 +96,8 @@ pub(super) async fn connect(
             let program = Program::start(&entry.name, process, handler.secrets.clone());
             started(program.clone());
             let monitor = ReadMonitor::default();
-            let (from, to) = (
-                RateLimited::new(stdio.from, monitor.clone()),
-                MonitoredWriter::new(stdio.to, monitor.clone()),
-            );
+            let from = MessageLimit::new(RateLimited::new(stdio.from, monitor.clone()), MAX_MESSAGE);
+            let to = MonitoredWriter::new(stdio.to, monitor.clone());
             let transport = AsyncRwTransport::new_client(from, to);
             let serving = handler.serve(transport.with_max_line_length(MAX_MESSAGE));
             let mut serving = std::pin::pin!(serving);
@@ -97,11 +105,11 @@ pub(super) async fn connect(
                 biased;
                 running = &mut serving => running.map_err(|error| {
                     use ClientInitializeError::{ConnectionClosed, TransportError};
-                    (error_message(&error), matches!(error, ConnectionClosed(_) | TransportError { .. }))
+                    (error_message(&error, entry), matches!(error, ConnectionClosed(_) | TransportError { .. }))
                 }),
                 // The last output may still arrive.
                 over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
-                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error), false)),
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error, entry), false)),
                     _ => Err((over.how, false)),
                 },
             };
@@ -124,8 +132,17 @@ pub(super) async fn connect(
             let mut resumes = ExponentialBackoff::default();
             resumes.max_times = Some(MAX_RESUMES);
             config.retry_config = Arc::new(resumes);
-            let transport = StreamableHttpClientTransport::with_client(client, config);
-            let running = handler.serve(transport).await.map_err(|error| error_message(&error))?;
+            // A key of the user's own takes the place of a login.
+            let login =
+                if has_own_key(entry) { None } else { options.logins.open(url, &options.http).await? };
+            let running = match login {
+                Some(login) => {
+                    let client = AuthClient::new(client, login);
+                    handler.serve(StreamableHttpClientTransport::with_client(client, config)).await
+                }
+                None => handler.serve(StreamableHttpClientTransport::with_client(client, config)).await,
+            };
+            let running = running.map_err(|error| error_message(&error, entry))?;
             Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
         }
     }
@@ -183,19 +200,64 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
     if folder.is_dir() { Ok(folder) } else { Err(format!("its cwd {} is not a directory", folder.display())) }
 }
 
-fn error_message(error: &ClientInitializeError) -> String {
+/// Why a request over HTTP failed, if the connection itself is not to blame.
+pub(super) fn request_fault(error: &(dyn Error + 'static), entry: &Entry) -> Option<String> {
+    match http_failure(error)? {
+        StreamableHttpError::ResponseBodyTooLarge { .. } => Some("its answer is larger than 16 MiB".into()),
+        StreamableHttpError::AuthRequired(_) => Some(login_needed(entry)),
+        StreamableHttpError::InsufficientScope(error) => {
+            let scope = error.required_scope.as_deref().unwrap_or("SCOPE");
+            Some(format!(
+                "the login lacks a right: run `modegate mcp login {} --scope \"{}\"`",
+                login_target(entry),
+                plain(scope, 200)
+            ))
+        }
+        StreamableHttpError::Auth(error) => {
+            Some(format!("its login cannot be renewed: {}", login::explain(error)))
+        }
+        _ => None,
+    }
+}
+
+fn login_needed(entry: &Entry) -> String {
+    if has_own_key(entry) {
+        return "it refuses the key in the header Authorization".into();
+    }
+    format!("it requires a login: run `modegate mcp login {}`", login_target(entry))
+}
+
+/// The name of a server of the user, or the address of one of the client.
+fn login_target(entry: &Entry) -> String {
+    let Transport::Address { url, .. } = &entry.transport else { return entry.name.clone() };
+    // The rest of an address may be a key.
+    let target = if entry.is_own { &entry.name } else { url.split(['?', '#']).next().unwrap_or_default() };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    if target.chars().all(is_word) { target.to_owned() } else { format!("{target:?}") }
+}
+
+fn has_own_key(entry: &Entry) -> bool {
+    let Transport::Address { headers, .. } = &entry.transport else { return false };
+    headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+}
+
+fn http_failure<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpFailure> {
+    match error.downcast_ref() {
+        Some(WorkerQuitReason::Fatal { error, .. }) => Some(error),
+        _ => error.downcast_ref::<HttpFailure>(),
+    }
+}
+
+fn error_message(error: &ClientInitializeError, entry: &Entry) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
         ClientInitializeError::JsonRpcError(error) => answered_with(error),
-        _ if error.is_authorization_required() => {
-            "it requires a login, which Modegate does not support: configure a header with a key".into()
-        }
+        _ if error.is_authorization_required() => login_needed(entry),
         ClientInitializeError::TransportError { error, .. } => {
-            let failure = match error.error.downcast_ref() {
-                Some(WorkerQuitReason::Fatal { error, .. }) => Some(error),
-                _ => error.error.downcast_ref::<HttpFailure>(),
-            };
-            let text = match failure {
+            if let Some(fault) = request_fault(&*error.error, entry) {
+                return fault;
+            }
+            let text = match http_failure(&*error.error) {
                 // The full error contains the URL, which may contain a key.
                 Some(StreamableHttpError::Client(error)) => http::root(error),
                 Some(error) => error.to_string(),

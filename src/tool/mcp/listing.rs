@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::call::RemoteTool;
 use super::names;
+use super::schema_repair;
 use super::server::WeakServer;
 use crate::permission::Effect;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{Entry, ServerSandbox};
+use crate::text::counted;
 use crate::tool::content::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
@@ -39,34 +41,41 @@ pub(super) struct Listing {
 
 impl Listing {
     /// The errors say why a tool cannot be read.
-    pub(super) fn new(tools: Vec<Result<rmcp::model::Tool, String>>, server: &WeakServer) -> Self {
+    pub(super) fn new(tools: Vec<Result<ListedTool, String>>, server: &WeakServer) -> Self {
         let entry = &server.entry;
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
+        let mut repaired = Vec::new();
         for tool in tools {
-            let tool = match tool {
+            let ListedTool { tool, schema } = match tool {
                 Ok(tool) => tool,
                 Err(error) => {
-                    listing.leave_out(&format!("omitted: {error}"));
+                    listing.note(&format!("omitted: {error}"));
                     continue;
                 }
             };
-            let schema = Value::Object((*tool.input_schema).clone());
-            let size = schema.to_string().len();
+            let size = schema.as_ref().map_or(0, |schema| schema.to_string().len());
             let name = names::of_tool(&server.part, &tool.name);
             let reason = match size {
                 _ if listing.tools.len() >= MAX_TOOLS => "there are more than 500",
                 _ if !seen.insert(name.clone()) => "its name is used twice",
-                _ if schema["type"] != "object" => "its schema is not of type object",
                 MAX_SCHEMA.. => "its schema is larger than 64 KiB",
                 _ if size > budget => "the schemas of its server are larger than 1 MiB together",
                 _ => "",
             };
             if !reason.is_empty() {
-                listing.leave_out(&format!("omitted: {}: {reason}", tool.name));
+                listing.note(&format!("omitted: {}: {reason}", tool.name));
                 continue;
             }
+            let schema = match schema_repair::repair(schema.as_ref()) {
+                Ok(schema) => schema,
+                Err(reason) => {
+                    listing.note(&format!("omitted: {}: {reason}", tool.name));
+                    continue;
+                }
+            };
             budget -= size;
+            repaired.extend(repair_note(&tool.name, &schema.faults));
             let annotations = tool.annotations.as_ref();
             let hints = Hints {
                 read_only: annotations.and_then(|it| it.read_only_hint),
@@ -76,8 +85,9 @@ impl Listing {
             let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
             let word = HintContext { trust: entry.trust.as_ref(), tool_override, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
-            listing.tools.push(Arc::new(RemoteTool::new(name, tool, &schema, belief, server.clone())));
+            listing.tools.push(Arc::new(RemoteTool::new(name, tool, schema, belief, server.clone())));
         }
+        repaired.iter().for_each(|note| listing.note(note));
         listing.check_names(entry);
         listing
     }
@@ -92,13 +102,13 @@ impl Listing {
             if !self.tools.iter().any(|tool| tool.own_name() == name) {
                 let text =
                     format!("the configuration names the tool {name:?}, which the server does not have");
-                self.leave_out(&text);
+                self.note(&text);
                 self.config_warnings.push(text);
             }
         }
     }
 
-    fn leave_out(&mut self, text: &str) {
+    fn note(&mut self, text: &str) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(plain(text, 200));
         }
@@ -158,9 +168,37 @@ impl Listing {
     }
 }
 
-pub(super) fn read_tool(value: Value) -> Result<rmcp::model::Tool, String> {
-    let name = plain(value["name"].as_str().unwrap_or("a tool without a name"), 100);
-    serde_json::from_value(value).map_err(|error| format!("{name}: {error}"))
+/// A tool as the server lists it.
+pub(super) struct ListedTool {
+    tool: rmcp::model::Tool,
+    /// Anything; `None` if there is none.
+    schema: Option<Value>,
+}
+
+impl ListedTool {
+    pub(super) fn new(tool: rmcp::model::Tool) -> Self {
+        let schema = Some(Value::Object((*tool.input_schema).clone()));
+        Self { tool, schema }
+    }
+
+    /// Reads a tool that the library cannot read. Its schema may be wrong; the rest must be right.
+    pub(super) fn read(mut value: Value) -> Result<Self, String> {
+        let name = plain(value["name"].as_str().unwrap_or("a tool without a name"), 100);
+        let schema =
+            value.as_object_mut().and_then(|members| members.insert("inputSchema".into(), json!({})));
+        let tool = serde_json::from_value(value).map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self { tool, schema })
+    }
+}
+
+/// `None` if nothing was repaired.
+fn repair_note(tool: &str, faults: &[String]) -> Option<String> {
+    let first = faults.first()?;
+    let more = match faults.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {})", counted(more, "more fault", "more faults")),
+    };
+    Some(format!("repaired the schema of {}: {first}{more}", plain(tool, 60)))
 }
 
 /// Cleans untrusted text: one line without invisible or control characters.

@@ -1,12 +1,10 @@
 //! Converts a tool result for the model and for the client. Pure.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
 
 use super::super::content;
 use super::super::{ToolContent, ToolError, ToolOutput};
-
-/// Maximum bytes of a result for the model.
-const MAX_FOR_MODEL: usize = 100 * 1024;
 
 /// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
@@ -14,16 +12,75 @@ const MAX_MEDIA: usize = 4 * 1024 * 1024;
 /// Bytes of JSON around the content of one block, rounded up.
 const BLOCK: usize = 64;
 
-/// Returns an error if the server reports a failure, so that the model can correct its call. An error is text
-/// only.
-pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
-    let is_error = result.is_error == Some(true);
+/// The answer of a server to a call, as far as Modegate can read it.
+#[derive(Debug)]
+pub(super) struct ToolAnswer {
+    /// A block that the library does not know stays as it is.
+    blocks: Vec<Result<ContentBlock, Value>>,
+    structured: Option<Value>,
+    is_error: bool,
+}
+
+impl From<CallToolResult> for ToolAnswer {
+    fn from(result: CallToolResult) -> Self {
+        Self {
+            blocks: result.content.into_iter().map(Ok).collect(),
+            structured: result.structured_content,
+            is_error: result.is_error == Some(true),
+        }
+    }
+}
+
+impl ToolAnswer {
+    /// Reads a result that the library cannot read. `None` if it has no content.
+    pub(super) fn from_value(mut result: Value) -> Option<Self> {
+        let blocks = match result.get_mut("content").map(Value::take) {
+            Some(Value::Array(blocks)) => blocks,
+            Some(Value::Null) | None => Vec::new(),
+            Some(text @ Value::String(_)) => vec![serde_json::json!({ "type": "text", "text": text })],
+            Some(block) => vec![block],
+        };
+        let structured = result.get_mut("structuredContent").map(Value::take);
+        if blocks.is_empty() && structured.is_none() {
+            return None;
+        }
+        let read = |block: Value| serde_json::from_value(block.clone()).map_err(|_| block);
+        let is_error = result["isError"] == true;
+        Some(Self { blocks: blocks.into_iter().map(read).collect(), structured, is_error })
+    }
+
+    /// Returns an error if the server reports a failure, so that the model can correct its call. An error is text
+    /// only. `shorten` gets the whole text for the model.
+    pub(super) fn into_output(self, shorten: impl FnOnce(String) -> String) -> Result<ToolOutput, ToolError> {
+        let is_error = self.is_error;
+        let (text, content) = read(&self);
+        let text = shorten(text);
+        if is_error {
+            return Err(ToolError::Failed(text));
+        }
+        Ok(ToolOutput { text, content, ..ToolOutput::default() })
+    }
+}
+
+/// Returns the text for the model, and the content for the client.
+fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
+    let is_error = result.is_error;
     let mut texts = Vec::new();
+    // Shown last: an unknown block may be large, and the model gets the start and the end of a long text.
+    let mut unknown = Vec::new();
     let mut shown = Vec::new();
     let (mut text_budget, mut media_budget) = (content::TEXT, if is_error { 0 } else { MAX_MEDIA });
     let mut omitted = 0;
-    for block in &result.content {
-        let (text, block) = one(block, is_error, &mut media_budget);
+    for block in &result.blocks {
+        let (text, block) = match block {
+            Ok(block) => one(block, is_error, &mut media_budget),
+            Err(block) => {
+                let json = block.to_string();
+                let about = unknown_block(block, json.len());
+                unknown.push(json);
+                shown_too(about)
+            }
+        };
         texts.push(text);
         match block {
             // Text beyond content::TEXT is only for the model: the client cannot read a longer line.
@@ -40,19 +97,22 @@ pub(super) fn read(result: &CallToolResult) -> Result<ToolOutput, ToolError> {
         shown.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
     }
     if texts.iter().all(String::is_empty)
-        && let Some(structured) = result.structured_content.as_ref().filter(|value| !value.is_null())
+        && let Some(structured) = result.structured.as_ref().filter(|value| !value.is_null())
     {
         let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
         shown.push(ToolContent::middle(&text));
         texts = vec![text];
     }
     let is_empty = texts.iter().all(String::is_empty);
+    texts.extend(unknown);
     let text = if is_empty { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
-    let text = cut(text);
-    if is_error {
-        return Err(ToolError::Failed(text));
-    }
-    Ok(ToolOutput { text, content: shown, ..ToolOutput::default() })
+    (text, shown)
+}
+
+fn unknown_block(block: &Value, len: usize) -> String {
+    let kind = content::visible(block["type"].as_str().unwrap_or("none"));
+    let kind = crate::text::shorten(&kind, 40);
+    format!("[content of the unknown type {kind:?}: {len} bytes of JSON, at the end of this result]")
 }
 
 fn one(block: &ContentBlock, is_error: bool, media_budget: &mut usize) -> (String, ToolContent) {
@@ -125,18 +185,9 @@ fn medium(block: &ContentBlock, data: &str, media_budget: &mut usize) -> Option<
     Some(ToolContent::Block(Box::new(shown)))
 }
 
-fn cut(text: String) -> String {
-    if text.len() <= MAX_FOR_MODEL {
-        return text;
-    }
-    let head = text.floor_char_boundary(MAX_FOR_MODEL * 2 / 3);
-    let tail = text.ceil_char_boundary(text.len() - MAX_FOR_MODEL / 3);
-    format!("{}\n[{} bytes in between are omitted]\n{}", &text[..head], tail - head, &text[tail..])
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -146,7 +197,8 @@ mod tests {
 
     fn result(content: &[Value], is_error: bool, structured: &Value) -> Result<ToolOutput, ToolError> {
         let result = json!({ "content": content, "isError": is_error, "structuredContent": structured });
-        read(&serde_json::from_value(result).unwrap())
+        let result: CallToolResult = serde_json::from_value(result).unwrap();
+        ToolAnswer::from(result).into_output(|text| text)
     }
 
     #[test]
@@ -190,5 +242,30 @@ mod tests {
         for (given, structured, expected) in cases {
             assert_eq!(result(&[text(given)], false, structured).unwrap().text, expected);
         }
+    }
+
+    #[test]
+    fn results_that_the_library_cannot_read_are_shown() {
+        let check = |result: Value, expected: Result<&str, &str>| {
+            let result = ToolAnswer::from_value(result).unwrap().into_output(|text| text);
+            let text = match &result {
+                Ok(output) => Ok(output.text.as_str()),
+                Err(ToolError::Failed(text)) => Err(text.as_str()),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(text, expected);
+        };
+        let video = json!({ "type": "video", "data": "AAAA" });
+        let note = "[content of the unknown type \"video\": 30 bytes of JSON, at the end of this result]";
+        let json = r#"{"type":"video","data":"AAAA"}"#;
+        check(json!({ "content": [video, text("a")] }), Ok(&format!("{note}\na\n{json}")));
+        check(json!({ "content": [video], "isError": true }), Err(&format!("{note}\n{json}")));
+        check(json!({ "content": "plain" }), Ok("plain"));
+        check(json!({ "content": text("a") }), Ok("a"));
+        check(json!({ "content": null, "structuredContent": 7 }), Ok("7"));
+        let odd = r#"{"type":"text","text":7}"#;
+        let note = "[content of the unknown type \"text\": 24 bytes of JSON, at the end of this result]";
+        check(json!({ "content": [{ "type": "text", "text": 7 }] }), Ok(&format!("{note}\n{odd}")));
+        assert!(ToolAnswer::from_value(json!({ "tools": [] })).is_none());
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! The tools are listed again after each change notification; no tool is called until then.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::task::{Message, START_TIMEOUT, Task};
 use crate::permission::Effect;
 use crate::platform::Platform;
 use crate::process::secrets::Secrets;
+use crate::process::shell::Shell;
 use crate::server::{Entry, Transport};
 
 #[derive(Clone, Default)]
@@ -71,6 +73,8 @@ pub(super) struct Server {
     pub entry: Arc<Entry>,
     /// The server's part of its tools' names.
     pub part: Arc<str>,
+    /// Folder for files with long results, if there is one.
+    pub scratch: Option<Arc<Path>>,
     mailbox: mpsc::Sender<Message>,
     state: watch::Receiver<State>,
 }
@@ -96,20 +100,23 @@ impl Server {
             server: entry.name.as_str().into(),
             roots: entry.roots.then_some(roots),
             part: part.into(),
-            secrets: secrets(&entry.transport),
+            secrets: secrets(&entry.transport, options.shell.as_ref()),
             changed: Arc::new(Notify::new()),
             events,
             capabilities: options.capabilities,
             progress: ProgressDispatcher::new(),
         };
-        let server = Self { entry: Arc::new(entry), part: Arc::clone(&handler.part), mailbox, state: seen };
+        let scratch = options.shell.as_ref().map(|shell| Arc::from(shell.processes().scratch()));
+        let part = Arc::clone(&handler.part);
+        let server = Self { entry: Arc::new(entry), part, scratch, mailbox, state: seen };
         tokio::spawn(Task::new(server.downgrade(), options, handler, state).run(messages));
         server
     }
 
     fn downgrade(&self) -> WeakServer {
         let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        WeakServer { entry, part, mailbox: self.mailbox.downgrade(), state: self.state.clone() }
+        let (scratch, mailbox) = (self.scratch.clone(), self.mailbox.downgrade());
+        WeakServer { entry, part, scratch, mailbox, state: self.state.clone() }
     }
 
     pub(super) fn start(&self, again: bool) {
@@ -192,9 +199,10 @@ impl Server {
     }
 }
 
-fn secrets(transport: &Transport) -> Secrets {
+fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
     let (Transport::Program { env: values, .. } | Transport::Address { headers: values, .. }) = transport;
-    Secrets::new(values.iter().map(|(_, value)| value))
+    let passwords = shell.map(|shell| shell.network_variables().passwords()).unwrap_or_default();
+    Secrets::new(values.iter().map(|(_, value)| value).chain(&passwords))
 }
 
 /// A handle that does not keep the server alive.
@@ -202,6 +210,7 @@ fn secrets(transport: &Transport) -> Secrets {
 pub(super) struct WeakServer {
     pub entry: Arc<Entry>,
     pub part: Arc<str>,
+    scratch: Option<Arc<Path>>,
     mailbox: mpsc::WeakSender<Message>,
     state: watch::Receiver<State>,
 }
@@ -210,6 +219,7 @@ impl WeakServer {
     pub(super) fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
         let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        Some(Server { entry, part, mailbox, state: self.state.clone() })
+        let scratch = self.scratch.clone();
+        Some(Server { entry, part, scratch, mailbox, state: self.state.clone() })
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::call;
 use super::connect::{ConnectOptions, Connection, connect};
 use super::handler::Handler;
-use super::listing::{self, Listing};
+use super::listing::{self, ListedTool, Listing};
 use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
 use crate::process::program::Program;
 
@@ -322,17 +322,17 @@ async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, S
         let page = peer.send_request(ClientRequest::ListToolsRequest(request)).await;
         match page {
             Ok(ServerResult::ListToolsResult(page)) => {
-                tools.extend(page.tools.into_iter().map(Ok));
+                tools.extend(page.tools.into_iter().map(|tool| Ok(ListedTool::new(tool))));
                 cursor = page.next_cursor;
             }
             // The library could not read the list, for example because one tool is malformed.
             Ok(ServerResult::CustomResult(CustomResult(mut page))) if page["tools"].is_array() => {
                 let Value::Array(values) = page["tools"].take() else { continue };
-                tools.extend(values.into_iter().map(listing::read_tool));
+                tools.extend(values.into_iter().map(ListedTool::read));
                 cursor = page["nextCursor"].as_str().map(str::to_owned);
             }
-            Ok(_) => return Err(call::error_message(&ServiceError::UnexpectedResponse)),
-            Err(error) => return Err(call::error_message(&error)),
+            Ok(_) => return Err(call::error_message(&ServiceError::UnexpectedResponse, &server.entry)),
+            Err(error) => return Err(call::error_message(&error, &server.entry)),
         }
         if cursor.is_none() || tools.len() > listing::MAX_TOOLS {
             break;

@@ -154,6 +154,7 @@ const CLI: &[&str] = &[
     "process",
     "agents",
     "rpc",
+    "server",
     "session",
     "skill",
     "store",
@@ -246,7 +247,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 89] = [
+const PURE: [&str; 95] = [
     "acp",
     "audit",
     "chain",
@@ -263,6 +264,7 @@ const PURE: [&str; 89] = [
     "model/catalog",
     "model/excess",
     "model/known",
+    "model/schema/reduced",
     "model/wire",
     "model/wire/anthropic",
     "model/wire/chat",
@@ -289,6 +291,7 @@ const PURE: [&str; 89] = [
     "platform",
     "policy",
     "agents",
+    "process/network_variables",
     "process/secrets",
     "agents/yaml",
     "rpc/incoming",
@@ -329,6 +332,10 @@ const PURE: [&str; 89] = [
     "tool/encoding",
     "tool/text_match",
     "tool/fetch/markdown",
+    "tool/mcp/schema_repair",
+    "tool/mcp/schema_repair/branches",
+    "tool/mcp/schema_repair/keywords",
+    "tool/mcp/schema_repair/places",
     "transcript/compare",
     "transcript/normalise",
     "transcript/recording",
@@ -414,7 +421,7 @@ const LIBRARIES: [(&str, &[&str]); 35] = [
     ),
     ("strsim", &["mode/definition", "tool/near_path"]),
     ("std::env", &["config", "process/linux/supervisor", "process/plain", "process/shell", "sandbox/macos"]),
-    ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch"]),
+    ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch", "tool/mcp/login"]),
     ("windows_sys", &["process/plain/group/windows"]),
 ];
 

@@ -4,4 +4,5 @@ mod edge_cases;
 mod elicitation;
 pub(crate) mod http;
 mod instructions;
+mod login;
 pub(crate) mod servers;

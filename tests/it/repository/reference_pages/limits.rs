@@ -466,7 +466,7 @@ const DELEGATION: [Row; 6] = [
     ("`wait` of `view_background`", "tool/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
-const SERVERS: [Row; 18] = [
+const SERVERS: [Row; 21] = [
     (
         "start of a server, with its list of tools",
         "tool/mcp/task.rs",
@@ -515,7 +515,9 @@ const SERVERS: [Row; 18] = [
         Of("characters"),
         "the name is shortened and marked",
     ),
-    ("result for the model", "tool/mcp/result.rs", "MAX_FOR_MODEL", Bytes, "the middle is left out"),
+    ("start of a long result for the model", "tool/job/output.rs", "HEAD", Bytes, "the middle is in a file"),
+    ("end of a long result for the model", "tool/job/output.rs", "TAIL", Bytes, "the middle is in a file"),
+    ("levels of a tool's schema", "tool/mcp/schema_repair.rs", "MAX_DEPTH", Of(""), "deeper parts are cut"),
     (
         "media of a result for the client, in base64",
         "tool/mcp/result.rs",
@@ -523,7 +525,8 @@ const SERVERS: [Row; 18] = [
         Bytes,
         "media are left out",
     ),
-    ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the message is dropped"),
+    ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the call fails"),
+    ("time for the browser in a login", "tool/mcp/login.rs", "LOGIN_TIMEOUT", Time, "the login fails"),
     (
         "questions of all servers in a turn",
         "session/servers.rs",

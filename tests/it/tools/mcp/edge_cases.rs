@@ -466,9 +466,133 @@ async fn malformed_tools_are_omitted_and_named() {
     let mut b = McpSession::new("code", odd(&["malformed"])).await;
     b.text_turn().await;
     let text = b.slash("/mcp").await;
-    assert!(text.starts_with("- t: ready, 1 tools") && text.contains("mcp__t__look"), "{text}");
-    for part in ["omitted: text: invalid type: string", "omitted: list: ", "omitted: a tool without a name: "]
-    {
+    assert!(text.starts_with("- t: ready, 2 tools") && text.contains("mcp__t__look"), "{text}");
+    for part in [
+        "omitted: text: invalid type: string",
+        "repaired the schema of list: its schema is a list",
+        "omitted: a tool without a name: ",
+    ] {
         assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn faulty_schemas_are_repaired_or_omitted_and_named() {
+    let mut b = McpSession::new("code", odd(&["faulty"])).await;
+    b.text_turn().await;
+    let names = ["coin", "none", "php", "filter", "look"].map(|name| format!("mcp__t__{name}"));
+    assert_eq!(b.offered(), names);
+    let request = b.client.model.requests(&b.session).pop().unwrap();
+    let schema = |name: &str| {
+        request.tools.iter().find(|tool| tool.name == format!("mcp__t__{name}")).unwrap().schema.to_value()
+    };
+    let empty = json!({ "type": "object", "properties": {} });
+    let coin =
+        json!({ "type": "object", "properties": { "coin": { "type": "string" } }, "required": ["coin"] });
+    assert_eq!((schema("coin"), schema("none"), schema("php")), (coin, empty.clone(), empty));
+    let text = b.slash("/mcp").await;
+    for part in [
+        "repaired the schema of coin: has its list of required properties among the properties",
+        "repaired the schema of none: it has no schema (and 1 more fault)",
+        "omitted: nested: it requires the argument \"b c\", a name that providers refuse",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("of look"), "{text}");
+    // The server gets its own names.
+    let (_, text) = b.call_with("mcp__t__filter", json!({ "filter": "a", "other": 1 })).await;
+    assert_eq!(text, r#"{"other": 1, "$filter": "a"}"#);
+}
+
+/// The file that a shortened result names.
+fn file_of(text: &str) -> String {
+    let path = text.split_once("left out; all of it: ").unwrap_or_else(|| panic!("{text}")).1;
+    std::fs::read_to_string(path.split_once(']').unwrap().0).unwrap()
+}
+
+#[tokio::test]
+async fn long_results_are_cut_and_kept_in_a_file() {
+    let mut b = McpSession::new("plan", odd(&["large"])).await;
+    let (_, text) = b.call("mcp__t__page").await;
+    assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 4998\nline 4999\n"), "{text}");
+    assert!((9 * 1024..11 * 1024).contains(&text.len()), "{} bytes", text.len());
+    assert_eq!(file_of(&text), (0..5000).map(|number| format!("line {number}\n")).collect::<String>());
+    // The control: a short one is whole.
+    assert_eq!(b.call("mcp__t__look").await.1, "x");
+}
+
+#[tokio::test]
+async fn content_of_unknown_types_is_named_and_kept_in_a_file() {
+    let mut b = McpSession::new("plan", odd(&["large"])).await;
+    let (messages, text) = b.call("mcp__t__unknown").await;
+    let note = "[content of the unknown type \"video\": 50032 bytes of JSON, at the end of this result]";
+    assert!(text.starts_with(&format!("a film\n{note}\n")) && text.len() < 11 * 1024, "{text}");
+    assert_eq!(status(&messages), "completed");
+    assert_eq!(file_of(&text).len(), "a film\n".len() + note.len() + 1 + 50_032);
+}
+
+#[tokio::test]
+async fn a_result_beyond_the_limit_fails_at_once() {
+    let mut b = McpSession::new("plan", odd(&["large"])).await;
+    let started = std::time::Instant::now();
+    let (messages, text) = b.call("mcp__t__huge").await;
+    assert_eq!(status(&messages), "failed");
+    assert_eq!(
+        text,
+        "The answer is larger than 16 MiB and was not read. Ask for less, for example a part or a page."
+    );
+    // The time limit is 300 s.
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    // The server goes on.
+    assert_eq!(b.call("mcp__t__look").await.1, "x");
+}
+
+/// With the binary, which reads its environment.
+#[test]
+fn servers_get_proxies_and_certificates_but_no_keys() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join(".config/modegate");
+    std::fs::create_dir_all(&config).unwrap();
+    let server = |sandbox: &str| {
+        format!(
+            "servers: {{t: {{command: {}, args: ['{ODD}', large], trust_hints: true, sandbox: {sandbox}}}}}\n",
+            python()
+        )
+    };
+    let work = home.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let script = home.path().join("script.jsonl");
+    let lines = [
+        json!({ "tool_call": { "id": "1", "name": "mcp__t__environment", "arguments": {} } }),
+        json!({ "stop": "done" }),
+        json!({ "stop": "done" }),
+    ];
+    std::fs::write(&script, lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    let given = [
+        ("HTTPS_PROXY", "http://user:proxy-password@proxy.example:3128"),
+        ("no_proxy", "localhost"),
+        ("SSL_CERT_FILE", "/etc/ssl/ca.pem"),
+        ("NODE_EXTRA_CA_CERTS", "/etc/ssl/company.pem"),
+        ("REQUESTS_CA_BUNDLE", "/etc/ssl/ca.pem"),
+        ("OPENAI_API_KEY", "a-provider-key"),
+        ("MY_SECRET_TOKEN", "a-secret"),
+        ("my_proxy", "not a proxy"),
+    ];
+    for (sandbox, expected) in [("off", 5), ("read_only", 0)] {
+        std::fs::write(config.join("modes.yaml"), server(sandbox)).unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--store", "memory", "--mode", "plan", "--output", "stream-json", "-p", "go", "--model"])
+            .arg(format!("scripted:{}", script.display()))
+            .env_clear()
+            .envs([("PATH", std::env::var("PATH").unwrap()), ("HOME", home.path().to_str().unwrap().into())])
+            .envs(given)
+            .current_dir(&work)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("PATH"), "{sandbox}: {text} {}", String::from_utf8_lossy(&output.stderr));
+        let seen: Vec<_> =
+            given.iter().filter(|(name, _)| text.contains(*name)).map(|(name, _)| *name).collect();
+        assert_eq!(seen, given[..expected].iter().map(|(name, _)| *name).collect::<Vec<_>>(), "{sandbox}");
     }
 }

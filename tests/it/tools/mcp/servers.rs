@@ -94,7 +94,7 @@ impl McpSession {
         self.call_with(tool, json!({})).await
     }
 
-    async fn call_with(&mut self, tool: &str, arguments: Value) -> (Vec<Value>, String) {
+    pub(crate) async fn call_with(&mut self, tool: &str, arguments: Value) -> (Vec<Value>, String) {
         let prompt = self.client.prompt(&self.session, "go").await;
         self.say_call_with(tool, arguments);
         self.say_done();
