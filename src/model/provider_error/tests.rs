@@ -34,7 +34,8 @@ fn transient_errors_are_distinguished_from_permanent_errors() {
     check(429, quota, Failure::Other, Retry::Never, "is used up");
     let with_success = |kind: &str| format!(r#"{{"error":{{"message":"Not now","type":"{kind}"}}}}"#);
     check(200, &with_success("overloaded_error"), Failure::Other, Retry::Busy(None), "reply: Not now");
-    check(200, &with_success("context_length_exceeded"), Failure::ContextTooLong, Retry::Never, "Not now");
+    let too_long = with_success("context_length_exceeded");
+    check(200, &too_long, Failure::ContextTooLong(Excess::of(&too_long)), Retry::Never, "Not now");
     check(200, r#"{"error":null,"id":1}"#, Failure::Other, Retry::Never, "answered without a stream");
     check(
         529,
