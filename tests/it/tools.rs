@@ -16,6 +16,8 @@ mod memories;
 #[cfg(unix)]
 mod noise;
 #[cfg(unix)]
+mod odd_arguments;
+#[cfg(unix)]
 mod patches;
 mod read_file;
 #[cfg(unix)]

@@ -25,7 +25,9 @@ pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step
     }
     let (old, new) = (old.strip_prefix(BOM).unwrap_or(old), new.strip_prefix(BOM).unwrap_or(new));
     let lines = |text| str::split_inclusive(text, '\n').map(split_ending).collect::<Vec<_>>();
-    let (found, old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
+    let (found, mut old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
+    // Blanks after the last line ending match nothing, so they are no line of the file.
+    old.truncate(found.len());
     let ops = diff(&contents(&old), &contents(&new));
     let style = Style::learn(file, &found, &old, &new, &ops, step)?;
     let bodies: Vec<String> = old.iter().map(|line| plain_body(line.0)).collect();

@@ -118,3 +118,28 @@ fn results_name_the_first_changed_line() {
     assert_eq!(replace("a", "a", "bb", false, 1), Err(Refusal::Large(2)));
     assert_eq!(replaced("\"a\"\n", "“a”", "\"a\""), Err(Refusal::Unchanged));
 }
+
+/// Such lines match nothing in the file.
+#[test]
+fn blanks_after_the_last_line_ending_are_no_line() {
+    let characters = [CHARACTERS];
+    check("a\nb\nc\n", "a\nb\n\t", "a\nx\n", "a\nx\nc\n", &characters);
+    check("a\nb\nc\n", "a\nb\n\t", "a\nx\n\t", "a\nx\nc\n", &characters);
+    check("  a\n  b\nc\n", "  a\n  b\n ", "\nx\n", "\nx\nc\n", &characters);
+    check("a\nb", "a\nb\n  ", "a\nx\n  ", "a\nx", &characters);
+}
+
+proptest::proptest! {
+    /// The alphabet has what the steps treat in their own way.
+    #[test]
+    fn no_text_panics(
+        text in "[ab \t\r\n“\"é\u{feff}]{0,24}",
+        old in "[ab \t\r\n“\"é\u{feff}]{0,12}",
+        new in "[ab \t\r\n“\"é\u{feff}]{0,12}",
+        is_all in proptest::bool::ANY,
+    ) {
+        let _ = replace(&text, &old, &new, is_all, 1_000);
+        let part: String = text.chars().take(9).chain(old.chars().filter(|c| c.is_whitespace())).collect();
+        let _ = replace(&text, &part, &new, is_all, 1_000);
+    }
+}
