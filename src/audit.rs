@@ -240,8 +240,10 @@ impl Audit<'_> {
         match self.ceilings(under) {
             Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
+                // Copied once: the list of targets may be long.
+                let mut one = facts.clone();
                 for target in &facts.targets {
-                    let one = CallFacts { targets: vec![target.clone()], ..facts.clone() };
+                    one.targets = vec![target.clone()];
                     if let Verdict::Deny(denial) = permission::decide(&ceilings, &Grants::default(), &one) {
                         let path = target.path.display();
                         self.found(format!(
