@@ -3,7 +3,6 @@
 use std::io::{BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,14 +10,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::Agent;
 use crate::config::environment::Environment;
-use crate::config::{Config, Flags, Runtime};
+use crate::config::{Config, Flags};
 use crate::headless::HeadlessPrompt;
 use crate::mode::Modes;
-use crate::transcript::{lockstep, recorder};
-use crate::transport::Transport;
-use crate::{client, rpc};
 use piped::Piped;
 use prompt::Which;
 
@@ -38,9 +33,11 @@ mod prompt;
 mod replay;
 mod run;
 mod scripts;
+mod serve;
 mod sessions;
 mod setup;
 mod skills;
+mod store;
 mod unused;
 mod wrap;
 
@@ -175,6 +172,9 @@ enum Command {
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
     Sessions(sessions::Action),
+    /// Check the session store, save what can be read of a damaged one, or set it aside
+    #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
+    Store(store::StoreAction),
     /// List and delete memories, which models keep about a directory
     #[command(subcommand)]
     Memories(memories::Action),
@@ -272,6 +272,8 @@ const MODE_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 130 interrupted"
 
 const AUDIT_CODES: &str = "Exit codes: 0 the record is valid, 1 error or a finding, 2 usage";
 
+const STORE_CODES: &str = "Exit codes: 0 done or sound, 1 error or a damaged store, 2 usage";
+
 const DOCTOR_CODES: &str = "Exit codes: 0 no fault found, 1 error or a failed check, 2 usage";
 
 const REPLAY_CODES: &str =
@@ -340,8 +342,10 @@ where
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
         Some(Command::Sessions(ask)) => {
-            return sessions::run(ask, &flags, environment, (output, errors)).await;
+            let streams = Streams { input, input_kind, output, errors };
+            return sessions::run(ask, &flags, environment, streams).await;
         }
+        Some(Command::Store(ask)) => return store::run(ask, &flags, &environment, output),
         Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
         Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
         Some(Command::Mcp(action)) => {
@@ -397,7 +401,7 @@ where
             errors.write_all(text.as_bytes())?;
             Ok(ExitCode::from(2))
         }
-        None => serve(&cli, config, input, input_kind, output, stop).await,
+        None => serve::run(&cli, config, input, input_kind, output, stop).await,
     }
 }
 
@@ -458,34 +462,4 @@ async fn read_piped(
         )?,
     }
     Ok(None)
-}
-
-async fn serve<I, O>(
-    cli: &Cli,
-    config: Config,
-    input: I,
-    input_kind: InputKind,
-    output: O,
-    stop: CancellationToken,
-) -> anyhow::Result<ExitCode>
-where
-    I: Read + Send + 'static,
-    O: Write + Send + 'static,
-{
-    let (client, end) = client::channel();
-    let mut transport = Transport::start(input, output).context("starting the transport")?;
-    if let Some(path) = &cli.record {
-        let file = sessions::new_file(path).context("--record")?;
-        transport = recorder::start(transport, file, &config.launch_options())
-            .with_context(|| format!("--record {}", path.display()))?;
-    }
-    let config = if cli.record.is_some() { config.without_timing() } else { config };
-    let (first, grace) = (config.first.clone(), config.eof_grace);
-    let Runtime { context, host, determinism } = config.into_runtime().context("starting the record")?;
-    if cli.lockstep || determinism.is_some() || input_kind == InputKind::File {
-        transport = lockstep::start(transport, determinism);
-    }
-    let agent = Arc::new(Agent::new(context, host, client.clone(), first));
-    rpc::serve(transport, agent, (client, end), grace, stop).await;
-    Ok(ExitCode::SUCCESS)
 }

@@ -36,6 +36,7 @@ use crate::session::user_command::UserCommand;
 use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
+use crate::store::retention::Retention;
 use crate::store::{Location, Store, Sync};
 use crate::tool::fetch::Limits;
 use crate::tool::mcp::Logins;
@@ -46,6 +47,7 @@ use crate::transcript::lockstep::Determinism;
 use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
+use user_file::UnrecordedChanges;
 
 pub mod agent_checks;
 pub mod commands;
@@ -69,6 +71,12 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longer than in an editor, because a headless run may have one turn only.
 pub const HEADLESS_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Silence of a deterministic run after which an answer will not come, for a model in this process.
+const EMBEDDED_SILENCE: Duration = Duration::from_secs(10);
+
+/// The same for a provider, which may think for minutes.
+const PROVIDER_SILENCE: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -103,18 +111,29 @@ pub struct Config {
     default_mode: Option<String>,
     remote: Remote,
     store: Location,
-    /// The store is in memory only for lack of a home directory.
-    is_homeless: bool,
+    store_origin: StoreOrigin,
     sync: Sync,
+    retention: Retention,
+    unrecorded_changes: Option<UnrecordedChanges>,
     shell: Shell,
     fetch_client: Arc<FetchClient>,
     wrapped: Option<(String, ExternalAgentDefinition)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreOrigin {
+    /// By `--store`.
+    Named,
+    Default,
+    /// In memory for lack of a home directory.
+    NoHome,
 }
 
 pub struct Runtime {
     pub context: SessionContext,
     pub host: Host,
     pub determinism: Option<Determinism>,
+    pub retention: Retention,
 }
 
 impl Config {
@@ -145,7 +164,10 @@ impl Config {
         }
         let shell = commands::shell(&environment, &commands)?;
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
-        let store = location(flags.store.as_deref(), &environment)?;
+        let is_without_data_folder = environment.data_folder.is_none();
+        // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
+        let default_store = if flags.deterministic { Some("memory") } else { None };
+        let store = location(flags.store.as_deref().or(default_store), &environment)?;
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
@@ -174,6 +196,7 @@ impl Config {
         let default_mode = default_mode.as_deref().and_then(|id| modes.resolve(id).ok());
         let default_mode = default_mode.map(|mode| compare::tighter_of(modes, mode, &max_modes).id.clone());
         let deterministic = flags.deterministic;
+        let store_settings = file.store.unwrap_or_default();
         let reading_time = file.fast_answer_ms.map_or(READING_TIME, Duration::from_millis);
         // A deterministic run answers as soon as its input says so.
         let reading_time = if deterministic { Duration::ZERO } else { reading_time };
@@ -192,10 +215,16 @@ impl Config {
             is_embedded,
             default_mode,
             remote,
-            is_homeless: flags.store.is_none() && store == Location::Memory,
+            store_origin: match (&flags.store, is_without_data_folder && !flags.deterministic) {
+                (Some(_), _) => StoreOrigin::Named,
+                (None, true) => StoreOrigin::NoHome,
+                (None, false) => StoreOrigin::Default,
+            },
             store,
             wrapped: flags.wrapped.clone(),
-            sync: file.store.unwrap_or_default().sync,
+            sync: store_settings.sync,
+            retention: store_settings.retention(),
+            unrecorded_changes: store_settings.unrecorded_changes,
             shell,
             fetch_client,
         })
@@ -205,6 +234,23 @@ impl Config {
     #[must_use]
     pub fn without_timing(mut self) -> Self {
         self.exits.reading_time = Duration::ZERO;
+        self
+    }
+
+    /// Refuses changes that cannot be recorded, unless the user's settings allow them: nobody reads a notice while a
+    /// headless run goes on.
+    #[must_use]
+    pub fn refusing_unrecorded(mut self) -> Self {
+        self.unrecorded_changes.get_or_insert(UnrecordedChanges::Refuse);
+        self
+    }
+
+    /// Keeps sessions in memory unless `--store` names a store: a client that is played from a file is no user.
+    #[must_use]
+    pub fn without_user_store(mut self) -> Self {
+        if self.store_origin != StoreOrigin::Named {
+            (self.store, self.store_origin) = (Location::Memory, StoreOrigin::Default);
+        }
         self
     }
 
@@ -232,10 +278,11 @@ impl Config {
 
     pub fn into_runtime(self) -> std::io::Result<Runtime> {
         let store = Store::open(self.store, self.sync)?;
-        if self.is_homeless {
+        if self.store_origin == StoreOrigin::NoHome {
             store.substitute("there is no home directory to keep the store in".into());
         }
         let (scripted_pauses, pauses) = mpsc::unbounded_channel();
+        let is_embedded = self.is_embedded;
         let determinism = self.deterministic.then(|| {
             let store = store.clone();
             let cwd = serde_json::Value::from(self.cwd.to_string_lossy()).to_string();
@@ -243,10 +290,10 @@ impl Config {
                 cwd: cwd.trim_matches('"').to_owned(),
                 pauses,
                 is_busy: Box::new(move || store.is_busy() || tool::is_busy()),
+                max_silence: if is_embedded { EMBEDDED_SILENCE } else { PROVIDER_SILENCE },
             }
         });
         let models = Arc::clone(&self.remote.catalog);
-        let is_embedded = self.is_embedded;
         let pauses = self.deterministic.then_some(scripted_pauses);
         let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
         let sources = Sources {
@@ -272,6 +319,7 @@ impl Config {
             max_steps: None,
             fallback_ceiling: None,
             exits: self.exits,
+            refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
             steering: self.steering.unwrap_or_default(),
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, Limits::default())
@@ -312,7 +360,8 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        Ok(Runtime { context, host: Host { policy, load_models, binary, wraps }, determinism })
+        let (host, retention) = (Host { policy, load_models, binary, wraps }, self.retention);
+        Ok(Runtime { context, host, determinism, retention })
     }
 }
 

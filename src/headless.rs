@@ -161,11 +161,19 @@ pub async fn run(
     };
     view.tell_of_jobs(&last_turn.running_jobs);
     let (outcome, error) = match outcome {
-        Outcome::Done if last_turn.is_unrecorded => {
+        Outcome::Done if last_turn.has_unrecorded_changes => {
             let error = "the record of changes failed, so that not all of them can be undone: a notice has the reason";
             (Outcome::Failed, Some(error.to_owned()))
         }
         outcome => (outcome, error),
+    };
+    let (outcome, error) = match (outcome, &last_turn.unrecorded) {
+        (Outcome::Done | Outcome::Denied, Some(reason)) => {
+            let text =
+                format!("the run is not recorded, so it can neither be continued nor undone: {reason}");
+            (Outcome::Failed, Some(text))
+        }
+        _ => (outcome, error),
     };
     view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;

@@ -32,7 +32,7 @@ impl Source {
 
     pub fn session_id(&self) -> SessionId {
         match &self.0 {
-            Kind::Real => SessionId::new(format!("sess_{}", uuid::Uuid::now_v7().simple())),
+            Kind::Real => SessionId::new(format!("sess_{}", unique())),
             Kind::Counted { ids, .. } => {
                 SessionId::new(format!("sess_{}", ids.fetch_add(1, Ordering::Relaxed) + 1))
             }
@@ -45,6 +45,21 @@ impl Source {
             Kind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
         }
     }
+}
+
+/// Returns a unique id of 32 hexadecimal digits that begins with the time, so that ids sort by age.
+pub fn unique() -> String {
+    unique_at(jiff::Timestamp::now().as_millisecond())
+}
+
+/// A clock before 1970 counts as 1970, which the library would not survive.
+fn unique_at(now_ms: i64) -> String {
+    let id = if now_ms < 0 {
+        uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, 0, 0))
+    } else {
+        uuid::Uuid::now_v7()
+    };
+    id.simple().to_string()
 }
 
 /// Returns the SHA-256 of a text in hexadecimal digits.
@@ -92,6 +107,14 @@ pub fn time_text(at_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clock_before_1970_gives_unique_ids() {
+        let (one, other) = (unique_at(-1), unique_at(i64::MIN));
+        assert!(one != other && one.len() == 32 && one.starts_with("000000000000"), "{one} {other}");
+        assert!(unique_at(1) > one, "the control");
+        assert_eq!(time_iso(i64::MAX), i64::MAX.to_string());
+    }
 
     #[test]
     fn durations_parse_and_invalid_ones_do_not() {

@@ -33,6 +33,9 @@ pub enum Verdict {
 /// Rule of a denial because a call needs permission, and no user can answer.
 pub const NO_USER: &str = "no_user";
 
+/// Rule of a call that was refused because it could not be recorded.
+pub const UNRECORDED: &str = "unrecorded";
+
 /// Rule of a denial because a brokered agent may not connect to a host.
 pub const HOST: &str = "host";
 

@@ -158,7 +158,14 @@ impl Connection {
         };
         match incoming::sort(&bytes) {
             Incoming::Blank => {}
-            Incoming::Request { id, method, params } => self.request(id, &method, params),
+            Incoming::Request { id, method, params } => {
+                let is_initialize = method == "initialize";
+                if let Some((call, response)) = self.request(id, &method, params) {
+                    // The call has a copy of its parameters, and a line may have many megabytes.
+                    drop(bytes);
+                    self.poll(call, response, is_initialize);
+                }
+            }
             Incoming::Notification { method, params } => self.notification(&method, params),
             Incoming::Answer { id, outcome } => self.answered(id, outcome),
             Incoming::NoAnswer => tracing::debug!("ignored an answer without a legal id"),
@@ -166,16 +173,26 @@ impl Connection {
         }
     }
 
-    fn request(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
+    /// Returns the call and its future, unless the request is refused.
+    fn request(
+        &mut self,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Option<(u64, BoxFuture<'static, MethodResponse>)> {
         if let Err(error) = self.may_call(method) {
-            return self.refuse(Some(id), error);
+            self.refuse(Some(id), error);
+            return None;
         }
         let call = self.open_call(id);
         let cancel = self.in_flight[&call].cancel.clone();
-        let mut response = call_table(&self.requests, call, method, params, cancel);
+        Some((call, call_table(&self.requests, call, method, params, cancel)))
+    }
+
+    fn poll(&mut self, call: u64, mut response: BoxFuture<'static, MethodResponse>, is_initialize: bool) {
         // Polled in place: the handler posts to the session's mailbox before the next line is read.
         if let Some(response) = (&mut response).now_or_never() {
-            self.initialized |= method == "initialize" && response.is_success();
+            self.initialized |= is_initialize && response.is_success();
             return pass_on(&self.client, call, response);
         }
         let client = self.client.clone();

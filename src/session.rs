@@ -123,6 +123,8 @@ pub struct SessionContext {
     /// False in deterministic runs, where running calls do not stream their output.
     pub live: bool,
     pub exits: ExitSettings,
+    /// True if calls that may change something are refused while the store cannot be written.
+    pub refuses_unrecorded: bool,
     /// True if prompts join a running turn, unless they say otherwise.
     pub steering: bool,
     /// Maximum wait of the first request for starting servers. `None` in deterministic runs, which start

@@ -2,26 +2,28 @@
 //! SQL.
 //!
 //! One writer thread commits posted rows in batches. Posting never waits. Rows that cannot be written are
-//! retried with the next batch, and waiting callers get the error. Reads run on that thread, after the rows
-//! posted before.
+//! retried with the next batch, and waiting callers get the error. Queries see the rows posted before; those of
+//! a file run on a second connection, so that a long one delays no row.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use owner::Owner;
 pub use row::{ChangeReason, Denial, ModeChange, ModeSource, Row};
 
 mod body;
+pub mod check;
 pub mod checkpoint;
 pub mod entry;
 pub mod events;
 pub mod evidence;
 mod files;
+mod fork;
 mod insert;
 pub mod intent;
 pub mod log;
@@ -29,7 +31,11 @@ pub mod memories;
 pub mod mode_table;
 mod owner;
 mod queries;
+mod reader;
+mod removal;
+pub mod retention;
 mod row;
+pub mod salvage;
 mod schema;
 pub mod sessions;
 mod sql;
@@ -65,13 +71,30 @@ impl StoreError {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
+        Self(match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => "the disk is full".into(),
+            Some(ErrorCode::ReadOnly) => "the file is read-only".into(),
+            Some(ErrorCode::SystemIoFailure) => format!("the disk does not work ({error})"),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                format!("the file is damaged ({error}); `modegate store salvage` saves what can be read")
+            }
+            _ => error.to_string(),
+        })
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
     }
 }
 
 impl From<schema::OpenError> for StoreError {
     fn from(error: schema::OpenError) -> Self {
-        Self(error.to_string())
+        match error {
+            schema::OpenError::Sqlite(error) => error.into(),
+            error => Self(error.to_string()),
+        }
     }
 }
 
@@ -82,6 +105,17 @@ enum Command {
     Work(Work),
     /// As `Work`, but only if the database file still exists.
     Write(Work),
+    /// Changes nothing, so that the second connection can run it.
+    Query(Work),
+}
+
+/// Why sessions are in memory although the user requested a file.
+#[derive(Debug)]
+struct Substitute {
+    /// A clause.
+    reason: String,
+    /// False if there is no place for a file.
+    is_failure: bool,
 }
 
 /// Gets an error if earlier rows could not be written, because the work must not overtake them.
@@ -94,14 +128,16 @@ pub struct Store {
     commands: mpsc::UnboundedSender<Command>,
     is_memory: bool,
     waiting: Arc<AtomicUsize>,
-    substituted: Arc<OnceLock<String>>,
+    /// Number of commands so far, by which idle times are recognised.
+    activity: Arc<AtomicU64>,
+    substituted: Arc<OnceLock<Substitute>>,
 }
 
 impl Store {
     /// Starts the writer thread, which opens the file. If this fails, the data stays in memory.
     pub fn open(location: Location, sync: Sync) -> std::io::Result<Self> {
         let is_memory = location == Location::Memory;
-        let substituted: Arc<OnceLock<String>> = Arc::default();
+        let substituted: Arc<OnceLock<Substitute>> = Arc::default();
         let why = Arc::clone(&substituted);
         Self::start(is_memory, substituted, move || writer::open_or_memory(&location, sync, &why))
     }
@@ -115,12 +151,13 @@ impl Store {
 
     fn start(
         is_memory: bool,
-        substituted: Arc<OnceLock<String>>,
+        substituted: Arc<OnceLock<Substitute>>,
         open: impl FnOnce() -> Option<writer::Database> + Send + 'static,
     ) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
         thread::Builder::new().name("store".into()).spawn(|| writer::write(open(), queue))?;
-        Ok(Self { commands, is_memory, waiting: Arc::default(), substituted })
+        let (waiting, activity) = (Arc::default(), Arc::default());
+        Ok(Self { commands, is_memory, waiting, activity, substituted })
     }
 
     /// Returns an error if a file can neither be used nor created.
@@ -175,6 +212,14 @@ impl Store {
         self.submit(Command::Work, work).await
     }
 
+    /// Runs a query that changes nothing.
+    async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.submit(Command::Query, query).await
+    }
+
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -194,7 +239,7 @@ impl Store {
             }))
         });
         let outcome = answer.wait().await;
-        outcome.inspect_err(|error| tracing::error!(%error, "the session store cannot be used"))
+        outcome.inspect_err(|error| tracing::info!(%error, "a query or change of the session store failed"))
     }
 
     fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command) -> Answer<T> {
@@ -212,11 +257,17 @@ impl Store {
 
     /// The reason for data in memory although the user requested a file, as a clause. Known after the first wait.
     pub fn substituted(&self) -> Option<&str> {
-        self.substituted.get().map(String::as_str)
+        self.substituted.get().map(|substitute| substitute.reason.as_str())
     }
 
+    /// True if a file was requested and cannot be used. Known after the first wait.
+    pub fn has_failed_to_open(&self) -> bool {
+        self.substituted.get().is_some_and(|substitute| substitute.is_failure)
+    }
+
+    /// Says why there is no place for a file.
     pub fn substitute(&self, reason: String) {
-        let _ = self.substituted.set(reason);
+        let _ = self.substituted.set(Substitute { reason, is_failure: false });
     }
 
     pub fn is_busy(&self) -> bool {
@@ -224,6 +275,7 @@ impl Store {
     }
 
     fn send(&self, command: Command) {
+        self.activity.fetch_add(1, Ordering::Relaxed);
         // If it is closed, waiting callers get an error.
         let _ = self.commands.send(command);
     }

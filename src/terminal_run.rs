@@ -120,7 +120,7 @@ pub async fn run(
     }
     control.send_all(&Report::Ended);
     run.print_late()?;
-    let LastTurn { changed_files, is_unrecorded, .. } = handle.last_turn().await.unwrap_or_default();
+    let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
     let changed_paths = changed_files.len();
     agent.close().await;
     if changed_paths > 0 {
@@ -132,7 +132,7 @@ pub async fn run(
         (None, Ok(_)) => Err("the program was stopped".into()),
         (None, Err(error)) => Err(error.to_string()),
     };
-    Ok(FinishedRun { ended, is_unrecorded })
+    Ok(FinishedRun { ended, is_unrecorded: has_unrecorded_changes })
 }
 
 /// The mode, and whether all that it denies has ended for certain: `None` if the mode was set before.

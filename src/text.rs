@@ -19,6 +19,12 @@ pub fn one_line(text: &str, most: usize) -> String {
     shorten(&line, most).into_owned()
 }
 
+/// Formats a size as `1.2 MB`.
+pub fn megabytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_add(50_000) / 100_000;
+    format!("{}.{} MB", tenths / 10, tenths % 10)
+}
+
 /// A number with its noun: "1 rule", "2 rules".
 pub fn counted(number: impl TryInto<u64>, one: &str, many: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);

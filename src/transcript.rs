@@ -26,10 +26,12 @@ enum Shape {
 fn shape(line: &str) -> (Shape, serde_json::Value) {
     let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     let id = message.get("id").map(ToString::to_string);
+    // A message with an id and neither a method nor an outcome answers nothing: its request stays open.
+    let is_answer = message.get("result").is_some() || message.get("error").is_some();
     let shape = match (id, message.get("method").is_some()) {
         (Some(id), true) => Shape::Request(id),
-        (Some(id), false) => Shape::Answer(id),
-        (None, _) => Shape::Other,
+        (Some(id), false) if is_answer => Shape::Answer(id),
+        (_, false) | (None, true) => Shape::Other,
     };
     (shape, message)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,11 @@ use crate::agent::Agent;
 use crate::client;
 use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
 use crate::headless::{self, Format, HeadlessPrompt, Job, Outcome, StoredTarget};
+use crate::ids::Source;
+use crate::store::retention;
+
+/// Maximum time after a run for deleting old sessions.
+const RETENTION_TIME: Duration = Duration::from_secs(2);
 
 pub(super) enum Which {
     New,
@@ -108,7 +114,8 @@ async fn run_prompt<O: Write, E: Write>(
     let (client, end) = client::channel();
     let has_chosen_model = config.has_chosen_model();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
-    let Runtime { mut context, host, .. } = config.into_runtime().context("starting the record")?;
+    let runtime = config.refusing_unrecorded().into_runtime().context("starting the record")?;
+    let Runtime { mut context, host, retention: store_limits, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;
     context.ends_with_turn = true;
@@ -137,6 +144,13 @@ async fn run_prompt<O: Write, E: Write>(
         is_stored: &|| !store.is_in_memory(),
     };
     let outcome = headless::run(&agent, end, job, output, &mut errors, stop).await?;
+    if !store_limits.is_off() {
+        let deletion = retention::apply(&store, store_limits, Source::real().now_ms());
+        // Ends in the middle of a step at most, and the next run goes on.
+        if let Ok(Err(error)) = tokio::time::timeout(RETENTION_TIME, deletion).await {
+            tracing::info!(%error, "old sessions could not be deleted");
+        }
+    }
     Ok(ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,

@@ -1,14 +1,14 @@
 //! Implements `modegate sessions`.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 
-use super::UsageError;
+use super::{InputKind, Streams, UsageError};
 use crate::acp::{SessionId, SessionModeId, SessionUpdate};
 use crate::agent::{Agent, First};
 use crate::client;
@@ -23,8 +23,8 @@ use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::events::StoredEvent;
-use crate::store::sessions::{Listing, OpenError, StoredSession};
-use crate::store::{Location, Store};
+use crate::store::sessions::{Listing, OldSession, StoredSession};
+use crate::store::{Location, Store, retention};
 use crate::text::counted;
 
 mod print;
@@ -72,14 +72,20 @@ pub(super) enum Action {
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Delete sessions that have been inactive for some time
+    /// Delete sessions of this directory that have been inactive for some time; lists them and asks first
     Prune {
         /// Minimum time of inactivity, such as 30d, 12h or 8w
         #[arg(long, value_name = "TIME")]
         older_than: String,
+        /// Include all directories
+        #[arg(long)]
+        all: bool,
         /// List the sessions without deleting them
         #[arg(long)]
         dry_run: bool,
+        /// Delete without asking
+        #[arg(long)]
+        yes: bool,
     },
     /// Change the mode of a session that is not open
     SetMode {
@@ -110,16 +116,16 @@ pub(super) async fn run(
     action: Action,
     flags: &Flags,
     environment: Environment,
-    (mut output, mut errors): (impl Write, impl Write),
+    streams: Streams<impl Read, impl Write, impl Write>,
 ) -> anyhow::Result<ExitCode> {
+    let Streams { input, input_kind, mut output, mut errors } = streams;
     match action {
         Action::List { all, limit, json } => {
             let store = open_to_read(flags, &environment)?;
             let here = config::real_working_folder(flags)?;
-            let listing = Listing { cwd: (!all).then_some(here), limit: usize::MAX, ..Listing::default() };
-            let mut sessions = store.sessions(listing).await?;
-            let more = sessions.len().saturating_sub(limit);
-            sessions.truncate(limit);
+            let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
+            let mut sessions = store.sessions(listing.clone()).await?;
+            let more = store.count_sessions(listing).await?.saturating_sub(sessions.len() as u64);
             read_modes(&mut sessions, flags, &environment);
             if sessions.is_empty() && !json {
                 writeln!(
@@ -179,9 +185,12 @@ pub(super) async fn run(
                 store.delete_session(&session.id).await.with_context(|| session.id.to_string())?;
                 writeln!(output, "deleted {}", session.id)?;
             }
+            retention::compact(&store).await?;
         }
-        Action::Prune { older_than, dry_run } => {
-            prune(&open(flags, &environment)?, &older_than, dry_run, output).await?;
+        Action::Prune { older_than, all, dry_run, yes } => {
+            let here = if all { None } else { Some(config::real_working_folder(flags)?) };
+            let ask = (!dry_run && !yes).then_some((input, input_kind));
+            prune(&open(flags, &environment)?, &older_than, here, dry_run, ask, output).await?;
         }
         Action::SetMode { id, mode } => {
             let opened = OpenedSession::open(&id, flags, environment).await?;
@@ -331,31 +340,67 @@ async fn each_event(
     }
 }
 
-async fn prune(store: &Store, time: &str, dry_run: bool, mut output: impl Write) -> anyhow::Result<()> {
+/// Without `ask`, nobody is asked.
+async fn prune(
+    store: &Store,
+    time: &str,
+    cwd: Option<PathBuf>,
+    dry_run: bool,
+    ask: Option<(impl Read, InputKind)>,
+    mut output: impl Write,
+) -> anyhow::Result<()> {
     let age = ids::duration_ms(time)
         .ok_or_else(|| UsageError(format!("--older-than {time}: a time such as 12h, 30d or 8w")))?;
-    let old = store.sessions_before(Source::real().now_ms().saturating_sub(age)).await?;
-    let mut deleted = 0;
-    for id in old {
-        let outcome = match dry_run {
-            true if store.session(&id).await?.is_some_and(|session| session.is_open_elsewhere) => {
-                Err(OpenError::Busy)
-            }
-            true => Ok(()),
-            false => store.delete_session(&id).await,
-        };
-        match outcome {
-            Ok(()) => {
-                deleted += 1;
-                writeln!(output, "{} {id}", if dry_run { "would delete" } else { "deleted" })?;
-            }
-            Err(OpenError::Busy) => writeln!(output, "left {id}: it is open")?,
-            Err(error) => return Err(error.into()),
+    let old = store.sessions_before(Source::real().now_ms().saturating_sub(age), cwd, usize::MAX).await?;
+    let (open, old): (Vec<_>, Vec<_>) = old.into_iter().partition(|session| session.is_open);
+    for OldSession { id, .. } in open {
+        writeln!(output, "left {id}: it is open")?;
+    }
+    if dry_run || ask.is_some() {
+        for session in &old {
+            print::old(session, &mut output)?;
         }
     }
-    let sessions = counted(deleted, "session", "sessions");
-    writeln!(output, "{sessions} {}", if dry_run { "would be deleted" } else { "deleted" })?;
+    let number = counted(old.len(), "session", "sessions");
+    if dry_run || old.is_empty() {
+        writeln!(output, "{number} {}", if dry_run { "would be deleted" } else { "deleted" })?;
+        return Ok(());
+    }
+    if let Some((input, input_kind)) = ask
+        && !is_confirmed(&number, input, input_kind, &mut output)?
+    {
+        writeln!(output, "nothing was deleted")?;
+        return Ok(());
+    }
+    let ids: Vec<SessionId> = old.into_iter().map(|session| session.id).collect();
+    let left = store.delete_sessions(ids.clone()).await?;
+    for id in ids.iter().filter(|id| !left.contains(id)) {
+        writeln!(output, "deleted {id}")?;
+    }
+    for id in &left {
+        writeln!(output, "left {id}: it was opened meanwhile")?;
+    }
+    retention::compact(store).await?;
+    writeln!(output, "{} deleted", counted(ids.len() - left.len(), "session", "sessions"))?;
     Ok(())
+}
+
+fn is_confirmed(
+    number: &str,
+    input: impl Read,
+    input_kind: InputKind,
+    output: &mut impl Write,
+) -> anyhow::Result<bool> {
+    if input_kind != InputKind::Terminal {
+        let text =
+            "prune asks before it deletes, and there is no terminal: add --yes to delete without asking";
+        return Err(UsageError::new(text).into());
+    }
+    write!(output, "Delete {number} permanently? [y/N] ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    BufReader::new(input).read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 async fn set_mode(opened: &OpenedSession, mode: String, mut output: impl Write) -> anyhow::Result<()> {

@@ -24,6 +24,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         Command::Modes(_) => ("modes", &["--max-mode", "--cwd", "--store"]),
         Command::Agents(_) => ("agents", &["--mode", "--cwd"]),
         Command::Sessions(_) => ("sessions", &["--mode", "--cwd", "--store"]),
+        Command::Store(_) => ("store", &["--store"]),
         Command::Memories(_) => ("memories", &["--cwd", "--store"]),
         Command::Doctor => ("doctor", &["--cwd", "--store"]),
         Command::Audit(_) => ("audit", &["--store"]),

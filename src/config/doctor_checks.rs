@@ -1,6 +1,7 @@
 //! Checks for `modegate doctor`. Creates only temporary files, and neither creates nor changes a store.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::environment::Environment;
 use super::policies::Policies;
@@ -11,8 +12,12 @@ use crate::process;
 use crate::process::shell::Shell;
 use crate::process::trial::{self, Tried};
 use crate::sandbox;
+use crate::store::check::{self, Condition, Soundness};
 use crate::store::{Location, Store};
-use crate::text::counted;
+use crate::text::{counted, megabytes};
+
+/// Maximum time for reading the store.
+const STORE_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -224,12 +229,26 @@ fn store_file(path: &Path) -> State {
             ),
         };
     }
+    let name = path.display();
     let inspected = Store::inspect(path).map_err(|error| error.to_string());
     let writable = |()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}"));
-    match inspected.and_then(writable) {
-        Ok(()) => State::Fine(path.display().to_string()),
+    let examine = |()| check::examine(path, Some(STORE_TIME)).map_err(|error| error.to_string());
+    match inspected.and_then(writable).and_then(examine) {
+        Ok(Condition { soundness: Soundness::Damaged(finding), .. }) => State::wrong(
+            format!("{name} is damaged: {finding}"),
+            "run `modegate store salvage`, which saves what can be read in a new store and keeps the old file",
+        ),
+        Ok(Condition { soundness, bytes, .. }) => {
+            let size = megabytes(bytes);
+            State::Fine(match soundness {
+                Soundness::Unfinished => {
+                    format!("{name} ({size}; only a part was checked, `modegate store check` reads all)")
+                }
+                Soundness::Sound | Soundness::Damaged(_) => format!("{name} ({size}, checked)"),
+            })
+        }
         Err(reason) => State::wrong(
-            format!("{}: {reason}", path.display()),
+            format!("{name}: {reason}"),
             "correct the file or its rights, or name another file with --store",
         ),
     }
@@ -394,12 +413,21 @@ mod tests {
 
         Store::check(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(checked(), State::Fine(path.display().to_string()));
+        assert!(
+            matches!(checked(), State::Fine(text) if text.contains("a.db (0.") && text.ends_with("checked)"))
+        );
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
 
         std::fs::write(&path, "no database, but long enough to have a header".repeat(9)).unwrap();
         assert!(is_wrong(&checked(), "not a database"));
+
+        std::fs::remove_file(&path).unwrap();
+        Store::check(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096 * 3..4096 * 9].fill(0);
+        std::fs::write(&path, bytes).unwrap();
+        assert!(is_wrong(&checked(), "is damaged: "));
     }
 
     #[test]

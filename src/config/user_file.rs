@@ -20,6 +20,7 @@ use crate::model::provider_error::redact;
 use crate::platform::files::others_rights;
 use crate::process::shell::Sandbox;
 use crate::store::Sync;
+use crate::store::retention::Retention;
 use crate::yaml_error;
 
 pub const CONFIG: &str = "config.yaml";
@@ -68,6 +69,31 @@ pub struct StoreSettings {
     /// A commit survives the end of the process with `normal`, and a power failure with `full`. Default: normal.
     #[serde(default)]
     pub sync: Sync,
+    /// What happens to calls that may change something while the store cannot be written, such as on a full disk.
+    /// Default: refuse in headless runs, else allow.
+    pub unrecorded_changes: Option<UnrecordedChanges>,
+    /// Sessions that were not used for this number of days are deleted while Modegate is idle. Default: none are.
+    pub max_age_days: Option<u32>,
+    /// The longest unused sessions are deleted while Modegate is idle, as long as the store has more data, in MB.
+    /// Default: no limit.
+    pub max_size_mb: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnrecordedChanges {
+    Allow,
+    Refuse,
+}
+
+impl StoreSettings {
+    pub fn retention(&self) -> Retention {
+        const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+        Retention {
+            max_age_ms: self.max_age_days.map(|days| i64::from(days) * DAY_MS),
+            max_bytes: self.max_size_mb.map(|size| u64::from(size) * 1_000_000),
+        }
+    }
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]

@@ -18,6 +18,9 @@ pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/
 /// Maximum bytes of base64 that every provider accepts.
 pub const MAX_PICTURE: usize = 5 * 1024 * 1024;
 
+/// Maximum bytes of all texts of a prompt: more than any model reads.
+pub const MAX_PROMPT_TEXT: usize = 16 * 1024 * 1024;
+
 pub(super) fn picture(image: &ImageContent) -> Image {
     Image { mime_type: image.mime_type.as_str().into(), data: image.data.as_str().into() }
 }

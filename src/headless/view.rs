@@ -330,7 +330,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
     ) -> io::Result<()> {
         self.print_notices()?;
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
-        let LastTurn { turn, steps, changed_files, uncovered, running_jobs: _, is_unrecorded: _ } = last_turn;
+        let LastTurn { turn, steps, changed_files, uncovered, .. } = last_turn;
         match self.format {
             Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
             Format::Text => {

@@ -169,7 +169,12 @@ fn row_with_payload<P, R, F>(
     let row = table.register_async_method(method, move |params, agent, extensions| {
         let cancel = extensions.get::<CancellationToken>().cloned();
         async move {
-            let answer = async { handler(agent, parse(&params)?, cancel.ok_or(AgentError::Internal)?).await };
+            let answer = async {
+                let parsed = parse(&params)?;
+                // A prompt may have many megabytes, and its handler waits for a turn.
+                drop(params);
+                handler(agent, parsed, cancel.ok_or(AgentError::Internal)?).await
+            };
             answer.await.unwrap_or_else(|error| ResponsePayload::error(ErrorObjectOwned::from(error)))
         }
     });

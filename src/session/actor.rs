@@ -113,7 +113,7 @@ pub fn start(
 /// Its future lives as long as the session, so those of rare events are boxed, here and in [`Actor::handle`].
 async fn run(mut actor: Box<Actor>, origin: Origin) {
     if let Err(error) = Box::pin(actor.begin(origin)).await {
-        tracing::error!(%error, "cannot restore a session");
+        tracing::warn!(%error, "cannot restore a session");
         return actor.release().await;
     }
     loop {
@@ -346,15 +346,14 @@ impl Actor {
                 let (changed_files, uncovered) =
                     self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &mut self.log).await;
                 let (turn, steps) = (self.log.turns, self.turns.steps);
-                let running_jobs = self.jobs.running();
-                let is_unrecorded = self.checkpoints.is_unrecorded(turn);
                 let _ = reply.send(LastTurn {
                     turn,
                     steps,
                     changed_files,
                     uncovered,
-                    running_jobs,
-                    is_unrecorded,
+                    running_jobs: self.jobs.running(),
+                    has_unrecorded_changes: self.checkpoints.is_unrecorded(turn),
+                    unrecorded: self.log.failure().map(str::to_owned),
                 });
             }
             SessionCommand::Tighten(reply) => {

@@ -22,7 +22,7 @@ use crate::event::ToolCallEvent;
 use crate::ids;
 use crate::mode::definition::near;
 use crate::permission::{
-    self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, Scope, Target, Verdict,
+    self, AskReason, CallFacts, CallSource, Ceilings, Denial, Effect, Scope, Target, UNRECORDED, Verdict,
 };
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
@@ -290,6 +290,20 @@ impl Approvals {
         };
         log.chain(&entry);
         log.save().await;
+    }
+
+    /// Refuses a call that could not be recorded, where the user's setting says so.
+    pub(super) fn refuse_unrecorded(
+        &mut self,
+        call: &ToolCallId,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> Option<Authorization> {
+        let reason = log.failure().filter(|_| policy.context.refuses_unrecorded)?.to_owned();
+        let message = format!(
+            "The call was not made, because it could not be recorded: {reason}. Only the user can correct this."
+        );
+        Some(self.denied(call.clone(), Denial { rule: UNRECORDED, message }, policy, log))
     }
 
     /// `is_decided` is true if each change of the agent is decided for its path.

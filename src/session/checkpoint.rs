@@ -318,7 +318,7 @@ pub(super) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &
     let (turn, at) = (undone.turn, log.now_ms());
     log.chain(&Entry::Undo { turn, files: undone.files.len() as u64, at });
     if let Err(error) = log.store.mark_undone(&log.id, turn, at).await {
-        tracing::error!(%error, "cannot record the undo");
+        tracing::warn!(%error, "cannot record the undo");
     }
     let files: Vec<String> = undone.files.iter().map(|file| relative(file, workspace)).collect();
     let note = undone_note(&files) + &staged_note(&undone.staged, workspace);

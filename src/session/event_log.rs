@@ -51,7 +51,9 @@ pub(super) struct EventLog {
     /// Number of stored events.
     pub(super) saved: u64,
     posted: Posted,
-    has_failed: bool,
+    has_told_failure: bool,
+    /// Why the session is not being recorded, as a clause.
+    failure: Option<String>,
     updates: OptionalUpdates,
     /// Working directory of terminals. `None` if the client does not show them.
     terminals_in: Option<PathBuf>,
@@ -71,7 +73,8 @@ impl EventLog {
             unsaved: Vec::new(),
             saved: 0,
             posted: Posted::Nothing,
-            has_failed: false,
+            has_told_failure: false,
+            failure: None,
             updates: context.updates,
             terminals_in: context.capabilities.shows_output.then(|| cwd.to_owned()),
         }
@@ -275,6 +278,11 @@ impl EventLog {
         self.mark_posted();
     }
 
+    /// Why the session was not being recorded at the last [`Self::save`], as a clause.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// Reports a failure to the user once; the session continues.
     pub(super) async fn save(&mut self) {
         self.post_unsaved();
@@ -284,20 +292,24 @@ impl EventLog {
         let problem = match self.store.flush().await {
             Ok(()) => match self.store.substituted() {
                 None => {
-                    self.has_failed = false;
+                    (self.failure, self.has_told_failure) = (None, false);
                     return;
                 }
-                Some(reason) => format!(
-                    "This session is stored in memory only and is lost when Modegate ends, because {reason}. `--store \
-                     FILE` sets another file.\n"
-                ),
+                Some(reason) => {
+                    self.failure = self.store.has_failed_to_open().then(|| reason.to_owned());
+                    format!(
+                        "This session is stored in memory only and is lost when Modegate ends, because {reason}. `--store \
+                         FILE` sets another file.\n"
+                    )
+                }
             },
             Err(error) => {
-                tracing::error!(%error, "a session is not being recorded");
+                tracing::info!(%error, "a session is not being recorded");
+                self.failure = Some(error.to_string());
                 format!("This session is not being recorded: {error}.\n")
             }
         };
-        if !std::mem::replace(&mut self.has_failed, true) {
+        if !std::mem::replace(&mut self.has_told_failure, true) {
             let message_id = MessageId::new(format!("msg_{}_r", self.turns));
             let notice = SessionEvent::Notice { message_id, kind: NoticeKind::Error, text: problem };
             self.show(&notice);

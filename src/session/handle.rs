@@ -98,7 +98,9 @@ pub struct LastTurn {
     /// Background jobs that still run: id and command line.
     pub running_jobs: Vec<String>,
     /// True if changes may be unknown, because their record failed.
-    pub is_unrecorded: bool,
+    pub has_unrecorded_changes: bool,
+    /// Why the turn is not recorded, as a clause.
+    pub unrecorded: Option<String>,
 }
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ impl IntentLog for TurnIntents {
         match store.post_and_wait(row) {
             Ok(()) => Recorded::Committed,
             Err(error) => {
-                tracing::error!(%error, "cannot record a change before it starts");
+                tracing::info!(%error, "cannot record a change before it starts");
                 Recorded::Unconfirmed
             }
         }

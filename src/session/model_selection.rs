@@ -11,7 +11,7 @@ use super::options::{self, ModelSelection};
 use super::policy::Policy;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, SessionConfigOption, SessionModeId};
 use crate::agents::AgentSpec;
-use crate::conversation::prompt_block::{MAX_PICTURE, PICTURES};
+use crate::conversation::prompt_block::{MAX_PICTURE, MAX_PROMPT_TEXT, PICTURES};
 use crate::error::AgentError;
 use crate::model::Effort;
 use crate::model::catalog::ModelCatalog;
@@ -124,6 +124,10 @@ impl Models {
             return Err(AgentError::invalid_params("the prompt is empty", valid));
         }
         self.check_size(content, policy)?;
+        if content.iter().map(text_bytes).sum::<usize>() > MAX_PROMPT_TEXT {
+            let message = "the prompt is too long: give the model a file to read instead";
+            return Err(AgentError::invalid_params(message, json!({ "maxBytesOfText": MAX_PROMPT_TEXT })));
+        }
         for block in content {
             match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) | ContentBlock::Resource(_) => {}

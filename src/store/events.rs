@@ -41,7 +41,7 @@ pub fn body_of(event: &SessionEvent) -> (&'static str, serde_json::Value) {
 }
 
 fn unreadable(seq: u64, error: &str) -> SessionEvent {
-    tracing::error!(seq, error, "an event of a session cannot be read");
+    tracing::warn!(seq, error, "an event of a session cannot be read");
     SessionEvent::Notice {
         message_id: MessageId::new(format!("msg_unreadable_{seq}")),
         kind: NoticeKind::Message,

@@ -19,10 +19,29 @@ impl Place {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// True if the path still leads to this file.
     pub(super) fn is_there(&self) -> bool {
         identity(&self.path).is_ok_and(|identity| identity == self.identity)
     }
+}
+
+/// Endings of the names of the files that SQLite keeps beside a database.
+pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+pub(super) fn companion(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Returns a companion that is no file, such as a FIFO, which SQLite would read from forever.
+pub(super) fn unusable_companion(path: &Path) -> Option<PathBuf> {
+    let companions = COMPANIONS.map(|ending| companion(path, ending));
+    companions.into_iter().find(|path| std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

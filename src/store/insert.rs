@@ -17,8 +17,8 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusql
     match row {
         Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
             connection,
-            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner, parent, agent) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)",
+            "INSERT OR IGNORE INTO sessions (id, cwd, directories, mode, created_at, updated_at, owner, parent, agent, \
+             state) VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, 'empty')",
             params![
                 &*id.0,
                 cwd.to_string_lossy(),
@@ -88,11 +88,11 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusql
             params![&*session.0, &**text],
         ),
         Row::Event { session, seq, turn, event, at } => {
-            let (kind, body) = body::write(event);
+            let (kind, body) = body_text(event);
             execute(
                 connection,
                 "INSERT INTO events (session_id, seq, turn, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body.to_string(), at],
+                params![&*session.0, seq.cast_signed(), turn.cast_signed(), kind, body, at],
             )?;
             let title = match event {
                 SessionEvent::Title { title } => Some(title),
@@ -100,13 +100,19 @@ pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusql
             };
             execute(
                 connection,
-                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title) WHERE id = ?1",
+                "UPDATE sessions SET updated_at = ?2, title = coalesce(?3, title), state = nullif(state, 'empty') WHERE id = ?1",
                 params![&*session.0, at, title],
             )
         }
         Row::ModeChange(change) => insert_mode_change(connection, change),
         Row::Denial(denial) => insert_denial(connection, denial),
     }
+}
+
+/// An event may have many megabytes, so its JSON value is dropped before the row is written.
+fn body_text(event: &SessionEvent) -> (&'static str, String) {
+    let (kind, body) = body::write(event);
+    (kind, body.to_string())
 }
 
 fn insert_denial(connection: &Connection, denial: &Denial) -> rusqlite::Result<()> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Owner, Store, StoreError, sql};
+use super::{Store, StoreError, removal, sql};
 use crate::ids::{self, Source};
 use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
 
@@ -62,12 +62,8 @@ impl StoredMemories {
         work: impl FnOnce(&Connection) -> rusqlite::Result<Result<Memory, MemoryError>> + Send + 'static,
     ) -> Result<Memory, MemoryError> {
         let memory = self.change(cancel, work).await?;
-        let overwrite = |connection: &mut Connection, _: &Owner| {
-            sql::overwrite(connection);
-            Ok(())
-        };
         // A failure is logged.
-        let _ = self.store.work(overwrite).await;
+        let _ = removal::overwrite_log(&self.store).await;
         Ok(memory)
     }
 }
@@ -160,9 +156,7 @@ pub(super) fn list(
 }
 
 pub(super) fn delete(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
-    let deleted = connection.execute("DELETE FROM memories WHERE number = ?1", [number(id)])?;
-    sql::overwrite(connection);
-    Ok(deleted > 0)
+    Ok(connection.execute("DELETE FROM memories WHERE number = ?1", [number(id)])? > 0)
 }
 
 fn named(folder: &Path) -> Result<String, MemoryError> {

@@ -8,6 +8,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::files::companion;
+use crate::ids;
 use crate::platform::files::{create_private_folders, keep_private};
 
 const FILES: &str = "files";
@@ -22,14 +24,12 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn alone() -> Self {
-        Self { id: uuid::Uuid::now_v7().simple().to_string(), folder: None, _lock: None }
+        Self { id: ids::unique(), folder: None, _lock: None }
     }
 
     /// Creates a lock file, and deletes the files of processes that have ended.
     pub(super) fn beside(store: &Path) -> io::Result<Self> {
-        let mut name = store.file_name().unwrap_or_default().to_owned();
-        name.push("-owners");
-        let folder = store.with_file_name(name);
+        let folder = folder_beside(store);
         create_private_folders(&folder)?;
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
@@ -42,7 +42,7 @@ impl Owner {
             }
         }
         loop {
-            let id = uuid::Uuid::now_v7().simple().to_string();
+            let id = ids::unique();
             let path = folder.join(&id);
             keep_private(&path)?;
             let Ok(lock) = OpenOptions::new().write(true).open(&path) else { continue };
@@ -54,8 +54,18 @@ impl Owner {
         }
     }
 
+    /// True if no other process has the store open.
+    pub(super) fn is_alone(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| !has_owner(folder, Some(&self.id)))
+    }
+
     pub(super) fn files(&self) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(&self.id).with_extension(FILES))
+    }
+
+    /// True if a process has the store open.
+    pub(super) fn is_any(store: &Path) -> bool {
+        has_owner(&folder_beside(store), None)
     }
 
     pub(super) fn is_other(&self, id: &str) -> bool {
@@ -74,6 +84,19 @@ impl Drop for Owner {
     }
 }
 
+fn has_owner(folder: &Path, other_than: Option<&str>) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        let is_meant = other_than.is_none_or(|id| entry.file_name() != *id);
+        path.extension().is_none() && is_meant && matches!(try_lock(&path), LockState::Locked)
+    })
+}
+
+fn folder_beside(store: &Path) -> PathBuf {
+    companion(store, "-owners")
+}
+
 enum LockState {
     /// Locked by another process, or unknown.
     Locked,
@@ -82,6 +105,10 @@ enum LockState {
 }
 
 fn try_lock(path: &Path) -> LockState {
+    // Opening a FIFO would wait for its reader. Anything else that is no file is no lock either.
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return LockState::Gone;
+    }
     match OpenOptions::new().write(true).open(path) {
         Ok(file) => match file.try_lock() {
             Ok(()) => LockState::Free(file),

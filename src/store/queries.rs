@@ -1,6 +1,6 @@
 //! Queries of the store. The writer thread runs the queries, after the rows posted before them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use rusqlite::Connection;
@@ -9,45 +9,59 @@ use super::checkpoint::{self, Found};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
 use super::intent;
-use super::sessions::{self, Listing, OpenError, StoredGrant, StoredSession};
-use super::{Owner, Store, StoreError, memories};
+use super::sessions::{self, Listing, OldSession, OpenError, StoredGrant, StoredSession};
+use super::{Store, StoreError, fork, memories, removal};
 use crate::acp::SessionId;
 use crate::tool::memory::Memory;
 use crate::workspace::{Changed, Intent};
 
 impl Store {
+    /// Runs a query about a session.
     async fn read<T: Send + 'static>(
         &self,
         id: &SessionId,
         query: impl FnOnce(&Connection, &SessionId) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let id = id.clone();
-        self.work(move |connection, _| query(connection, &id)).await
+        self.query(move |connection, _| query(connection, &id)).await
     }
 
     pub async fn session(&self, id: &SessionId) -> Result<Option<StoredSession>, StoreError> {
         let id = id.clone();
-        self.work(move |connection, owner| sessions::find(connection, owner, &id)).await
+        self.query(move |connection, owner| sessions::find(connection, owner, &id)).await
     }
 
     pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
-        self.work(move |connection, owner| sessions::list(connection, owner, listing)).await
+        self.query(move |connection, owner| sessions::list(connection, owner, listing)).await
     }
 
     /// Returns up to 10 sessions whose id begins or ends with `part`, or the one with exactly this id.
     pub async fn sessions_like(&self, part: &str) -> Result<Vec<SessionId>, StoreError> {
         let part = part.to_owned();
-        self.work(move |connection, _| sessions::like(connection, &part)).await
+        self.query(move |connection, _| sessions::like(connection, &part)).await
     }
 
-    /// Leaves out sub-agent sessions, because they are deleted with their parent.
-    pub async fn sessions_before(&self, at: i64) -> Result<Vec<SessionId>, StoreError> {
-        self.work(move |connection, _| sessions::before(connection, at)).await
+    /// The number of sessions that a list has, whatever its limit.
+    pub async fn count_sessions(&self, listing: Listing) -> Result<u64, StoreError> {
+        self.query(move |connection, _| sessions::count(connection, &listing)).await
+    }
+
+    /// Sessions of a directory, or of all, that were last used before a time, the oldest first. Leaves out sub-agent
+    /// sessions, because they are deleted with their parent.
+    pub async fn sessions_before(
+        &self,
+        at: i64,
+        cwd: Option<PathBuf>,
+        limit: usize,
+    ) -> Result<Vec<OldSession>, StoreError> {
+        self.query(move |connection, owner| sessions::before(connection, owner, at, cwd.as_deref(), limit))
+            .await
     }
 
     /// No other process can open the session until it is released or this process ends.
     pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
-        self.change_session(id, sessions::open).await
+        let id = id.clone();
+        self.work(move |connection, owner| sessions::open(connection, owner, &id)).await?
     }
 
     /// The copy starts a new chain and gets no remembered allow answers.
@@ -57,26 +71,18 @@ impl Store {
         new: &SessionId,
         at: i64,
     ) -> Result<StoredSession, OpenError> {
-        let new = new.clone();
-        self.change_session(id, move |connection, owner, id| sessions::fork(connection, owner, id, &new, at))
-            .await
+        fork::fork(self, id, new, at).await
     }
 
     /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
     /// (S11).
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
-        self.change_session(id, sessions::delete).await
+        removal::delete(self, id).await
     }
 
-    async fn change_session<T: Send + 'static>(
-        &self,
-        id: &SessionId,
-        change: impl FnOnce(&mut Connection, &Owner, &SessionId) -> rusqlite::Result<Result<T, OpenError>>
-        + Send
-        + 'static,
-    ) -> Result<T, OpenError> {
-        let id = id.clone();
-        self.work(move |connection, owner| change(connection, owner, &id)).await?
+    /// Deletes sessions, and returns those that are open or gone.
+    pub async fn delete_sessions(&self, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
+        removal::delete_all(self, ids).await
     }
 
     pub async fn mode_before(&self, id: &SessionId) -> Result<Option<String>, StoreError> {
@@ -103,7 +109,7 @@ impl Store {
 
     pub async fn evidence(&self, id: &SessionId) -> Result<Option<Evidence>, StoreError> {
         let id = id.clone();
-        self.work(move |connection, owner| evidence::find(connection, owner, &id)).await
+        self.query(move |connection, owner| evidence::find(connection, owner, &id)).await
     }
 
     pub async fn intents(&self, id: &SessionId) -> Result<Vec<(u64, Intent)>, StoreError> {
@@ -121,7 +127,8 @@ impl Store {
     }
 
     pub async fn mark_undone(&self, id: &SessionId, turn: u64, at: i64) -> Result<(), StoreError> {
-        self.read(id, move |connection, id| checkpoint::mark_undone(connection, id, turn, at)).await
+        let id = id.clone();
+        self.work(move |connection, _| checkpoint::mark_undone(connection, &id, turn, at)).await
     }
 
     /// This process's folder beside the store; `None` in memory. The next process deletes the folder of a
@@ -131,11 +138,13 @@ impl Store {
     }
 
     pub async fn memories(&self, folder: Option<String>) -> Result<Vec<(PathBuf, Memory)>, StoreError> {
-        self.work(move |connection, _| memories::list(connection, folder)).await
+        self.query(move |connection, _| memories::list(connection, folder)).await
     }
 
     pub async fn delete_memory(&self, id: &str) -> Result<bool, StoreError> {
         let id = id.to_owned();
-        self.write(move |connection| memories::delete(connection, &id)).await
+        let deleted = self.write(move |connection| memories::delete(connection, &id)).await?;
+        removal::overwrite_log(self).await?;
+        Ok(deleted)
     }
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
-use super::files::{Kind, kind};
+use super::files::{Kind, companion, kind, unusable_companion};
+use super::owner::Owner;
 use crate::platform::files::{create_private_folders, keep_private};
 
 /// Maximum wait for another process that uses the file.
@@ -19,10 +20,13 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum wait after a failed commit, until a commit succeeds.
 pub(super) const SHORT_BUSY_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// Value of `PRAGMA auto_vacuum`: free pages are given back when Modegate asks.
+const INCREMENTAL: i64 = 2;
+
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Migrations in order. Never edit a released one; add another.
-pub(super) const MIGRATIONS: [&str; 9] = [
+pub(super) const MIGRATIONS: [&str; 10] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -171,6 +175,20 @@ pub(super) const MIGRATIONS: [&str; 9] = [
     );
     CREATE INDEX intents_by_session ON intents (session_id, id);
 ",
+    // `state` is null for a session in lists, else `empty` (no event yet), `copying` or `deleting`. Each list has
+    // an index in its order, so that a page costs the same however many sessions there are.
+    "
+    ALTER TABLE sessions ADD COLUMN state TEXT;
+    UPDATE sessions SET state = 'empty'
+        WHERE NOT EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id);
+    DROP INDEX sessions_by_time;
+    CREATE INDEX sessions_listed ON sessions (updated_at, id) WHERE parent IS NULL AND state IS NULL;
+    CREATE INDEX sessions_listed_by_cwd ON sessions (cwd, updated_at, id)
+        WHERE parent IS NULL AND state IS NULL;
+    CREATE INDEX sessions_listed_by_agent ON sessions (agent, updated_at, id)
+        WHERE parent IS NULL AND state IS NULL;
+    CREATE INDEX sessions_by_state ON sessions (state) WHERE state IS NOT NULL;
+",
 ];
 
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +199,8 @@ pub(super) enum OpenError {
     Io(#[from] std::io::Error),
     #[error("it is not a file")]
     NoFile,
+    #[error("{} is not a file: remove it", .0.display())]
+    NoCompanion(PathBuf),
     #[error("file is not a database")]
     NoDatabase,
     #[error("it is a database of another program")]
@@ -197,7 +217,7 @@ pub(super) fn open_memory() -> Result<Connection, OpenError> {
 
 fn check_kind(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {
-        Kind::Usable => Ok(()),
+        Kind::Usable => unusable_companion(path).map_or(Ok(()), |path| Err(OpenError::NoCompanion(path))),
         Kind::NoFile => Err(OpenError::NoFile),
         Kind::NoDatabase => Err(OpenError::NoDatabase),
         Kind::OtherDatabase => Err(OpenError::OtherDatabase),
@@ -225,25 +245,54 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
 /// The schema must be current, because a migration would need write access.
 pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
     check_kind(path)?;
-    let log = {
-        let mut name = path.as_os_str().to_owned();
-        name.push("-wal");
-        PathBuf::from(name)
-    };
-    let is_settled = std::fs::metadata(log).map_or(true, |metadata| metadata.len() == 0);
-    // With writers, the log must be read, too.
-    let connection = if is_settled {
-        open_immutable(path)?
-    } else {
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
-    };
-    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let connection = open_unchanged(path)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).is_ok_and(|found| found == MIGRATIONS.len()) {
         Ok(connection)
     } else {
         Err(OpenError::Other { found, known: MIGRATIONS.len() })
     }
+}
+
+/// Opens a file for reading, so that it stays as it is, and its schema, too.
+pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenError> {
+    check_kind(path)?;
+    // An interrupted change of the file is in the journal.
+    let is_empty = |ending: &str| {
+        std::fs::metadata(companion(path, ending)).map_or(true, |metadata| metadata.len() == 0)
+    };
+    let is_settled = is_empty("-wal") && is_empty("-journal");
+    // With writers, the log must be read, too.
+    let connection = if is_settled && !Owner::is_any(path) {
+        open_immutable(path)?
+    } else {
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
+    };
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(connection)
+}
+
+/// Opens a store that this process has open already, for queries and checkpoints.
+pub(super) fn open_to_query(path: &Path) -> Result<Connection, OpenError> {
+    check_kind(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+/// True if the file can give free pages back in steps. Files of earlier versions cannot, until
+/// [`compact`] has rewritten them.
+pub(super) fn can_give_back(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("PRAGMA auto_vacuum", [], |row| Ok(row.get::<_, i64>(0)? == INCREMENTAL))
+}
+
+/// Rewrites the whole file without its free pages. Takes long for a large file, and no other process can write
+/// meanwhile.
+pub(super) fn compact(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
+    connection.execute_batch("VACUUM")
 }
 
 /// Tries the rights to a file, and reads its version. Does not read the log, so that SQLite creates no files.
@@ -275,6 +324,8 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Has an effect on new files only.
+    connection.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let synchronous = match sync {
         Sync::Normal => "NORMAL",

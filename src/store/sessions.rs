@@ -1,6 +1,6 @@
-//! Finds, lists, opens, forks and deletes stored sessions. Only one process can have a session open.
+//! Finds, lists and opens stored sessions. Only one process can have a session open.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
@@ -54,6 +54,16 @@ pub struct Listing {
     pub limit: usize,
 }
 
+/// A session that was not used for some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldSession {
+    pub id: SessionId,
+    pub title: Option<String>,
+    /// In milliseconds since 1970.
+    pub updated_at: i64,
+    pub is_open: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error("there is no such session")]
@@ -76,6 +86,9 @@ const COLUMNS: &str = "id, cwd, directories, \
     coalesce((SELECT turn FROM events WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), 0), \
     (SELECT max(number) FROM chain WHERE session_id = sessions.id), chained, forked_from, parent, agent, \
     harness_session, harness_mode";
+
+/// Sessions that are neither copied nor deleted at the moment.
+const VISIBLE: &str = "coalesce(state, 'empty') = 'empty'";
 
 pub(super) fn open(
     connection: &mut Connection,
@@ -100,18 +113,51 @@ pub(super) fn list(
     owner: &Owner,
     listing: Listing,
 ) -> rusqlite::Result<Vec<StoredSession>> {
-    let (at, id) = listing.after.map_or((i64::MAX, None), |(at, id)| (at, Some(id.0.to_string())));
+    let sql = list_sql(&listing);
+    // No id follows this one, if the list begins.
+    let (at, id) = listing.after.map_or((i64::MAX, "\u{10ffff}".into()), |(at, id)| (at, id.0.to_string()));
     let cwd = listing.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-    let sql = format!(
-        "SELECT {COLUMNS} FROM sessions WHERE (updated_at < ?1 OR (updated_at = ?1 AND id < ?2)) \
-         AND (?3 IS NULL OR cwd = ?3) AND (?5 IS NULL OR agent = ?5) AND parent IS NULL \
-         AND EXISTS (SELECT 1 FROM events WHERE session_id = sessions.id) \
-         ORDER BY updated_at DESC, id DESC LIMIT ?4"
-    );
     let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
-    sql::rows(connection, &sql, params![at, id, cwd, limit, listing.agent], |row| {
+    sql::rows(connection, &sql, params![at, id, limit, cwd, listing.agent], |row| {
         read(row, connection, owner)
     })
+}
+
+/// The query names its index: the planner would take the one by parents and sort all sessions for each page.
+pub(super) fn list_sql(listing: &Listing) -> String {
+    let (index, filter) = filter(listing, 4, 5);
+    format!(
+        "SELECT {COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
+         AND (updated_at, id) < (?1, ?2) ORDER BY updated_at DESC, id DESC LIMIT ?3"
+    )
+}
+
+/// Numbers of the parameters stand for the directory and the agent.
+fn filter(listing: &Listing, cwd: u8, agent: u8) -> (&'static str, String) {
+    // Without the condition, the parameter counts nevertheless.
+    let is_equal = |column: &str, number: u8, is_given: bool| {
+        if is_given { format!("{column} = ?{number}") } else { format!("?{number} IS NULL") }
+    };
+    let index = match (&listing.cwd, &listing.agent) {
+        (Some(_), _) => "sessions_listed_by_cwd",
+        (None, Some(_)) => "sessions_listed_by_agent",
+        (None, None) => "sessions_listed",
+    };
+    let (cwd, agent) =
+        (is_equal("cwd", cwd, listing.cwd.is_some()), is_equal("agent", agent, listing.agent.is_some()));
+    (index, format!("{cwd} AND {agent}"))
+}
+
+/// The number of sessions in the whole list.
+pub(super) fn count(connection: &Connection, listing: &Listing) -> rusqlite::Result<u64> {
+    let (index, filter) = filter(listing, 1, 2);
+    let sql = format!(
+        "SELECT count(*) FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter}"
+    );
+    let cwd = listing.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+    connection
+        .query_row(&sql, params![cwd, listing.agent], |row| row.get::<_, i64>(0))
+        .map(i64::cast_unsigned)
 }
 
 pub(super) fn mode_before(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<String>> {
@@ -138,75 +184,47 @@ pub(super) fn grants(connection: &Connection, id: &SessionId) -> rusqlite::Resul
 }
 
 pub(super) fn like(connection: &Connection, part: &str) -> rusqlite::Result<Vec<SessionId>> {
-    let sql = "SELECT id FROM sessions WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 \
-               OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 \
-               OR substr(id, -length(?1)) = ?1 ORDER BY id = ?1 DESC, id LIMIT 10";
-    let mut found = sql::rows(connection, sql, [part], session_id)?;
+    let sql = format!(
+        "SELECT id FROM sessions WHERE (id = ?1 OR substr(id, 1, length(?1)) = ?1 \
+         OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 OR substr(id, -length(?1)) = ?1) AND {VISIBLE} \
+         ORDER BY id = ?1 DESC, id LIMIT 10"
+    );
+    let mut found = sql::rows(connection, &sql, [part], session_id)?;
     if found.first().is_some_and(|id| *id.0 == *part) {
         found.truncate(1);
     }
     Ok(found)
 }
 
-pub(super) fn before(connection: &Connection, at: i64) -> rusqlite::Result<Vec<SessionId>> {
-    let sql = "SELECT id FROM sessions WHERE updated_at < ?1 AND parent IS NULL ORDER BY id";
-    sql::rows(connection, sql, [at], session_id)
+/// Sessions of a directory, or of all, that were last used before a time, the oldest first. Sub-agent sessions are
+/// left out, because they are deleted with their parent.
+pub(super) fn before(
+    connection: &Connection,
+    owner: &Owner,
+    at: i64,
+    cwd: Option<&Path>,
+    limit: usize,
+) -> rusqlite::Result<Vec<OldSession>> {
+    let sql = format!(
+        "SELECT id, title, updated_at, owner FROM sessions \
+         WHERE parent IS NULL AND {VISIBLE} AND updated_at < ?1 AND (?2 IS NULL OR cwd = ?2) \
+         ORDER BY updated_at, id LIMIT ?3"
+    );
+    let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    sql::rows(connection, &sql, params![at, cwd, limit], |row| {
+        let open_in: Option<String> = row.get(3)?;
+        Ok(OldSession {
+            id: session_id(row)?,
+            title: row.get(1)?,
+            updated_at: row.get(2)?,
+            is_open: open_in.is_some_and(|process| process == owner.id || owner.is_other(&process)),
+        })
+    })
 }
 
 fn session_id(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionId> {
     row.get::<_, String>(0).map(SessionId::new)
-}
-
-pub(super) fn fork(
-    connection: &mut Connection,
-    owner: &Owner,
-    id: &SessionId,
-    new: &SessionId,
-    at: i64,
-) -> rusqlite::Result<Result<StoredSession, OpenError>> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let Some(original) = find(&transaction, owner, id)? else { return Ok(Err(OpenError::Unknown)) };
-    if let Some(parent) = original.parent {
-        return Ok(Err(OpenError::Below(parent)));
-    }
-    transaction.execute(
-        "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
-         model, effort, forked_from, agent) SELECT ?2, cwd, ?5, title, ?3, ?3, system_prompt, ?4, directories, model, \
-         effort, id, agent FROM sessions WHERE id = ?1",
-        params![&*id.0, &*new.0, at, owner.id, original.mode],
-    )?;
-    for sql in [
-        "INSERT INTO events (session_id, seq, turn, kind, body, at) \
-         SELECT ?2, seq, turn, kind, body, at FROM events WHERE session_id = ?1",
-        "INSERT INTO grants (session_id, mode, allows, kind, tool, value, turn, at) \
-         SELECT ?2, mode, allows, kind, tool, value, turn, at FROM grants \
-         WHERE session_id = ?1 AND NOT allows ORDER BY id",
-    ] {
-        transaction.execute(sql, params![&*id.0, &*new.0])?;
-    }
-    let session = find(&transaction, owner, new)?;
-    transaction.commit()?;
-    Ok(session.ok_or(OpenError::Unknown))
-}
-
-pub(super) fn delete(
-    connection: &mut Connection,
-    owner: &Owner,
-    id: &SessionId,
-) -> rusqlite::Result<Result<(), OpenError>> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    match find(&transaction, owner, id)? {
-        Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
-        Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
-        Some(_) | None => {}
-    }
-    transaction.execute("DELETE FROM sessions WHERE id = ?1", [&*id.0])?;
-    let sql = "DELETE FROM contents WHERE NOT EXISTS (SELECT 1 FROM changes WHERE content = hash) \
-               AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = hash)";
-    transaction.execute(sql, [])?;
-    transaction.commit()?;
-    sql::overwrite(connection);
-    Ok(Ok(()))
 }
 
 pub(super) fn links(connection: &Connection, id: &SessionId) -> rusqlite::Result<Vec<Link>> {
@@ -223,7 +241,7 @@ pub(super) fn find(
     id: &SessionId,
 ) -> rusqlite::Result<Option<StoredSession>> {
     let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1"))?;
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1 AND {VISIBLE}"))?;
     statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
 }
 

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
 use super::memories::StoredMemories;
+use super::sessions::OpenError;
 use super::*;
 use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
@@ -15,6 +16,7 @@ use crate::event::SessionEvent;
 use crate::ids::Source;
 use crate::mode::ModeText;
 use crate::tool::memory::{Change, Memories, Memory, MemoryError};
+use crate::workspace::{Changed, Changes, FileState};
 
 fn session(id: &str) -> Row {
     Row::Session {
@@ -338,4 +340,294 @@ async fn memory_write_to_a_moved_file_is_an_error() {
     fs::rename(dir.path().join("away.db"), &path).unwrap();
     remember(&store, "kept").await.unwrap();
     assert_eq!(count(&path, "memories"), 2);
+}
+
+fn listings() -> [sessions::Listing; 4] {
+    let (cwd, agent) = (Some(PathBuf::from("/w")), Some("general".to_owned()));
+    [(None, None), (cwd.clone(), None), (None, agent.clone()), (cwd, agent)]
+        .map(|(cwd, agent)| sessions::Listing { cwd, agent, after: None, limit: 2 })
+}
+
+/// A page of a list must cost the same however many sessions there are.
+#[tokio::test]
+async fn pages_of_sessions_come_from_an_index_in_their_order() {
+    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    for listing in listings() {
+        let sql = sessions::list_sql(&listing);
+        let plan = move |connection: &mut Connection, _: &Owner| {
+            let values = rusqlite::params![1, "", 2, "/w", "general"];
+            sql::rows(connection, &format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get::<_, String>(3))
+        };
+        let plan = store.query(plan).await.unwrap().join("\n");
+        assert!(plan.contains("SEARCH sessions USING INDEX sessions_listed"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn pages_list_each_session_once_and_empty_ones_never() {
+    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    for number in 0..7 {
+        let id = format!("s{number}");
+        store.post(session(&id));
+        if number > 0 {
+            store.post(text(&id, 0, "hello"));
+        }
+    }
+    for mut listing in listings() {
+        assert_eq!(store.count_sessions(listing.clone()).await, Ok(6));
+        let mut listed = Vec::new();
+        loop {
+            let page = store.sessions(listing.clone()).await.unwrap();
+            let Some(last) = page.last() else { break };
+            listing.after = Some((last.updated_at, last.id.clone()));
+            listed.extend(page.iter().map(|session| session.id.to_string()));
+        }
+        assert_eq!(listed, ["s6", "s5", "s4", "s3", "s2", "s1"]);
+    }
+}
+
+fn store_with_long_session(path: &Path, events: u64) -> Store {
+    let store = Store::open(Location::File(path.to_owned()), Sync::Normal).unwrap();
+    store.post(session("long"));
+    for seq in 0..events {
+        store.post(text("long", seq, &"some words ".repeat(200)));
+    }
+    store
+}
+
+#[tokio::test]
+async fn deletion_runs_in_steps_and_gives_the_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = store_with_long_session(&path, 2_000);
+    store.post(session("other"));
+    store.post(text("other", 0, "kept"));
+    store.flush().await.unwrap();
+    removal::overwrite_log(&store).await.unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    let commands = store.activity.load(Ordering::Relaxed);
+    store.delete_session(&SessionId::new("long")).await.unwrap();
+    let steps = store.activity.load(Ordering::Relaxed) - commands;
+    assert!(steps > 6, "{steps} commands");
+    let after = fs::metadata(&path).unwrap().len();
+    assert!(after < before / 4, "{before} bytes before, {after} after");
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 1), "the control");
+}
+
+#[tokio::test]
+async fn marked_sessions_are_gone_at_once_and_the_next_deletion_removes_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = store_with_long_session(&path, 10);
+    let child = |id: &str, parent: &str| match session(id) {
+        Row::Session { cwd, directories, agent, mode, at, id, .. } => {
+            Row::Session { id, cwd, directories, agent, mode, at, parent: Some(SessionId::new(parent)) }
+        }
+        row => row,
+    };
+    store.post(child("below", "long"));
+    store.post(child("deeper", "below"));
+    store.post(text("deeper", 0, "words of a sub-agent"));
+    store.post(session("other"));
+    store.flush().await.unwrap();
+    // As if the process had ended after the mark.
+    let ids = vec![SessionId::new("long"), SessionId::new("below"), SessionId::new("unknown")];
+    let left = store.work(|connection, owner| removal::mark_all(connection, owner, ids)).await.unwrap();
+    assert_eq!(left, [] as [SessionId; 0], "those of sub-agents went with the first");
+    assert_eq!(count(&path, "sessions"), 4);
+    for id in ["long", "below", "deeper"] {
+        assert_eq!(store.session(&SessionId::new(id)).await, Ok(None), "{id}");
+        assert_eq!(store.open_session(&SessionId::new(id)).await, Err(OpenError::Unknown));
+    }
+    assert_eq!(store.sessions_like("deeper").await, Ok(vec![]));
+    assert!(store.session(&SessionId::new("other")).await.unwrap().is_some(), "the control");
+    store.delete_session(&SessionId::new("unknown")).await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 0));
+}
+
+#[tokio::test]
+async fn fork_copies_all_events_and_abandoned_copies_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = store_with_long_session(&path, 500);
+    let (long, copy) = (SessionId::new("long"), SessionId::new("copy"));
+    let forked = store.fork_session(&long, &copy, 9).await.unwrap();
+    assert_eq!((forked.events, forked.forked_from.as_deref()), (500, Some("long")));
+    let (events, copied) =
+        (store.events(&long, 0, 500).await.unwrap(), store.events(&copy, 0, 500).await.unwrap());
+    assert_eq!(events, copied);
+    assert_eq!(store.sessions(listings()[0].clone()).await.unwrap()[0].id, copy);
+    let sql = "UPDATE sessions SET state = 'copying', owner = 'gone' WHERE id = 'copy'";
+    Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    assert_eq!(store.session(&copy).await, Ok(None), "an incomplete copy is hidden");
+    store.work(removal::mark_abandoned).await.unwrap();
+    removal::remove_marked(&store).await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500));
+    assert_eq!(store.fork_session(&SessionId::new("no"), &copy, 9).await, Err(OpenError::Unknown));
+}
+
+#[tokio::test]
+async fn contents_stay_as_long_as_a_session_needs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let changes = |id: &str, hashes: &[&str]| {
+        let changed = |hash: &&str| Changed {
+            path: "/w/a".into(),
+            before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
+            after: FileState::Absent,
+            compared: false,
+        };
+        let contents = hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect();
+        let changes =
+            Changes { changed: hashes.iter().map(changed).collect(), contents, ..Changes::default() };
+        Row::Changes { session: SessionId::new(id), turn: 1, changes }
+    };
+    for (id, hashes) in [("one", ["shared", "own"].as_slice()), ("two", &["shared"])] {
+        store.post(session(id));
+        store.post(changes(id, hashes));
+    }
+    store.flush().await.unwrap();
+    assert_eq!(count(&path, "contents"), 2);
+    store.delete_session(&SessionId::new("one")).await.unwrap();
+    let hash: String = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT group_concat(hash) FROM contents", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(hash, "shared");
+    store.delete_session(&SessionId::new("two")).await.unwrap();
+    assert_eq!(count(&path, "contents"), 0);
+}
+
+#[tokio::test]
+async fn full_disk_is_reported_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_with_long_session(&dir.path().join("store.db"), 10);
+    let limit = |connection: &mut Connection, _: &Owner| {
+        connection.query_row("PRAGMA max_page_count = 1", [], |_| Ok(()))
+    };
+    store.work(limit).await.unwrap();
+    store.post(text("long", 10, &"more words ".repeat(9_000)));
+    let expected = Err(StoreError("the disk is full".into()));
+    assert_eq!((store.flush().await, store.flush().await), (expected.clone(), expected));
+    // The query would not see the row.
+    assert!(store.events(&SessionId::new("long"), 0, 99).await.is_err());
+}
+
+#[tokio::test]
+async fn kept_rows_are_written_in_parts_and_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = store_with_long_session(&path, 1);
+    store.flush().await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("ALTER TABLE events RENAME TO gone").unwrap();
+    for seq in 1..1_000 {
+        store.post(text("long", seq, "kept"));
+        if seq % 100 == 0 {
+            assert!(store.flush().await.is_err());
+        }
+    }
+    other.execute_batch("ALTER TABLE gone RENAME TO events").unwrap();
+    store.flush().await.unwrap();
+    let events = store.events(&SessionId::new("long"), 0, 9_999).await.unwrap();
+    assert!(events.iter().map(|event| event.seq).eq(0..1_000));
+}
+
+#[cfg(unix)]
+#[test]
+fn special_files_beside_the_store_are_errors() {
+    use crate::platform::files::make_fifo;
+    for ending in files::COMPANIONS {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        Store::check(&path).unwrap();
+        let companion = files::companion(&path, ending);
+        let _ = fs::remove_file(&companion);
+        make_fifo(&companion);
+        let errors =
+            [Store::check(&path), Store::inspect(&path)].map(|result| result.unwrap_err().to_string());
+        for error in errors {
+            assert!(error.contains(&format!("store.db{ending} is not a file: remove it")), "{error}");
+        }
+        fs::remove_file(&companion).unwrap();
+        fs::create_dir(&companion).unwrap();
+        assert!(Store::check(&path).is_err(), "a folder");
+        fs::remove_dir(&companion).unwrap();
+        Store::check(&path).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let owners = files::companion(&path, "-owners");
+    fs::write(&owners, "").unwrap();
+    assert!(Store::open_now(&Location::File(path.clone())).is_err(), "a file instead of the folder of locks");
+    fs::remove_file(&owners).unwrap();
+    fs::create_dir(&owners).unwrap();
+    make_fifo(&owners.join("fifo"));
+    fs::create_dir(owners.join("folder")).unwrap();
+    Store::open_now(&Location::File(path)).unwrap();
+}
+
+#[tokio::test]
+async fn retention_deletes_the_oldest_closed_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let ids = |count: usize| (0..count).map(|number| format!("s{number}")).collect::<Vec<_>>();
+    for (number, id) in ids(6).iter().enumerate() {
+        store.post(session(id));
+        for seq in 0..20 {
+            store.post(text(id, seq, &"words ".repeat(2_000)));
+        }
+        let (session, id) = (SessionId::new(id.as_str()), id.clone());
+        if number > 0 {
+            store.post(Row::Release { session });
+        }
+        store.flush().await.unwrap();
+        let sql = format!("UPDATE sessions SET updated_at = {number} WHERE id = '{id}'");
+        Connection::open(&path).unwrap().execute(&sql, []).unwrap();
+    }
+    let left = || {
+        let connection = Connection::open(&path).unwrap();
+        sql::rows(&connection, "SELECT id FROM sessions ORDER BY id", [], |row| row.get::<_, String>(0))
+            .unwrap()
+    };
+    let off = retention::Retention::default();
+    assert_eq!(retention::apply(&store, off, 100).await, Ok(0));
+    assert_eq!(left(), ids(6), "the control");
+    let by_age = retention::Retention { max_age_ms: Some(10), ..off };
+    assert_eq!(retention::apply(&store, by_age, 12).await, Ok(1));
+    assert_eq!(left(), ["s0", "s2", "s3", "s4", "s5"], "s0 is open");
+    let bytes = store.query(|connection, _| retention::used_bytes(connection)).await.unwrap();
+    let by_size = retention::Retention { max_bytes: Some(bytes / 2), ..off };
+    retention::apply(&store, by_size, 12).await.unwrap();
+    assert_eq!(left(), ["s0", "s5"], "of {bytes} bytes");
+    let nothing = retention::Retention { max_bytes: Some(0), ..off };
+    assert_eq!(retention::apply(&store, nothing, 12).await, Ok(1));
+    assert_eq!(left(), ["s0"]);
+}
+
+#[tokio::test]
+async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let old = Connection::open(&path).unwrap();
+    for migration in schema::MIGRATIONS {
+        old.execute_batch(migration).unwrap();
+    }
+    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    old.pragma_update(None, "user_version", version).unwrap();
+    drop(old);
+    let store = store_with_long_session(&path, 1_000);
+    store.flush().await.unwrap();
+    store.delete_session(&SessionId::new("long")).await.unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    let other = Owner::beside(&path).unwrap();
+    retention::compact(&store).await.unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), before, "another process has it open");
+    drop(other);
+    retention::compact(&store).await.unwrap();
+    let after = fs::metadata(&path).unwrap().len();
+    assert!(after < before / 4, "{before} bytes before, {after} after");
 }

@@ -1,14 +1,15 @@
 //! The thread that owns the database: commits posted rows in batches and answers waiting callers.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::Place;
 use super::owner::Owner;
-use super::{Command, Location, ModeChange, Row, StoreError, Sync, Work, insert, schema, sql};
+use super::reader::QueryThread;
+use super::{Command, Location, ModeChange, Row, StoreError, Substitute, Sync, Work, insert, schema, sql};
 use crate::workspace::Changes;
 
 /// Maximum number of rows kept for a retry.
@@ -20,26 +21,53 @@ const MAX_RETRY_BYTES: usize = 64 * 1024 * 1024;
 const FILE_GONE: &str = "the file was deleted or replaced";
 
 /// Prepared statements that are kept: more than there are in the code.
-const STATEMENTS: usize = 64;
+pub(super) const STATEMENTS: usize = 64;
 
 /// Maximum number of commands in one transaction.
 const BATCH: usize = 1_000;
 
+/// Rows of one transaction after a failure: an attempt costs the same however many rows wait.
+const RETRIED_ROWS: usize = 256;
+
 pub(super) struct Database {
     connection: Connection,
-    owner: Owner,
+    owner: Arc<Owner>,
     file: Option<Place>,
+    /// Opened with the first query. `None` inside if there is no second connection.
+    reader: OnceLock<Option<QueryThread>>,
+}
+
+impl Database {
+    fn new(connection: Connection, owner: Owner, file: Option<Place>) -> Self {
+        Self { connection, owner: Arc::new(owner), file, reader: OnceLock::new() }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| !file.is_there())
+    }
+
+    /// Runs a query on the second connection, or here if there is none.
+    fn query(&mut self, query: Work) {
+        let open = || self.file.as_ref().and_then(|file| QueryThread::open(file, &self.owner));
+        let refused = match self.reader.get_or_init(open) {
+            Some(reader) => reader.run(query),
+            None => Some(query),
+        };
+        if let Some(query) = refused {
+            query(Ok((&mut self.connection, &self.owner)));
+        }
+    }
 }
 
 pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::OpenError> {
-    let alone = |connection| Database { connection, owner: Owner::alone(), file: None };
+    let alone = |connection| Database::new(connection, Owner::alone(), None);
     match location {
         Location::Memory => schema::open_memory().map(alone),
         Location::Reading(path) => schema::open_reading(path).map(alone),
         Location::File(path) => {
             let connection = schema::open_file(path, sync)?;
             connection.set_prepared_statement_cache_capacity(STATEMENTS);
-            Ok(Database { connection, owner: Owner::beside(path)?, file: Some(Place::of(path)?) })
+            Ok(Database::new(connection, Owner::beside(path)?, Some(Place::of(path)?)))
         }
     }
 }
@@ -47,7 +75,7 @@ pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::
 pub(super) fn open_or_memory(
     location: &Location,
     sync: Sync,
-    substituted: &OnceLock<String>,
+    substituted: &OnceLock<Substitute>,
 ) -> Option<Database> {
     open(location, sync)
         .or_else(|error| {
@@ -56,16 +84,19 @@ pub(super) fn open_or_memory(
                 Location::Memory => String::new(),
                 Location::File(path) | Location::Reading(path) => format!(" {}", path.display()),
             };
-            let _ = substituted.set(format!("the store{file} cannot be used ({error})"));
+            let StoreError(cause) = error.into();
+            let reason = format!("the store{file} cannot be used: {cause}");
+            let _ = substituted.set(Substitute { reason, is_failure: true });
             open(&Location::Memory, sync)
         })
-        .inspect_err(|error| tracing::error!(%error, "no session store can be opened"))
+        .inspect_err(|error| tracing::warn!(%error, "no session store can be opened"))
         .ok()
 }
 
 pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<Command>) {
     let mut database = database;
     let mut retained: Vec<Row> = Vec::new();
+    let mut has_failed = false;
     while let Some(command) = queue.blocking_recv() {
         let mut batch = Batch::default();
         let mut next = Some(command);
@@ -74,10 +105,14 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
             let is_full = batch.work.is_some() || batch.count >= BATCH;
             next = if is_full { None } else { queue.try_recv().ok() };
         }
-        let Batch { changes, waiting, work, writes, .. } = batch;
+        let Batch { changes, waiting, work, .. } = batch;
+        let rows = if has_failed { RETRIED_ROWS } else { usize::MAX };
         let outcome = match &mut database {
-            Some(database) => commit(database, &retained, changes.iter().map(|(change, _)| &**change)),
-            None => Err(rusqlite::Error::InvalidPath("no connection".into())),
+            Some(database) => {
+                let changes = changes.iter().map(|(change, _)| &**change);
+                commit(database, &mut retained, rows, changes)
+            }
+            None => Err(StoreError("it could not be opened".into())),
         };
         if let Some(Database { connection, .. }) = &database {
             // Another process kept the file busy. Later batches wait less, until one succeeds.
@@ -86,24 +121,31 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
                 tracing::debug!(%error, "the store's busy timeout could not be set");
             }
         }
-        match &outcome {
-            Ok(_) => retained.clear(),
-            Err(error) => {
-                tracing::error!(%error, rows = retained.len(), "the session store could not be written");
-                forget_oldest(&mut retained);
+        if let Err(error) = &outcome {
+            if !has_failed {
+                // Each session tells its user.
+                tracing::warn!(%error, rows = retained.len(), "the session store could not be written");
             }
+            forget_oldest(&mut retained);
         }
-        if let Some(work) = work {
-            work(match (&outcome, &mut database) {
-                (Ok(_), Some(Database { file: Some(file), .. })) if writes && !file.is_there() => {
-                    Err(StoreError(FILE_GONE.into()))
-                }
-                (Ok(_), Some(Database { connection, owner, .. })) => Ok((connection, owner)),
-                (Ok(_), None) => Err(StoreError("it could not be opened".into())),
-                (Err(error), _) => Err(StoreError(error.to_string())),
-            });
+        has_failed = outcome.is_err();
+        if let Some((kind, work)) = work {
+            run(kind, work, &outcome, &mut database);
         }
-        answer(outcome.map_err(StoreError::from), waiting, changes);
+        answer(outcome, waiting, changes);
+    }
+}
+
+fn run<T>(kind: WorkKind, work: Work, outcome: &Result<T, StoreError>, database: &mut Option<Database>) {
+    match (outcome, database, kind) {
+        // A query would not see the rows that could not be written.
+        (Err(error), ..) => work(Err(error.clone())),
+        (Ok(_), None, _) => work(Err(StoreError("it could not be opened".into()))),
+        (Ok(_), Some(database), WorkKind::Write | WorkKind::Query) if database.is_gone() => {
+            work(Err(StoreError(FILE_GONE.into())));
+        }
+        (Ok(_), Some(database), WorkKind::Query) => database.query(work),
+        (Ok(_), Some(database), _) => work(Ok((&mut database.connection, &database.owner))),
     }
 }
 
@@ -113,9 +155,14 @@ type Done = oneshot::Sender<Result<(), StoreError>>;
 struct Batch {
     changes: Vec<(Box<ModeChange>, Done)>,
     waiting: Vec<Done>,
-    work: Option<Work>,
-    writes: bool,
+    work: Option<(WorkKind, Work)>,
     count: usize,
+}
+
+enum WorkKind {
+    Work,
+    Write,
+    Query,
 }
 
 impl Batch {
@@ -125,8 +172,9 @@ impl Batch {
             Command::Post(posted) => rows.extend(posted),
             Command::ModeChange(change, done) => self.changes.push((change, done)),
             Command::Flush(done) => self.waiting.push(done),
-            Command::Work(work) => self.work = Some(work),
-            Command::Write(work) => (self.work, self.writes) = (Some(work), true),
+            Command::Work(work) => self.work = Some((WorkKind::Work, work)),
+            Command::Write(work) => self.work = Some((WorkKind::Write, work)),
+            Command::Query(work) => self.work = Some((WorkKind::Query, work)),
         }
     }
 }
@@ -193,33 +241,46 @@ fn forget_oldest(retained: &mut Vec<Row>) {
     });
 }
 
-/// Writes everything, or nothing on error. A row that violates a constraint, such as one of a deleted
-/// session, is left out, so that it does not block the others.
+/// Writes everything and empties `rows`. `limit` is the number of rows in one transaction; on error, the rows of
+/// the transactions before are written, and the others stay. A row that violates a constraint, such as one of a
+/// deleted session, is left out, so that it does not block the others.
 fn commit<'a>(
     database: &mut Database,
-    rows: &[Row],
+    rows: &mut Vec<Row>,
+    limit: usize,
     changes: impl Iterator<Item = &'a ModeChange>,
-) -> rusqlite::Result<Vec<rusqlite::Result<()>>> {
-    let Database { connection, owner, file } = database;
+) -> Result<Vec<rusqlite::Result<()>>, StoreError> {
     let mut changes = changes.peekable();
     if rows.is_empty() && changes.peek().is_none() {
         return Ok(Vec::new());
     }
-    if file.as_ref().is_some_and(|file| !file.is_there()) {
+    if database.is_gone() {
         // SQLite would keep writing to the deleted file.
-        return Err(rusqlite::Error::InvalidPath(FILE_GONE.into()));
+        return Err(StoreError(FILE_GONE.into()));
     }
-    in_transaction(connection, |connection| {
-        for row in rows {
-            let written = in_savepoint(connection, || insert::insert(connection, row, owner))?;
-            if let Err(error) = written {
-                tracing::error!(%error, "a row cannot be stored and is dropped");
-            }
-        }
+    let Database { connection, owner, .. } = database;
+    while rows.len() > limit {
+        in_transaction(connection, |connection| insert_all(connection, &rows[..limit], owner))?;
+        rows.drain(..limit);
+    }
+    let outcomes = in_transaction(connection, |connection| {
+        insert_all(connection, rows, owner)?;
         changes
             .map(|change| in_savepoint(connection, || insert::insert_mode_change(connection, change)))
             .collect()
-    })
+    })?;
+    rows.clear();
+    Ok(outcomes)
+}
+
+fn insert_all(connection: &Connection, rows: &[Row], owner: &Owner) -> rusqlite::Result<()> {
+    for row in rows {
+        let written = in_savepoint(connection, || insert::insert(connection, row, owner))?;
+        if let Err(error) = written {
+            tracing::warn!(%error, "a row cannot be stored and is dropped");
+        }
+    }
+    Ok(())
 }
 
 /// Commits, or rolls back on error. The library's own transactions parse their statements each time.

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -30,6 +31,8 @@ pub struct Determinism {
     pub pauses: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
     /// True while work runs on another thread.
     pub is_busy: Box<dyn Fn() -> bool + Send>,
+    /// Time without a message, while all tasks are idle, after which an awaited answer will not come.
+    pub max_silence: Duration,
 }
 
 pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transport {
@@ -99,7 +102,10 @@ impl LockstepRun {
             } else if let Some(id) = self.unanswerable() {
                 self.cancel(&id).await?;
             } else if !self.end_pause() {
-                let line = self.from_agent.recv().await.ok_or(Gone)?;
+                let Some(line) = self.next_message().await? else {
+                    tracing::warn!(open = ?self.open, "requests were not answered, so the input ends here");
+                    break;
+                };
                 self.pass(line).await?;
             }
         }
@@ -110,6 +116,18 @@ impl LockstepRun {
             self.pass(line).await?;
         }
         Ok(())
+    }
+
+    /// Returns `None` if a deterministic run waits for an answer that does not come, such as after a transcript
+    /// spoiled an answer of the client.
+    async fn next_message(&mut self) -> Result<Option<String>, Gone> {
+        let Some(max_silence) = self.determinism.as_ref().map(|determinism| determinism.max_silence) else {
+            return self.from_agent.recv().await.ok_or(Gone).map(Some);
+        };
+        match tokio::time::timeout(max_silence, self.from_agent.recv()).await {
+            Ok(line) => line.ok_or(Gone).map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Returns true if there is no next line. Messages pass while this waits, except in a deterministic run:

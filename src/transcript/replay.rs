@@ -6,9 +6,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -20,6 +22,11 @@ use crate::bounded_file;
 use crate::platform::files::{copy_link, real_path};
 
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
+
+/// Longest silence of an agent. A provider's model may think for minutes.
+const SILENCE: Duration = Duration::from_mins(15);
+
+const CHUNK: usize = 64 * 1024;
 
 const OFFLINE: &str = "offline";
 
@@ -202,17 +209,23 @@ impl Replay {
         let input = transcript.input.clone();
         // On another thread, because a long transcript fills both pipes.
         let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-        let output = subagent.wait_with_output()?;
+        let output = output_of(&mut subagent)?;
+        let status = subagent.wait()?;
         // The agent may exit early; only its output counts.
         let _ = writer.join();
-        if !output.status.success() {
-            return Err(invalid(&transcript.name, &format!("the agent ended with {}", output.status)));
+        let Some(output) = output else {
+            let text =
+                format!("the agent was silent for {} minutes, so it was ended", SILENCE.as_secs() / 60);
+            return Err(invalid(&transcript.name, &text));
+        };
+        if !status.success() {
+            return Err(invalid(&transcript.name, &format!("the agent ended with {status}")));
         }
         fs::remove_dir_all(&cwd)?;
         if recorded.store == Some(StoreKind::File) {
             remove_store(&store)?;
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
     fn find(&self, path: &Path) -> io::Result<Vec<Transcript>> {
@@ -260,6 +273,32 @@ impl Replay {
                     "no recording: its first line is no header; a transcript is called NAME.in.jsonl",
                 )),
             },
+        }
+    }
+}
+
+/// Reads the whole output of an agent. `None`, and the agent is killed, if it writes nothing for [`SILENCE`].
+fn output_of(agent: &mut Child) -> io::Result<Option<Vec<u8>>> {
+    let mut stdout = agent.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    // As many as the pipe gives.
+    let (chunks, received) = channel();
+    std::thread::spawn(move || {
+        let mut chunk = vec![0; CHUNK];
+        while let Ok(length @ 1..) = stdout.read(&mut chunk) {
+            if chunks.send(chunk[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut output = Vec::new();
+    loop {
+        match received.recv_timeout(SILENCE) {
+            Ok(chunk) => output.extend(chunk),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Some(output)),
+            Err(RecvTimeoutError::Timeout) => {
+                agent.kill()?;
+                return Ok(None);
+            }
         }
     }
 }

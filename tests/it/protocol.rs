@@ -2,6 +2,7 @@
 
 mod connection;
 mod interleave;
+mod piped_runs;
 mod playback;
 pub(crate) mod plays;
 mod replays;

@@ -13,6 +13,8 @@ mod notices;
 mod resume;
 mod steering;
 mod store_failures;
+#[cfg(target_os = "linux")]
+mod store_faults;
 mod system_notes;
 #[cfg(unix)]
 pub(crate) mod undo;

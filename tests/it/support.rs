@@ -155,6 +155,7 @@ impl TestClient {
             fallback_ceiling: None,
             tools: setup.tools.with_memories(&memories),
             exits: setup.exits,
+            refuses_unrecorded: false,
             steering: setup.steering,
             model: setup.model.unwrap_or_else(|| Arc::new(model.clone())),
             models: Arc::clone(&setup.models),

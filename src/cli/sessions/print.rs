@@ -12,7 +12,7 @@ use crate::ids::time_text;
 use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
-use crate::store::sessions::StoredSession;
+use crate::store::sessions::{OldSession, StoredSession};
 use crate::text::{counted, start};
 use crate::tool::ToolContent;
 use crate::tool::content::code_block;
@@ -34,6 +34,12 @@ pub(super) fn line(session: &StoredSession, with_folder: bool, output: &mut impl
         write!(output, "  {}", line_of(&cwd.display().to_string()))?;
     }
     writeln!(output)
+}
+
+pub(super) fn old(session: &OldSession, output: &mut impl Write) -> io::Result<()> {
+    let OldSession { id, title, updated_at, .. } = session;
+    let title = line_of(title.as_deref().unwrap_or("(no prompt yet)"));
+    writeln!(output, "would delete {id}  {} UTC  {title}", time_text(*updated_at))
 }
 
 pub(super) fn summary(session: &StoredSession) -> Value {

@@ -62,7 +62,7 @@ impl Actor {
         let tightened = self.policy.is_tighter(&from, &to);
         // Nothing is decided during this wait: only this loop decides.
         if let Err(error) = self.log.store.record_mode_change(change).await {
-            tracing::error!(%error, "a mode change was not made");
+            tracing::warn!(%error, "a mode change was not made");
             if !tightened {
                 return Err(AgentError::Unrecorded);
             }

@@ -279,6 +279,10 @@ impl Actor {
         let starts = !grant.facts.is_exit;
         if starts && is_recorded {
             self.approvals.record(&grant, &self.policy, &mut self.log).await;
+            if let Some(refused) = self.approvals.refuse_unrecorded(&grant.call, &self.policy, &mut self.log)
+            {
+                return refused;
+            }
         }
         let Grant { call, facts, has_user_consent } = grant;
         // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a

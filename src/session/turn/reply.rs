@@ -92,7 +92,12 @@ pub(super) struct Listener<'a> {
     chunk_kind: ChunkKind,
     /// True once the history contains a part of the reply.
     has_output: bool,
+    /// Bytes of text and thoughts so far.
+    bytes: usize,
 }
+
+/// Maximum bytes of the text and the thoughts of one reply.
+const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 #[derive(PartialEq, Eq, Clone, Copy)]
 enum ChunkKind {
@@ -183,6 +188,7 @@ impl<'a> Listener<'a> {
             called: Vec::new(),
             chunk_kind: ChunkKind::Other,
             has_output: false,
+            bytes: 0,
         }
     }
 
@@ -191,6 +197,7 @@ impl<'a> Listener<'a> {
         loop {
             let event = reply.next().await;
             let event = event.unwrap_or_else(|| Err(ModelError::new("the model's reply ended early")));
+            let event = self.within_limit(event);
             self.begin_chunk(match &event {
                 Ok(ModelEvent::Text(_)) => ChunkKind::Text,
                 Ok(ModelEvent::Thought(_)) => ChunkKind::Thought,
@@ -243,6 +250,17 @@ impl<'a> Listener<'a> {
             has_words: !self.said.trim().is_empty(),
             unclear_call,
         })
+    }
+
+    /// A reply without end would fill the memory and the store.
+    fn within_limit(&mut self, event: Result<ModelEvent, ModelError>) -> Result<ModelEvent, ModelError> {
+        if let Ok(ModelEvent::Text(text) | ModelEvent::Thought(text)) = &event {
+            self.bytes += text.len();
+        }
+        if self.bytes > MAX_REPLY {
+            return Err(ModelError::new("the model's reply is longer than 16 MB, so it was ended"));
+        }
+        event
     }
 
     async fn begin_chunk(&mut self, kind: ChunkKind) -> Result<(), TurnError> {

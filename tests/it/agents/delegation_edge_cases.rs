@@ -157,7 +157,8 @@ async fn sub_agent_session_cannot_be_deleted_separately() {
     client.end().await;
     let store = Store::open(store(), Sync::Normal).unwrap();
     assert!(store.session(&SessionId::new("sess_2")).await.unwrap().is_some());
-    let old = store.sessions_before(i64::MAX).await.unwrap();
+    let old = store.sessions_before(i64::MAX, None, usize::MAX).await.unwrap();
+    let old: Vec<_> = old.into_iter().map(|session| session.id).collect();
     assert_eq!(old, [SessionId::new(root.as_str())], "what is old is told by the session itself");
     store.delete_session(&SessionId::new(root)).await.unwrap();
     assert!(store.session(&SessionId::new("sess_2")).await.unwrap().is_none(), "the control");

@@ -692,3 +692,18 @@ fn unread_stderr_blocks_neither_answer_nor_exit() {
     assert!(!serve(full.into()).stdout.is_empty());
     drop(reader);
 }
+
+#[test]
+fn reply_without_end_is_ended() {
+    let dir = repository();
+    let script = dir.path().join("script.jsonl");
+    let model = format!("scripted:{}", script.display());
+    for (repeat, expected) in [(20, 1), (2, 0)] {
+        let chunk = json!({ "text": "word ".repeat(200_000), "repeat": repeat });
+        fs::write(&script, format!("{chunk}\n{{\"stop\":\"done\"}}\n")).unwrap();
+        let arguments = ["--store", "memory", "--mode", "plan", "--model", &model, "-p", "go"];
+        let (code, _, errors) = run(dir.path(), &arguments);
+        assert_eq!(code, expected, "{errors}");
+        assert_eq!(errors.contains("the model's reply is longer than 16 MB"), code == 1, "{errors}");
+    }
+}

@@ -181,8 +181,16 @@ fn cli_finds_lists_deletes_and_prunes_sessions() {
     let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "0h", "--dry-run"]);
     assert!(text.ends_with("2 sessions would be deleted\n"), "{text}");
     assert_eq!(fixture.run(&["sessions", "delete", &newest]).0, 0);
-    let (_, text, _) = fixture.run(&["sessions", "prune", "--older-than", "0h"]);
-    assert!(text.ends_with("1 session deleted\n"), "{text}");
+    let prune = ["sessions", "prune", "--older-than", "0h"];
+    let (code, text, errors) = fixture.run(&prune);
+    assert!(
+        code == 2 && errors.contains("add --yes") && text.contains("would delete sess_"),
+        "{text}{errors}"
+    );
+    let (_, text, _) = fixture.run_in(fixture.0.path(), &[&prune[..], &["--yes"]].concat());
+    assert_eq!(text, "0 sessions deleted\n", "it is of another directory");
+    let (_, text, _) = fixture.run_in(fixture.0.path(), &[&prune[..], &["--yes", "--all"]].concat());
+    assert!(text.starts_with("deleted sess_") && text.ends_with("1 session deleted\n"), "{text}");
     let (code, _, errors) = fixture.run(&["sessions", "prune", "--older-than", "soon"]);
     assert!(code == 2 && errors.contains("a time such as 12h, 30d or 8w"), "{errors}");
     let (_, all, _) = fixture.run(&["sessions", "list", "--all"]);
@@ -542,4 +550,67 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
             assert_eq!(result["notices"].to_string().matches(text).count(), times, "{result}");
         }
     }
+}
+
+/// Zeroes pages in the middle of the store.
+fn damage(store: &Path) {
+    let mut bytes = std::fs::read(store).unwrap();
+    let (from, to) = (4096 * 3, (4096 * 12).min(bytes.len()));
+    bytes[from..to].fill(0);
+    std::fs::write(store, bytes).unwrap();
+}
+
+#[test]
+fn damaged_store_is_named_salvaged_and_kept() {
+    let fixture = CliFixture::new();
+    for prompt in 0..12 {
+        fixture.prompt(&["--mode", "plan", "-p", &format!("prompt {prompt}")]);
+    }
+    let store = fixture.path("store.db");
+    let (code, text, _) = fixture.run(&["store", "check"]);
+    assert!(code == 0 && text.starts_with("ok ") && text.contains("12 sessions"), "{text}");
+    damage(&store);
+    let damaged = std::fs::read(&store).unwrap();
+    let (code, text, _) = fixture.run(&["doctor"]);
+    assert!(code == 1 && text.contains("is damaged") && text.contains("modegate store salvage"), "{text}");
+    let (code, text, _) = fixture.run(&["store", "check"]);
+    assert!(code == 1 && text.starts_with("damaged "), "{text}");
+    let (code, text, errors) = fixture.run(&["store", "salvage"]);
+    assert!(code == 0 && text.contains(" sessions with ") && text.contains("kept as "), "{text}{errors}");
+    let kept = text.split("kept as ").nth(1).unwrap().trim();
+    assert_eq!(std::fs::read(kept).unwrap(), damaged);
+    let (code, text, _) = fixture.run(&["store", "check"]);
+    assert!(code == 0 && text.starts_with("ok "), "{text}");
+    // The new store takes sessions, and lists them with the saved ones.
+    fixture.prompt(&["--mode", "plan", "-p", "afterwards"]);
+    let (_, text, _) = fixture.run(&["sessions", "list", "--all", "--limit", "99"]);
+    assert!(text.contains("afterwards") && text.lines().count() > 1, "{text}");
+    let names: Vec<_> =
+        std::fs::read_dir(fixture.0.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("-salvage-")), "{names:?}");
+}
+
+#[test]
+fn reset_store_is_set_aside_and_an_open_one_is_not() {
+    let fixture = CliFixture::new();
+    let (code, _, errors) = fixture.run(&["store", "reset"]);
+    assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
+    fixture.prompt(&["--mode", "plan", "-p", "one"]);
+    let open =
+        modegate::store::Store::open_now(&modegate::store::Location::File(fixture.path("store.db"))).unwrap();
+    for action in ["reset", "salvage"] {
+        let (code, _, errors) = fixture.run(&["store", action]);
+        assert!(code == 1 && errors.contains("another process has it open"), "{errors}");
+    }
+    drop(open);
+    while !std::fs::read_dir(fixture.path("store.db-owners")).unwrap().flatten().all(|_| false) {
+        std::thread::yield_now();
+    }
+    let (code, text, errors) = fixture.run(&["store", "reset"]);
+    assert!(code == 0 && text.contains("the store is now "), "{text}{errors}");
+    let kept = text.split("the store is now ").nth(1).unwrap().split(';').next().unwrap();
+    assert!(Path::new(kept).exists() && !fixture.path("store.db").exists());
+    fixture.prompt(&["--mode", "plan", "-p", "two"]);
+    let (_, text, _) = fixture.run(&["sessions", "list"]);
+    assert_eq!(text.lines().count(), 1, "{text}");
 }

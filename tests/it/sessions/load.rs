@@ -541,3 +541,16 @@ async fn widening_by_the_client_after_reopening_is_reported() {
         client.end().await;
     }
 }
+
+/// No model reads so much, and the session would keep several copies.
+#[tokio::test]
+async fn prompts_beyond_16_mib_are_refused() {
+    let mut client = TestClient::new();
+    let session = client.session().await;
+    let id = client.prompt(&session, &"a".repeat(16 * 1024 * 1024 + 1)).await;
+    let answer = client.until_answer(id).await.pop().unwrap();
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let seen = turn(&mut client, &session, &"a".repeat(1000), &[&[text("Yes.")]]).await;
+    assert_eq!(seen.last().unwrap()["result"]["stopReason"], "end_turn", "the control");
+    client.end().await;
+}

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Page, root, source};
 
 /// Members of `data` of -32602, beside `details`.
-const MEMBERS: [(&str, &str); 17] = [
+const MEMBERS: [(&str, &str); 18] = [
     ("expected", "the type that is expected: an object as `params`, or a string as the value of an option"),
     ("reason", "why the parameters do not fit the method"),
     (
@@ -32,6 +32,7 @@ const MEMBERS: [(&str, &str); 17] = [
     ("validTypes", "types of content that a prompt may have"),
     ("validMimeTypes", "types of images that a prompt may have"),
     ("maxBytesInBase64", "the limit for an image"),
+    ("maxBytesOfText", "the limit for all texts of the prompt"),
     ("agent", "the agent of the stored session, where only another agent runs"),
     ("sessionId", "the session for which the requested one, a sub-agent's, worked"),
     (
@@ -43,7 +44,7 @@ const MEMBERS: [(&str, &str); 17] = [
 /// Part of a message, when it comes, and what to do.
 type Message = (&'static str, &'static str, &'static str);
 
-const FOR_USERS: [Message; 15] = [
+const FOR_USERS: [Message; 17] = [
     (
         "needs permission, and a headless run has no user to ask",
         "a call under `permission: ask`, or a read outside the session's folder, with `-p`",
@@ -64,6 +65,16 @@ const FOR_USERS: [Message; 15] = [
         "This session is stored in memory only",
         "the store cannot be used",
         "correct the cause in the message, or name another file with `--store FILE`",
+    ),
+    (
+        "This session is not being recorded",
+        "the store cannot be written, such as on a full disk",
+        "correct the cause in the message; Modegate then stores the events that it has kept",
+    ),
+    (
+        "the run is not recorded",
+        "as before, with `-p`; the exit code is 1",
+        "correct the cause, or choose `--store memory` ([sessions](../session-store.md#a-store-that-cannot-be-written))",
     ),
     (
         "Stopped: the same call was refused again and again.",
@@ -302,6 +313,7 @@ modes:
   - {id: docs, extends: plan, access: edit, write_paths: ["docs/**"]}
 "#;
 
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn refusals() -> Vec<[String; 3]> {
     let mut layers = Layers::default();
     layers.add("modes.yaml", MODES, Owner::User).unwrap();
@@ -390,6 +402,13 @@ fn refusals() -> Vec<[String; 3]> {
         format!("`{}`", permission::NO_USER),
         "The user could not be asked: no client is connected to answer.".into(),
         "an [`allow` rule](permissions.md#rules), a mode that does not ask, or an editor".into(),
+    ]);
+    rows.push([
+        format!("`{}`", permission::UNRECORDED),
+        "The call was not made, because it could not be recorded: the session store cannot be used: the disk is full. Only \
+         the user can correct this."
+            .into(),
+        "free some space; or set `store: {unrecorded_changes: allow}` in `config.yaml`".into(),
     ]);
     let code = source("permission.rs");
     let quoted = |start: &'static str| {

@@ -9,7 +9,7 @@ const OUTCOMES: [(&str, &str); 8] = [
     ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
     (
         "Failed",
-        "an error, a slash command that failed, a limit of the model, or an empty answer: the output has the reason",
+        "an error, a slash command that failed, a limit of the model, an empty answer, or a run that is not recorded: the output has the reason",
     ),
     ("Denied", "a call was denied; in `plan`: the answer is empty"),
     ("StepLimit", "the turn reached `--max-steps`, or the mode's `max_steps`"),

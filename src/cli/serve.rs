@@ -1,0 +1,54 @@
+//! Serves a client on the standard streams: an editor, or one that is played from a file.
+
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio_util::sync::CancellationToken;
+
+use super::{Cli, InputKind, sessions};
+use crate::agent::Agent;
+use crate::config::{Config, Runtime};
+use crate::ids::Source;
+use crate::store::retention;
+use crate::transcript::{lockstep, recorder};
+use crate::transport::Transport;
+use crate::{client, rpc};
+
+pub(super) async fn run<I, O>(
+    cli: &Cli,
+    config: Config,
+    input: I,
+    input_kind: InputKind,
+    output: O,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode>
+where
+    I: Read + Send + 'static,
+    O: Write + Send + 'static,
+{
+    let (client, end) = client::channel();
+    let mut transport = Transport::start(input, output).context("starting the transport")?;
+    let is_lockstep = cli.lockstep || input_kind == InputKind::File;
+    let config = if is_lockstep { config.without_user_store() } else { config };
+    if let Some(path) = &cli.record {
+        let file = sessions::new_file(path).context("--record")?;
+        transport = recorder::start(transport, file, &config.launch_options())
+            .with_context(|| format!("--record {}", path.display()))?;
+    }
+    let config = if cli.record.is_some() { config.without_timing() } else { config };
+    let (first, grace) = (config.first.clone(), config.eof_grace);
+    let Runtime { context, host, determinism, retention: limits } =
+        config.into_runtime().context("starting the record")?;
+    if determinism.is_none() && !context.store.is_in_memory() {
+        let now = || Source::real().now_ms();
+        tokio::spawn(retention::apply_while_idle(context.store.clone(), limits, now));
+    }
+    if is_lockstep || determinism.is_some() {
+        transport = lockstep::start(transport, determinism);
+    }
+    let agent = Arc::new(Agent::new(context, host, client.clone(), first));
+    rpc::serve(transport, agent, (client, end), grace, stop).await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,78 @@
+//! Implements `modegate store`: checks the file of sessions, saves what can be read of a damaged one, or sets it
+//! aside.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+
+use crate::config::environment::Environment;
+use crate::config::{self, Flags};
+use crate::store::check::{self, Condition, Soundness};
+use crate::store::salvage::{self, Salvaged};
+use crate::text::{counted, megabytes};
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(super) enum StoreAction {
+    /// Read the whole store, and say whether it is sound
+    Check,
+    /// Save what can be read of a damaged store in a new one, and keep the damaged file
+    Salvage,
+    /// Set the store aside, so that the next session starts a new one
+    Reset,
+}
+
+pub(super) fn run(
+    action: StoreAction,
+    flags: &Flags,
+    environment: &Environment,
+    mut output: impl Write,
+) -> anyhow::Result<ExitCode> {
+    let path = existing(flags, environment)?;
+    let name = || path.display().to_string();
+    match action {
+        StoreAction::Check => {
+            let Condition { soundness, bytes, free_bytes, sessions } =
+                check::examine(&path, None).with_context(name)?;
+            let sessions = counted(sessions, "session", "sessions");
+            let (size, free) = (megabytes(bytes), megabytes(free_bytes));
+            match soundness {
+                Soundness::Damaged(finding) => {
+                    writeln!(output, "damaged  {}: {finding}", name())?;
+                    writeln!(output, "         `modegate store salvage` saves what can be read")?;
+                    return Ok(ExitCode::FAILURE);
+                }
+                Soundness::Sound | Soundness::Unfinished => {
+                    writeln!(output, "ok       {}: {sessions}, {size}, {free} of it free", name())?;
+                }
+            }
+        }
+        StoreAction::Salvage => {
+            let Salvaged { sessions, events, memories, incomplete, kept } =
+                salvage::salvage(&path).with_context(name)?;
+            let sessions = counted(sessions, "session", "sessions");
+            let (events, memories) =
+                (counted(events, "event", "events"), counted(memories, "memory", "memories"));
+            writeln!(output, "{sessions} with {events}, and {memories}, are in the new store {}", name())?;
+            if !incomplete.is_empty() {
+                writeln!(output, "rows are missing in: {}", incomplete.join(", "))?;
+            }
+            writeln!(output, "the damaged file is kept as {}", kept.display())?;
+        }
+        StoreAction::Reset => {
+            let kept = salvage::reset(&path).with_context(name)?;
+            writeln!(output, "the store is now {}; the next session starts a new one", kept.display())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
+    let path = config::store_file(flags, environment)?;
+    if !config::has_record(&path)? {
+        bail!("there is no session store yet at {}", path.display());
+    }
+    Ok(path)
+}

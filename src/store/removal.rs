@@ -1,0 +1,227 @@
+//! Deletes sessions in short steps, so that other sessions can store their rows in between.
+//!
+//! A session is marked first, which hides it from every process. Steps then remove its rows and give the space
+//! back. If a process ends in between, the mark stays, and the next deletion goes on.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::owner::Owner;
+use super::sessions::{self, OpenError, StoredSession};
+use super::{Store, StoreError, schema, sql};
+use crate::acp::SessionId;
+
+/// Time after which a step ends.
+pub(super) const STEP: Duration = Duration::from_millis(6);
+
+/// Rows that one statement deletes.
+const ROWS: usize = 32;
+
+/// Free pages that one statement gives back.
+const PAGES: usize = 32;
+
+/// Sessions that one step marks.
+const MARKED: usize = 100;
+
+/// Tables with rows of a session, apart from its changes, and the column that counts its rows.
+const TABLES: [(&str, &str); 7] = [
+    ("events", "seq"),
+    ("chain", "number"),
+    ("mode_changes", "id"),
+    ("denials", "id"),
+    ("grants", "id"),
+    ("uncovered", "rowid"),
+    ("intents", "id"),
+];
+
+/// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
+/// (S11).
+pub(super) async fn delete(store: &Store, id: &SessionId) -> Result<(), OpenError> {
+    let marked = id.clone();
+    store.work(move |connection, owner| mark(connection, owner, &marked)).await??;
+    Ok(remove_marked(store).await?)
+}
+
+/// Deletes sessions, and returns those that are open or gone.
+pub(super) async fn delete_all(store: &Store, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
+    let left = delete_rows(store, ids).await?;
+    remove_marked(store).await?;
+    Ok(left)
+}
+
+/// As [`delete_all`], but the space stays in the file for other rows.
+pub(super) async fn delete_rows(
+    store: &Store,
+    ids: Vec<SessionId>,
+) -> Result<HashSet<SessionId>, StoreError> {
+    let mut left = HashSet::new();
+    for part in ids.chunks(MARKED) {
+        let part = part.to_vec();
+        let marked = move |connection: &mut Connection, owner: &Owner| mark_all(connection, owner, part);
+        left.extend(store.work(marked).await?);
+    }
+    remove_rows(store).await?;
+    Ok(left)
+}
+
+async fn remove_rows(store: &Store) -> Result<(), StoreError> {
+    while store.work(|connection, _| remove(connection)).await? {
+        // Other commands of this process have run in between. A checkpoint here keeps commits short.
+        store.query(|connection, _| sql::checkpoint(connection)).await?;
+    }
+    Ok(())
+}
+
+/// Removes the rows of all marked sessions, and gives the space back.
+pub(super) async fn remove_marked(store: &Store) -> Result<(), StoreError> {
+    remove_rows(store).await?;
+    while store.work(|connection, _| give_back(connection)).await? {
+        store.query(|connection, _| sql::checkpoint(connection)).await?;
+    }
+    overwrite_log(store).await
+}
+
+/// Cuts the write-ahead log, which may contain deleted data.
+pub(super) async fn overwrite_log(store: &Store) -> Result<(), StoreError> {
+    let overwrite = |connection: &mut Connection, _: &Owner| {
+        sql::overwrite(connection);
+        Ok(())
+    };
+    store.query(overwrite).await
+}
+
+/// Hides a session and those of its sub-agents from every process.
+fn mark(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Result<(), OpenError>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let marked = mark_one(&transaction, owner, id)?;
+    transaction.commit()?;
+    Ok(marked)
+}
+
+fn mark_one(
+    connection: &Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> rusqlite::Result<Result<(), OpenError>> {
+    match sessions::find(connection, owner, id)? {
+        Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
+        Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
+        Some(_) | None => {}
+    }
+    let sql = "WITH RECURSIVE marked (id) AS (SELECT ?1 UNION SELECT sessions.id FROM sessions, marked \
+               WHERE sessions.parent = marked.id) \
+               UPDATE sessions SET state = 'deleting', owner = NULL WHERE id IN marked";
+    sql::execute(connection, sql, [&*id.0]).map(Ok)
+}
+
+/// Returns the sessions that are not marked, because they are open, gone, or belong to another session.
+pub(super) fn mark_all(
+    connection: &mut Connection,
+    owner: &Owner,
+    ids: Vec<SessionId>,
+) -> rusqlite::Result<Vec<SessionId>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut left = Vec::new();
+    for id in ids {
+        if mark_one(&transaction, owner, &id)?.is_err() {
+            left.push(id);
+        }
+    }
+    transaction.commit()?;
+    Ok(left)
+}
+
+/// Marks copies that were not completed because their process ended.
+pub(super) fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
+    let sql = "SELECT id, owner FROM sessions WHERE state = 'copying'";
+    let copies = sql::rows(connection, sql, [], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default()))
+    })?;
+    for (id, copied_by) in copies {
+        if copied_by != owner.id && !owner.is_other(&copied_by) {
+            sql::execute(connection, "UPDATE sessions SET state = 'deleting' WHERE id = ?1", [&id])?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes rows of marked sessions for one step. Returns false once no session is marked.
+fn remove(connection: &mut Connection) -> rusqlite::Result<bool> {
+    let started = Instant::now();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Sub-agents first: the row of a session takes theirs with it.
+    let sql = "SELECT id FROM sessions INDEXED BY sessions_by_state WHERE state = 'deleting' AND NOT EXISTS \
+               (SELECT 1 FROM sessions AS below WHERE below.parent = sessions.id) LIMIT 1";
+    while started.elapsed() < STEP {
+        let Some(id) = sql::rows(&transaction, sql, [], |row| row.get::<_, String>(0))?.pop() else {
+            transaction.commit()?;
+            return Ok(false);
+        };
+        remove_part(&transaction, &id)?;
+    }
+    transaction.commit()?;
+    Ok(true)
+}
+
+/// Removes a few rows of a session, or the session once no row is left.
+fn remove_part(connection: &Connection, id: &str) -> rusqlite::Result<()> {
+    for (table, column) in TABLES {
+        let sql = format!(
+            "DELETE FROM {table} WHERE session_id = ?1 AND {column} IN \
+             (SELECT {column} FROM {table} WHERE session_id = ?1 LIMIT {ROWS})"
+        );
+        let removed = connection.prepare_cached(&sql)?.execute([id])?;
+        if removed == ROWS {
+            return Ok(());
+        }
+    }
+    let sql = format!("SELECT id, content FROM changes WHERE session_id = ?1 LIMIT {ROWS}");
+    let changes = sql::rows(connection, &sql, [id], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+    })?;
+    for (change, content) in &changes {
+        sql::execute(connection, "DELETE FROM changes WHERE id = ?1", [change])?;
+        if let Some(hash) = content {
+            remove_content(connection, hash)?;
+        }
+    }
+    if changes.len() < ROWS {
+        sql::execute(connection, "DELETE FROM sessions WHERE id = ?1", [id])?;
+    }
+    Ok(())
+}
+
+/// Removes the earlier content of a file, if no change and no intent needs it.
+fn remove_content(connection: &Connection, hash: &str) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM contents WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM changes WHERE content = ?1) \
+               AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = ?1)";
+    sql::execute(connection, sql, params![hash])
+}
+
+/// Gives free pages back to the file system for one step. Returns false once there are none, or if the file is
+/// of an earlier version, which [`compact`] changes.
+fn give_back(connection: &mut Connection) -> rusqlite::Result<bool> {
+    let started = Instant::now();
+    if !schema::can_give_back(connection)? {
+        return Ok(false);
+    }
+    while started.elapsed() < STEP {
+        if free_pages(connection)? == 0 {
+            return Ok(false);
+        }
+        let mut statement = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+        let mut rows = statement.query([])?;
+        while rows.next()?.is_some() {}
+    }
+    Ok(true)
+}
+
+pub(super) fn free_pages(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+}

@@ -1,0 +1,203 @@
+//! Faults of the disk at each write of the store, and a store that is exchanged or spoiled while it is open.
+//!
+//! strace makes system calls on the store's files fail, so the whole binary is tested.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use modegate::store::check::{self, Soundness};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::sessions::load::{StoreFixture, call, set_mode, text, turn};
+use crate::support::Setup;
+
+const STRACE: &str = "/usr/bin/strace";
+
+struct FaultFixture(tempfile::TempDir);
+
+struct Ended {
+    code: i32,
+    result: Value,
+    errors: String,
+    is_hit: bool,
+}
+
+impl FaultFixture {
+    fn new() -> Self {
+        assert!(Path::new(STRACE).exists(), "this test needs {STRACE}: install the package strace");
+        let fixture = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(fixture.path("work")).unwrap();
+        let write = json!({ "path": "a.txt", "content": "written\n" });
+        let call = json!({ "tool_call": { "id": "w", "name": "write_file", "arguments": write } });
+        let lines = [call, json!({ "stop": "done" }), json!({ "text": "Done." }), json!({ "stop": "done" })];
+        std::fs::write(fixture.path("script.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.path(".local/share/modegate/modegate.db")
+    }
+
+    /// Runs one prompt. `fault` is an argument of strace's option `inject`.
+    fn run(&self, fault: Option<&str>) -> Ended {
+        let _ = std::fs::remove_file(self.path("work/a.txt"));
+        let (store, trace) = (self.store(), self.path("trace"));
+        let mut command = Command::new(STRACE);
+        command.args([
+            "-f",
+            "-qq",
+            "-o",
+            trace.to_str().unwrap(),
+            "-e",
+            "trace=pwrite64,ftruncate,fdatasync,fsync",
+        ]);
+        if let Some(fault) = fault {
+            command.args(["-e", &format!("inject={fault}")]);
+        }
+        for ending in ["", "-wal", "-journal"] {
+            command.arg("-P").arg(format!("{}{ending}", store.display()));
+        }
+        let model = format!("scripted:{}", self.path("script.jsonl").display());
+        let output = command
+            .arg(env!("CARGO_BIN_EXE_modegate"))
+            .args(["--mode", "code", "--model", &model, "--output", "json", "-p", "write"])
+            .current_dir(self.path("work"))
+            .env_clear()
+            .env("HOME", self.path(""))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ended {
+            code: output.status.code().unwrap_or(-1),
+            result: serde_json::from_str(&text(output.stdout)).unwrap_or_default(),
+            errors: text(output.stderr),
+            is_hit: std::fs::read_to_string(trace).unwrap().contains("INJECTED"),
+        }
+    }
+
+    /// Whether the change of the last session can be undone.
+    fn has_change(&self) -> bool {
+        let count = |connection: Connection| -> rusqlite::Result<i64> {
+            connection.query_row(
+                "SELECT count(*) FROM changes JOIN sessions ON session_id = sessions.id",
+                [],
+                |row| row.get(0),
+            )
+        };
+        Connection::open(self.store()).and_then(count).is_ok_and(|count| count > 0)
+    }
+}
+
+/// A run either records everything, or is an error that names what is missing, and its change was refused.
+fn check_fault(fault: &str) -> bool {
+    let fixture = FaultFixture::new();
+    let Ended { code, result, errors, is_hit } = fixture.run(Some(fault));
+    let what = format!("{fault}: code {code}, {result}, {errors}");
+    assert!(!errors.contains("panicked") && !errors.contains("ERROR"), "{what}");
+    let is_changed = fixture.path("work/a.txt").exists();
+    if code == 0 {
+        assert!(result["error"].is_null() && is_changed && fixture.has_change(), "{what}");
+    } else {
+        assert_eq!(code, 1, "{what}");
+        assert!(
+            result["error"].as_str().is_some_and(|error| error.contains("the run is not recorded")),
+            "{what}"
+        );
+        // The disk may fail after the call was recorded; then the run says so.
+        assert!(
+            !is_changed || fixture.has_change() || !result["notices"].as_array().unwrap().is_empty(),
+            "{what}"
+        );
+    }
+    // Without the fault, the next run records everything.
+    let after = fixture.run(None);
+    assert_eq!((after.code, &after.result["error"]), (0, &Value::Null), "after {what}: {}", after.errors);
+    let condition = check::examine(&fixture.store(), Some(Duration::from_secs(20))).unwrap();
+    assert!(fixture.has_change() && !matches!(condition.soundness, Soundness::Damaged(_)), "{condition:?}");
+    is_hit
+}
+
+/// `FAULTS=all cargo test --test it -- store_faults` tries each write; otherwise the distance grows.
+fn each_place(fault: impl Fn(usize) -> String) -> usize {
+    let is_all = std::env::var_os("FAULTS").is_some();
+    let (mut at, mut hits) = (1, 0);
+    while check_fault(&fault(at)) {
+        hits += 1;
+        at += if is_all { 1 } else { 1 + at / 2 };
+    }
+    hits
+}
+
+#[test]
+fn full_disk_at_any_write_is_an_error_or_everything_is_recorded() {
+    let hits = each_place(|at| format!("pwrite64,ftruncate:error=ENOSPC:when={at}+"));
+    assert!(hits > 5, "the control: only {hits} places");
+}
+
+#[test]
+fn failing_disk_at_any_write_is_an_error_or_everything_is_recorded() {
+    let hits = each_place(|at| format!("pwrite64:error=EIO:when={at}"));
+    assert!(hits > 5, "the control: only {hits} places");
+    each_place(|at| format!("fdatasync,fsync:error=EIO:when={at}+"));
+}
+
+type Spoil<'a> = &'a dyn Fn(&Path);
+
+#[tokio::test]
+async fn store_that_is_spoiled_while_it_is_open_ends_no_session() {
+    let truncate =
+        |path: &Path| std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
+    let randomise = |path: &Path| {
+        let length = usize::try_from(std::fs::metadata(path).unwrap().len()).unwrap();
+        let mut state = 7_u64;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_be_bytes()[0]
+        });
+        let noise: Vec<u8> = noise.take(length).collect();
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all(&noise).unwrap();
+    };
+    let replace = |path: &Path| {
+        std::fs::remove_file(path).unwrap();
+        Connection::open(path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    };
+    let folder = |path: &Path| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    };
+    let spoils: [(&str, Spoil<'_>); 4] =
+        [("truncated", &truncate), ("random", &randomise), ("replaced", &replace), ("a folder", &folder)];
+    for (name, spoil) in spoils {
+        let fixture = StoreFixture::new();
+        let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
+        let session = client.session().await;
+        turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
+        spoil(&fixture.store());
+        for _ in 0..3 {
+            turn(&mut client, &session, "more", &[&[text("Yes.")]]).await;
+        }
+        // Tightening holds, whatever the store does.
+        let params = json!({ "sessionId": session, "modeId": "plan" });
+        let id = client.request("session/set_mode", params).await;
+        client.until_answer(id).await;
+        let write = || call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
+        turn(&mut client, &session, "write", &[&[write()], &[text("No.")]]).await;
+        assert!(!client.cwd().join("a.txt").exists(), "{name}");
+        client.call("session/list", json!({})).await;
+        client.end().await;
+    }
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
+    let session = client.session().await;
+    set_mode(&mut client, &session, "plan").await;
+    assert_eq!(client.call("session/list", json!({})).await["result"]["sessions"], json!([]), "the control");
+    client.end().await;
+}
