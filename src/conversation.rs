@@ -70,10 +70,8 @@ impl Conversation {
                     self.forgotten_prompts += 1;
                 }
             }
-            SessionEvent::PromptDropped { .. } => {
-                if std::mem::take(&mut self.newest_has_text) {
-                    self.prompts.pop_back();
-                }
+            SessionEvent::PromptDropped { .. } if std::mem::take(&mut self.newest_has_text) => {
+                self.prompts.pop_back();
             }
             SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {

@@ -209,7 +209,9 @@ pub fn listed(messages: &[Arc<Message>]) -> String {
             Block::Text(text) => Some(text.as_str()),
             _ => None,
         });
-        answer = texts.last().unwrap_or(answer);
+        for text in texts {
+            answer = text;
+        }
     }
     let mut text = String::from("The model wrote no summary. Modegate lists what it recorded.");
     let left_out = calls.len().saturating_sub(LISTED);

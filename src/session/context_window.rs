@@ -6,6 +6,7 @@ use crate::conversation::compaction;
 use crate::conversation::fitting::Shortened;
 use crate::model::ModelId;
 use crate::model::excess::Excess;
+use crate::text::grouped;
 
 /// Refusals of one step after which it is given up.
 const MAX_REFUSALS: u32 = 8;
@@ -103,6 +104,17 @@ impl ContextWindow {
 fn scaled(bytes: usize, part: u64, whole: u64) -> usize {
     let scaled = bytes as u128 * u128::from(part) / u128::from(whole.max(1));
     usize::try_from(scaled).unwrap_or(usize::MAX).min(bytes / 10 * 9)
+}
+
+/// Says the size of a prompt, the limit, and what to do.
+pub(super) fn prompt_too_long(bytes: usize, limit: u64, model: &ModelId) -> String {
+    let limit = grouped(usize::try_from(limit).unwrap_or(usize::MAX));
+    let tokens = usize::try_from(compaction::tokens(bytes)).unwrap_or(usize::MAX);
+    format!(
+        "the prompt is too long: it has {} bytes, about {} tokens, and {model} takes {limit} tokens, with instructions and tools. It is not kept: shorten it, or save it as a file that the model can read in parts",
+        grouped(bytes),
+        grouped(tokens)
+    )
 }
 
 #[cfg(test)]

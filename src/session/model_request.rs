@@ -20,7 +20,7 @@ use crate::permission::{self, CallFacts};
 use crate::store::Row;
 use crate::tool::{self, Tool, ToolSpec};
 
-pub(super) mod room;
+mod room;
 
 /// Inputs of the next model request, apart from the policy and the conversation.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::SessionContext;
+use super::context_window::prompt_too_long;
 use super::event_log::EventLog;
 use super::handle::ModelSetting;
-use super::model_request::room::prompt_too_long;
 use super::notes::Notes;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
@@ -148,13 +148,13 @@ impl Models {
     /// Rejects a prompt that certainly does not fit in the model's context. The server decides about others.
     fn check_size(&self, content: &[ContentBlock], policy: &Policy) -> Result<(), AgentError> {
         let model = &self.active.model;
-        let context = policy.context.context_tokens(model);
+        let limit = policy.context.context_tokens(model);
         let bytes: usize = content.iter().map(text_bytes).sum();
-        if bytes as u64 / MOST_BYTES_OF_A_TOKEN <= context {
+        if bytes as u64 / MOST_BYTES_OF_A_TOKEN <= limit {
             return Ok(());
         }
-        let data = json!({ "promptBytes": bytes, "contextTokens": context });
-        Err(AgentError::invalid_params(prompt_too_long(bytes, context, model), data))
+        let data = json!({ "promptBytes": bytes, "contextTokens": limit });
+        Err(AgentError::invalid_params(prompt_too_long(bytes, limit, model), data))
     }
 }
 

@@ -12,8 +12,8 @@ use crate::conversation::compaction::{self, Fill, Verbatim};
 use crate::conversation::fitting::{self, Shortened};
 use crate::event::{Compaction, SessionEvent};
 use crate::model::excess::Excess;
-use crate::model::{Block, Failure, ModelError, ModelId, ToolOffer};
-use crate::session::context_window::{Frame, StepNumber};
+use crate::model::{Block, Failure, ModelError, ToolOffer};
+use crate::session::context_window::{Frame, StepNumber, prompt_too_long};
 use crate::session::event_log::EventLog;
 use crate::session::model_selection::Models;
 use crate::session::policy::Policy;
@@ -218,15 +218,4 @@ impl Requests {
         let preamble = compaction::preamble(&summary, verbatim);
         Compaction::Done { summary, preamble, retained }
     }
-}
-
-/// Says the size of a prompt, the limit, and what to do.
-pub(in crate::session) fn prompt_too_long(bytes: usize, limit: u64, model: &ModelId) -> String {
-    let limit = grouped(usize::try_from(limit).unwrap_or(usize::MAX));
-    let tokens = usize::try_from(compaction::tokens(bytes)).unwrap_or(usize::MAX);
-    format!(
-        "the prompt is too long: it has {} bytes, about {} tokens, and {model} takes {limit} tokens, with instructions and tools. It is not kept: shorten it, or save it as a file that the model can read in parts",
-        grouped(bytes),
-        grouped(tokens)
-    )
 }

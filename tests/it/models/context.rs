@@ -134,8 +134,11 @@ fn reads(paths: &[&str]) -> Vec<ModelEvent> {
     paths.iter().enumerate().map(read).collect()
 }
 
+/// A prompt, and each reply of the model in its turn.
+type PromptAndReplies = (String, Vec<Vec<ModelEvent>>);
+
 /// Prompts with the replies to them, that together are too long.
-fn overflows() -> Vec<(&'static str, Vec<(String, Vec<Vec<ModelEvent>>)>)> {
+fn overflows() -> Vec<(&'static str, Vec<PromptAndReplies>)> {
     let long = |word: &str, bytes: usize| format!("{word} ").repeat(bytes / (word.len() + 1));
     let prompt = |text: &str| text.to_owned();
     let write = |at: usize| {
@@ -189,7 +192,9 @@ async fn session_goes_on_whatever_filled_the_context() {
             let session = client.session().await;
             assert_eq!(outcome(&mut client, &session, "hello").await, "end_turn", "{at}");
             for (prompt, replies) in &prompts {
-                replies.iter().for_each(|reply| model.say(reply));
+                for reply in replies {
+                    model.say(reply);
+                }
                 let end = outcome(&mut client, &session, prompt).await;
                 let is_too_long = prompt.len() > LIMIT;
                 assert_eq!(end == "end_turn", !is_too_long, "{at}: {end}");
@@ -354,7 +359,9 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
     proptest!(ProptestConfig { cases: 48, ..ProptestConfig::default() }, |(turns in turns(), budget in 4_000..200_000_usize)| {
         let (events, newest) = events(&turns);
         let mut history = History::default();
-        events.iter().for_each(|event| history.apply(event));
+        for event in &events {
+            history.apply(event);
+        }
         let before = history.messages();
         let shortened = history.shorten(budget);
         let messages = history.messages();

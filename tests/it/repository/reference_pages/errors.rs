@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Page, root, source};
 
 /// Members of `data` of -32602, beside `details`.
-const MEMBERS: [(&str, &str); 18] = [
+const MEMBERS: [(&str, &str); 20] = [
     ("expected", "the type that is expected: an object as `params`, or a string as the value of an option"),
     ("reason", "why the parameters do not fit the method"),
     (
@@ -39,6 +39,8 @@ const MEMBERS: [(&str, &str); 18] = [
         "code",
         "`unsupported_mode`, with `modeId` and `possible`: an external agent's session cannot have the mode",
     ),
+    ("promptBytes", "bytes of a prompt that is too long for the model"),
+    ("contextTokens", "tokens that the model takes"),
 ];
 
 /// Part of a message, when it comes, and what to do.
