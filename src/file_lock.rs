@@ -66,7 +66,7 @@ impl FileLocks {
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<FileLock, LockError> {
         let mut named: Vec<(u64, &Path)> = paths.into_iter().map(|path| (number(path), path)).collect();
-        // Everybody locks in this order, so that no two wait for each other.
+        // All holders lock in this order, so that no two wait for each other.
         named.sort_unstable();
         named.dedup_by_key(|(number, _)| *number);
         let mut lock =

@@ -61,7 +61,7 @@ pub struct Job<'a> {
 /// The parts of a prompt. Slash commands count only in `typed`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct HeadlessPrompt {
-    /// Empty if nobody typed a prompt.
+    /// Empty if the user typed no prompt.
     pub typed: String,
     /// Text of a file or another program.
     pub piped: Option<String>,
@@ -160,21 +160,7 @@ pub async fn run(
         None => outcome(&ended, has_failed, &view),
     };
     view.tell_of_jobs(&last_turn.running_jobs);
-    let (outcome, error) = match outcome {
-        Outcome::Done if last_turn.has_unrecorded_changes => {
-            let error = "the record of changes failed, so that not all of them can be undone: a notice has the reason";
-            (Outcome::Failed, Some(error.to_owned()))
-        }
-        outcome => (outcome, error),
-    };
-    let (outcome, error) = match (outcome, &last_turn.unrecorded) {
-        (Outcome::Done | Outcome::Denied, Some(reason)) => {
-            let text =
-                format!("the run is not recorded, so it can neither be continued nor undone: {reason}");
-            (Outcome::Failed, Some(text))
-        }
-        _ => (outcome, error),
-    };
+    let (outcome, error) = if_recorded((outcome, error), &last_turn);
     view.finish(stopped.ok(), error.as_deref(), &last_turn)?;
     agent.close().await;
     if let Some(head) = head {
@@ -189,6 +175,22 @@ pub async fn run(
         writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
     }
     Ok(outcome)
+}
+
+/// A run fails if it, or a change that it made, is not recorded.
+fn if_recorded(ended: (Outcome, Option<String>), last_turn: &LastTurn) -> (Outcome, Option<String>) {
+    match (ended.0, &last_turn.unrecorded) {
+        (Outcome::Done | Outcome::Denied, Some(reason)) => {
+            let text =
+                format!("the run is not recorded, so it can neither be continued nor undone: {reason}");
+            (Outcome::Failed, Some(text))
+        }
+        (Outcome::Done, None) if last_turn.has_unrecorded_changes => {
+            let text = "the record of changes failed, so that not all of them can be undone: a notice has the reason";
+            (Outcome::Failed, Some(text.into()))
+        }
+        _ => ended,
+    }
 }
 
 /// Returns a warning about the model that answers, or an error if none may.

@@ -51,7 +51,7 @@ pub(super) fn prepare(
     Err(UsageError::new(fault).into())
 }
 
-/// Reads the prompt from stdin where it stands there. Returns true if it was read, so that nobody typed it.
+/// Reads the prompt from stdin where it stands there. Returns true if it was read, so that it was not typed.
 fn read_prompt(
     cli: &mut Cli,
     mode_given: bool,

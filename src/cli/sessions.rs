@@ -340,7 +340,7 @@ async fn each_event(
     }
 }
 
-/// Without `ask`, nobody is asked.
+/// Without `ask`, there is no question.
 async fn prune(
     store: &Store,
     time: &str,

@@ -1,4 +1,4 @@
-//! Shortens what the model sees of a conversation until its next request fits. Pure.
+//! Shortens the model's view of a conversation until its next request fits. Pure.
 //!
 //! Results go first, oldest first, then thoughts, images, arguments and answers; the user's messages go last,
 //! and the newest never. Messages keep their number and order, calls their results.

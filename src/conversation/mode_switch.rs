@@ -116,7 +116,7 @@ impl Reader {
         out
     }
 
-    /// Returns what was found since the last call. A block in a place that does not count is invalid, if there is
+    /// Returns the result since the last call. A block in a place that does not count is invalid, if there is
     /// no other.
     pub fn take(&mut self) -> Found {
         match (std::mem::take(&mut self.found), self.misplaced.take()) {

@@ -40,7 +40,7 @@ pub(super) async fn fork(
         match copied.map_err(OpenError::from).and_then(|copied| copied) {
             Ok(next) => copy.next = next,
             Err(error) => {
-                // The next deletion removes what is copied, if this one fails.
+                // The next deletion removes the rows that are copied, if this one fails.
                 let _ = discard(store, copy.to).await;
                 return Err(error);
             }

@@ -17,7 +17,7 @@ pub(super) fn rows<T>(
     connection.prepare_cached(sql)?.query_map(values, read)?.collect()
 }
 
-/// Copies the write-ahead log into the file, as far as no other process reads it. Waits for nobody.
+/// Copies the write-ahead log into the file, as far as no other process reads it. Does not wait for other connections.
 pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Attributes that the system ties to a content, and removes at each write.
 const OF_CONTENT: [&[u8]; 3] = [b"security.capability", b"security.ima", b"security.evm"];
 
-/// Labels that the system gives to every new file, and lets nobody remove.
+/// Labels that the system gives to every new file, and lets no program remove.
 const LABELS: &[u8] = b"security.";
 
 /// Gives an empty file the owner, group, mode and extended attributes of another one.

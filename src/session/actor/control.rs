@@ -408,4 +408,37 @@ impl Actor {
     pub(in crate::session) fn send_commands(&self) {
         slash_commands::announce(&self.policy, self.external_agent.commands(), &self.log);
     }
+
+    /// Permits a brokered agent the changes of the new mode.
+    pub(super) async fn follow_mode(&mut self, tightened: bool) {
+        let limits = self.policy.limits();
+        let mut effects = self.external_agent.follow_mode(&limits);
+        effects.extend(self.external_agent.decide_changes_again(&limits));
+        if !tightened && self.external_agent.is_brokered() {
+            // The agent's requests follow, too: the start of a reply of its model is unknown.
+            self.policy.begin_reply();
+        }
+        self.apply_effects(effects).await;
+    }
+
+    pub(in crate::session) async fn refuse_agent_changes(&mut self) {
+        let effects = self.external_agent.refuse_changes();
+        self.apply_effects(effects).await;
+    }
+
+    /// Waits for the external agent's end, within the deadline of a mode change.
+    pub(super) async fn close_external_agent(&mut self) {
+        let Some(over) = self.external_agent.close() else { return };
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            // The agent's last messages are still recorded.
+            tokio::select! {
+                Some(message) = self.external_agent.next() => self.external_agent_message(message).await,
+                () = over.cancelled() => return,
+                () = tokio::time::sleep_until(deadline) => {
+                    return tracing::warn!("an external agent did not end in time");
+                }
+            }
+        }
+    }
 }

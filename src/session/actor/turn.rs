@@ -419,24 +419,7 @@ impl Actor {
         self.apply_effects(effects).await;
     }
 
-    /// Permits a brokered agent the changes of the new mode.
-    pub(super) async fn follow_mode(&mut self, tightened: bool) {
-        let limits = self.policy.limits();
-        let mut effects = self.external_agent.follow_mode(&limits);
-        effects.extend(self.external_agent.decide_changes_again(&limits));
-        if !tightened && self.external_agent.is_brokered() {
-            // The agent's requests follow, too: the start of a reply of its model is unknown.
-            self.policy.begin_reply();
-        }
-        self.apply_effects(effects).await;
-    }
-
-    pub(in crate::session) async fn refuse_agent_changes(&mut self) {
-        let effects = self.external_agent.refuse_changes();
-        self.apply_effects(effects).await;
-    }
-
-    async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
+    pub(super) async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
         for effect in effects {
             match effect {
                 AgentEffect::Record(event, send_permit) => self.log.record(event, send_permit),
@@ -498,22 +481,6 @@ impl Actor {
                 AgentEffect::BeginReply => {
                     self.policy.begin_reply();
                     self.external_agent.answer_waiting();
-                }
-            }
-        }
-    }
-
-    /// Waits for the external agent's end, within the deadline of a mode change.
-    pub(super) async fn close_external_agent(&mut self) {
-        let Some(over) = self.external_agent.close() else { return };
-        let deadline = tokio::time::Instant::now() + DEADLINE;
-        loop {
-            // The agent's last messages are still recorded.
-            tokio::select! {
-                Some(message) = self.external_agent.next() => self.external_agent_message(message).await,
-                () = over.cancelled() => return,
-                () = tokio::time::sleep_until(deadline) => {
-                    return tracing::warn!("an external agent did not end in time");
                 }
             }
         }

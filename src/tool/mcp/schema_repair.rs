@@ -177,7 +177,7 @@ impl Repair {
         Ok(repaired)
     }
 
-    /// Adds what the rest of the schema demands.
+    /// Adds the keys that the rest of the schema demands.
     fn complete(&mut self, repaired: &mut Map<String, Value>, mut required: Vec<String>) {
         let is_composed = COMPOSING.iter().any(|keyword| repaired.contains_key(*keyword));
         if !is_composed {

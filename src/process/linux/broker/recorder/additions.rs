@@ -185,7 +185,7 @@ impl<'a> Additions<'a> {
         kept
     }
 
-    /// `None` for paths that are recorded. Notes what the user should know.
+    /// `None` for paths that are recorded. Adds a note for the user.
     fn why_excluded(&mut self, path: &Path) -> Option<ExcludedPath> {
         let excluded = self.recorder.why_excluded(path, self.entries.len())?;
         self.uncovered.extend(excluded.sentence());
