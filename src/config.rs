@@ -303,8 +303,12 @@ impl Config {
         let model: Arc<dyn Model> = Arc::clone(&router) as Arc<dyn Model>;
         let source = if self.deterministic { Source::counted() } else { Source::real() };
         let memories: Arc<dyn Memories> = Arc::new(StoredMemories::new(store.clone(), source.clone()));
-        // Without a home folder, the data folder is relative.
-        let data_folder = self.environment.data_folder.as_deref().filter(|folder| folder.is_absolute());
+        // Deterministic runs leave the data folder alone. Without a home folder, it is relative.
+        let data_folder = self
+            .environment
+            .data_folder
+            .as_deref()
+            .filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
