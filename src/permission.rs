@@ -5,12 +5,16 @@
 
 mod address;
 mod address_pattern;
+mod command_pattern;
 pub mod compare;
 pub mod external;
 mod facts;
+pub mod foreign_rule;
 mod grants;
 pub mod hints;
+mod invocation;
 mod name_pattern;
+pub mod rule_check;
 pub mod rules;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +22,9 @@ use std::sync::Arc;
 
 pub use self::address::{Address, plain};
 pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, Target};
+use self::foreign_rule::RuleKind;
 pub use self::grants::{CommandScope, Grants, Scope};
+pub use self::invocation::{CommandWord, Invocation, Invocations};
 use self::rules::Rules;
 use crate::mode::{Access, CeilingKind, Consent, Mode, Network, ShellUse};
 
@@ -43,8 +49,8 @@ pub const HOST: &str = "host";
 pub enum AskReason {
     /// Text of the `ask` rule.
     Rule(String),
-    /// The command line is not understood whole. Text of a `deny` rule that may match a part of it.
-    NotUnderstood(String),
+    /// A rule that denies or asks may match a part of the command line. Kind and text of the rule.
+    NotUnderstood(&'static str, String),
     Outside(PathBuf),
     Network(Option<Address>),
     /// Name of the MCP server that claims that the tool only reads.
@@ -56,10 +62,10 @@ impl std::fmt::Display for AskReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rule(rule) => write!(f, "the rule ask {rule}"),
-            Self::NotUnderstood(rule) => {
+            Self::NotUnderstood(kind, rule) => {
                 write!(
                     f,
-                    "Modegate does not understand this line whole, and a rule denies commands: deny {rule}"
+                    "Modegate does not understand this line whole, and a part of it may match the rule {kind} {rule}"
                 )
             }
             Self::Outside(path) => write!(f, "{} is outside the session's folders", path.display()),
@@ -92,19 +98,20 @@ impl Ceilings {
         self.rules.iter().find_map(|rules| rules.denying(call))
     }
 
-    /// Returns a `deny` rule that may match a part of a line that is not fully understood.
-    fn may_deny(&self, call: &CallFacts) -> Option<&rules::Rule> {
-        let is_opaque = matches!(call.commands, Commands::Line { before: None, is_understood: false, .. });
-        self.rules.iter().filter(|_| is_opaque).find_map(|rules| rules.pattern_deny(&call.tool))
+    /// Returns a rule that may deny or ask about a part of a line that is not fully understood, with its kind.
+    fn may_restrict(&self, call: &CallFacts) -> Option<(RuleKind, &rules::Rule)> {
+        self.rules.iter().find_map(|rules| rules.may_restrict(call))
     }
 
     fn asking(&self, call: &CallFacts) -> Option<&rules::Rule> {
         self.rules.iter().find_map(|rules| rules.asking(call))
     }
 
-    fn allowing(&self, call: &CallFacts) -> Option<&rules::Rule> {
-        let first = self.rules.first()?.allowing(call)?;
-        self.rules.iter().all(|rules| rules.allowing(call).is_some()).then_some(first)
+    /// Returns the rules that allow all of the call together; empty if they do not.
+    fn allowing(&self, call: &CallFacts) -> Vec<&rules::Rule> {
+        let mut allowing = self.rules.iter().map(|rules| rules.allowing(call));
+        let first = allowing.next().unwrap_or_default();
+        if allowing.all(|others| !others.is_empty()) { first } else { Vec::new() }
     }
 }
 
@@ -120,11 +127,12 @@ impl Ceilings {
 /// 6. the call writes outside the session's roots, or outside a ceiling's `write_paths`;
 /// 7. the call is the exit tool, and the mode has no exit;
 /// 8. the user answered "reject always" for this scope in this mode;
-/// 9. a permission request is needed if an `ask` rule matches, a path is outside the roots, the call fetches
+/// 9. a permission request is needed if an `ask` rule matches, a `deny` or `ask` rule may match a part of a line
+///    that is not fully understood, a path is outside the roots, the call fetches
 ///    under `network: ask` or changes something under `permission: ask`, or only an MCP server claims that it
 ///    reads and a ceiling would deny or ask for it otherwise;
 /// 10. step 9 is skipped if the user answered "allow always" for this scope in this mode, or if an `allow`
-///     rule matches all of the call and no `ask` rule any of it.
+///     rule matches all of the call, or several rules all commands of a line, and no `ask` rule any of it.
 ///
 /// For a call of an external agent, the sandbox that the ceilings require ([`external`]) takes the place of
 /// steps 2 to 6.
@@ -183,9 +191,9 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
         return Verdict::Deny(Denial { rule: "rejected_always", message });
     }
-    let by_rule = ceilings.may_deny(call).is_some() || is_asked_by_rule;
+    let by_rule = is_asked_by_rule || ceilings.may_restrict(call).is_some();
     let must_ask = by_rule || outside || ceilings.modes.iter().any(|mode| must_ask(mode, call));
-    if !must_ask || (!by_rule && ceilings.allowing(call).is_some()) {
+    if !must_ask || (!by_rule && !ceilings.allowing(call).is_empty()) {
         return Verdict::Allow;
     }
     if is_shown_in_part {
@@ -242,9 +250,13 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
     match decide(ceilings, &Grants::default(), call) {
         Verdict::Deny(denial) => format!("denied by {}: {}", denial.rule, denial.message),
         Verdict::Ask(_) => format!("asked for in {mode}: {}", ask_reason(ceilings, call)),
-        Verdict::Allow => match ceilings.allowing(call) {
-            Some(rule) => format!("allowed in {mode} by the rule allow {}", rule.text),
-            None => format!("allowed in {mode}: no rule denies it or requires a permission request"),
+        Verdict::Allow => match ceilings.allowing(call).as_slice() {
+            [] => format!("allowed in {mode}: no rule denies it or requires a permission request"),
+            [rule] => format!("allowed in {mode} by the rule allow {}", rule.text),
+            rules => {
+                let rules: Vec<&str> = rules.iter().map(|rule| rule.text.as_str()).collect();
+                format!("allowed in {mode} by the rules allow {}", rules.join(", "))
+            }
         },
     }
 }
@@ -253,8 +265,8 @@ pub fn explain(ceilings: &Ceilings, call: &CallFacts) -> String {
 pub fn ask_reason(ceilings: &Ceilings, call: &CallFacts) -> AskReason {
     if let Some(rule) = ceilings.asking(call) {
         AskReason::Rule(rule.text.clone())
-    } else if let Some(rule) = ceilings.may_deny(call) {
-        AskReason::NotUnderstood(rule.text.clone())
+    } else if let Some((kind, rule)) = ceilings.may_restrict(call) {
+        AskReason::NotUnderstood(kind.name(), rule.text.clone())
     } else if let Some(target) = call.outside().next() {
         AskReason::Outside(target.path.clone())
     } else if call.effect == Effect::Network {

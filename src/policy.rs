@@ -83,8 +83,9 @@ impl Layers {
         let fault = |fault: Fault| diagnostic(name, text, fault);
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
-        let rules = file.permissions.compile(owner == Owner::User).map_err(fault)?;
-        file.permissions.check().map_err(fault)?;
+        let permissions = file.permissions.translated().map_err(fault)?;
+        let rules = permissions.compile(owner == Owner::User).map_err(fault)?;
+        permissions.check().map_err(fault)?;
         let default_mode = match &file.default_mode {
             Some(requested) => {
                 let invalid = |error: UnknownMode| fault(Fault::at(requested, error.to_string()));

@@ -26,6 +26,7 @@ mod files;
 mod fork;
 mod insert;
 pub mod intent;
+mod invocation_row;
 pub mod log;
 pub mod memories;
 pub mod mode_table;

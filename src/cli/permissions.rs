@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
+use serde_saphyr::Spanned;
 
 use super::UsageError;
 use super::modes::describe;
@@ -14,7 +15,8 @@ use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, MAX_FILE, Policies};
 use crate::config::user_file::create_private;
 use crate::config::{self, Flags};
-use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts};
+use crate::permission::foreign_rule::RuleKind;
+use crate::permission::rules::{NO_PATTERN_FOR_SERVERS, Rule, RuleTexts, own_spelling};
 use crate::platform::files::real_path;
 use crate::policy::ModeFile;
 use crate::tool;
@@ -54,7 +56,7 @@ pub(super) fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
-    let (kind, rule) = match setting {
+    let (kind, written) = match setting {
         Action::List => {
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
@@ -67,16 +69,20 @@ pub(super) fn run(
             }
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Action::Allow { rule } => (Some("allow"), rule),
-        Action::Ask { rule } => (Some("ask"), rule),
-        Action::Deny { rule } => (Some("deny"), rule),
+        Action::Allow { rule } => (Some(RuleKind::Allow), rule),
+        Action::Ask { rule } => (Some(RuleKind::Ask), rule),
+        Action::Deny { rule } => (Some(RuleKind::Deny), rule),
         Action::Revoke { rule } => (None, rule),
     };
+    let rule = match kind {
+        Some(kind) => own_spelling(kind, &written).map_err(UsageError::new)?,
+        None => written.clone(),
+    };
     let parsed = Rule::parse(&rule).map_err(UsageError::new)?;
-    if kind == Some("allow") {
+    if kind == Some(RuleKind::Allow) {
         parsed.check_allow().map_err(UsageError::new)?;
     }
-    if kind == Some("allow") && parsed.is_unmatchable_allow() {
+    if kind == Some(RuleKind::Allow) && parsed.is_unmatchable_allow() {
         bail!("{rule:?} never matches: {NO_PATTERN_FOR_SERVERS}");
     }
     let tool = rule.split('(').next().unwrap_or(&rule);
@@ -105,39 +111,32 @@ pub(super) fn run(
             path.display()
         );
     }
-    let own = |rules: &[serde_saphyr::Spanned<String>]| -> Vec<String> {
-        rules.iter().map(|rule| rule.value.clone()).collect()
-    };
+    let own =
+        |rules: &[Spanned<String>]| -> Vec<String> { rules.iter().map(|rule| rule.value.clone()).collect() };
     let permissions = &file.permissions;
     let mut all = [
-        ("deny", own(&permissions.deny)),
-        ("ask", own(&permissions.ask)),
-        ("allow", own(&permissions.allow)),
+        (RuleKind::Deny, own(&permissions.deny)),
+        (RuleKind::Ask, own(&permissions.ask)),
+        (RuleKind::Allow, own(&permissions.allow)),
     ];
-    let mut changed = false;
-    for (name, rules) in &mut all {
-        let there = rules.contains(&rule);
-        if kind == Some(*name) && !there {
-            rules.push(rule.clone());
-            changed = true;
-        } else if kind != Some(*name) && there && (kind.is_none() || *name != "deny") {
-            // A rule has one kind; only `revoke` removes a denial.
-            rules.retain(|known| *known != rule);
-            changed = true;
-        }
-    }
+    let changed = change_lists(&mut all, kind, &rule);
     if !changed && kind.is_none() {
         let cwd = real_path(config::working_folder(flags)?)?;
         let known: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
         return Err(no_such_rule(&rule, &path, &known, &policies.files(&cwd)));
     }
-    let lists =
-        all.iter().map(|(name, rules)| format!("  {name}: {}\n", serde_json::Value::from(rules.clone())));
+    let lists = all
+        .iter()
+        .map(|(kind, rules)| format!("  {}: {}\n", kind.name(), serde_json::Value::from(rules.clone())));
     let text = format!("# Written by `modegate permissions`.\npermissions:\n{}", lists.collect::<String>());
     let folder = path.parent().context("a file lies in a folder")?;
     create_private(folder, &path, &text).with_context(|| path.display().to_string())?;
     match kind {
         Some(kind) => {
+            if rule != written {
+                writeln!(output, "{written} means {rule}")?;
+            }
+            let kind = kind.name();
             writeln!(output, "{kind} {rule}: applies to sessions opened from now on, old ones included")?;
         }
         None => writeln!(output, "{rule}: revoked for sessions opened from now on, old ones included")?,
@@ -157,14 +156,42 @@ fn list(loaded: &Loaded, files: &[PathBuf], output: &mut impl Write) -> std::io:
         }
         shown.push((kind, rule));
         for (file, RuleTexts { deny, ask, allow }) in &files {
-            let rules = [("deny", deny), ("ask", ask), ("allow", allow)];
-            let mut of_kind = rules.iter().filter(|(it, _)| *it == kind).flat_map(|(_, rules)| rules.iter());
-            if of_kind.any(|found| found.value == rule) {
-                writeln!(output, "{kind:5} {rule:width$}  {}", file.display())?;
-            }
+            let rules = [(RuleKind::Deny, deny), (RuleKind::Ask, ask), (RuleKind::Allow, allow)];
+            let Some((kind, of_kind)) = rules.into_iter().find(|(known, _)| known.name() == kind) else {
+                continue;
+            };
+            let means =
+                |written: &&Spanned<String>| own_spelling(kind, &written.value).is_ok_and(|own| own == rule);
+            let Some(Spanned { value: written, .. }) = of_kind.iter().find(means) else { continue };
+            let spelling = if written == rule { String::new() } else { format!(" (written {written})") };
+            writeln!(output, "{:5} {rule:width$}  {}{spelling}", kind.name(), file.display())?;
         }
     }
     Ok(())
+}
+
+/// Adds the rule to the list of its kind and removes it from the others, or from all. Returns true if a list
+/// has changed.
+fn change_lists(all: &mut [(RuleKind, Vec<String>)], kind: Option<RuleKind>, rule: &str) -> bool {
+    let mut changed = false;
+    for (list_kind, rules) in all {
+        let is_same = |known: &String| known == rule || means(*list_kind, known) == means(*list_kind, rule);
+        let there = rules.iter().any(is_same);
+        if kind == Some(*list_kind) && !there {
+            rules.push(rule.to_owned());
+            changed = true;
+        } else if kind != Some(*list_kind) && there && (kind.is_none() || *list_kind != RuleKind::Deny) {
+            // A rule has one kind; only `revoke` removes a denial.
+            rules.retain(|known| !is_same(known));
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// A rule as it is, if it has no meaning.
+fn means(kind: RuleKind, rule: &str) -> String {
+    own_spelling(kind, rule).unwrap_or_else(|_| rule.to_owned())
 }
 
 /// `None` if the file cannot be used, so that its rules do not count.

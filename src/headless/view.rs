@@ -55,8 +55,8 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
         Some(AskReason::Rule(rule)) => {
             format!("the rule ask {rule} requires a question: revoke it, or answer it in an editor")
         }
-        Some(AskReason::NotUnderstood(rule)) => format!(
-            "the rule deny {rule} may match a part of this line: divide it into simple commands, or answer in an editor"
+        Some(AskReason::NotUnderstood(kind, rule)) => format!(
+            "the rule {kind} {rule} may match a part of this line: divide it into simple commands, or answer in an editor"
         ),
         Some(AskReason::Network(address)) => {
             let origin = address.as_ref().map_or_else(|| "https://example.com".to_owned(), Address::origin);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::address::Address;
 use super::grants::CommandScope;
+use super::invocation::Invocations;
 use crate::mode::ShellUse;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,6 +50,8 @@ pub enum Commands {
         always: Vec<CommandScope>,
         /// One scope per command if the line has several. A "reject always" for any rejects the line.
         parts: Vec<CommandScope>,
+        /// For rules that deny or ask. `None` in records of an earlier version, which compared `plain`.
+        invocations: Option<Box<Invocations>>,
         /// Prefixes in records of an earlier version, all of which needed a grant.
         before: Option<Vec<String>>,
     },

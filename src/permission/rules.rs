@@ -12,7 +12,10 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::address_pattern::AddressPattern;
+use super::command_pattern::CommandPattern;
+use super::foreign_rule::{RuleKind, translate};
 use super::name_pattern::NamePattern;
+use super::rule_check::check_matches;
 use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 use crate::platform::Platform;
@@ -73,6 +76,9 @@ struct Pattern {
     path: NamePattern,
     words: NamePattern,
     bare: Option<String>,
+    /// The same as a glob, for the programs of a line.
+    bare_glob: Option<NamePattern>,
+    commands: CommandPattern,
     address: Option<AddressPattern>,
 }
 
@@ -89,11 +95,35 @@ impl RuleTexts {
         Ok(Rules { deny: compile(&self.deny)?, ask: compile(&self.ask)?, allow: compile(&self.allow)? })
     }
 
+    /// Translates rules in other spellings, and rejects those that match nothing. Not part of [`Self::compile`],
+    /// because an audit reads old rules as they were.
+    pub fn translated(&self) -> Result<Self, Fault> {
+        let translate = |kind: RuleKind, texts: &[Spanned<String>]| {
+            let own = |text: &Spanned<String>| {
+                let rule = own_spelling(kind, &text.value).map_err(|reason| Fault::at(text, reason))?;
+                Ok(Spanned { value: rule, ..text.clone() })
+            };
+            texts.iter().map(own).collect::<Result<Vec<_>, Fault>>()
+        };
+        Ok(Self {
+            deny: translate(RuleKind::Deny, &self.deny)?,
+            ask: translate(RuleKind::Ask, &self.ask)?,
+            allow: translate(RuleKind::Allow, &self.allow)?,
+        })
+    }
+
     /// Rejects allow rules that never match. Not part of [`Self::compile`], because an audit reads old rules.
     pub fn check(&self) -> Result<(), Fault> {
         let check = |text: &Spanned<String>| Rule::parse(&text.value).and_then(|rule| rule.check_allow());
         self.allow.iter().try_for_each(|text| check(text).map_err(|reason| Fault::at(text, reason)))
     }
+}
+
+/// Returns the rule in Modegate's own spelling, or an error if it can match nothing.
+pub fn own_spelling(kind: RuleKind, rule: &str) -> Result<String, String> {
+    let own = translate(kind, rule)?.into_owned();
+    check_matches(&own)?;
+    Ok(own)
 }
 
 fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
@@ -146,6 +176,8 @@ impl Rule {
                 path: names(pattern, true)?,
                 words: names(pattern, false)?,
                 bare: pattern.strip_suffix(" *").map(str::to_owned),
+                bare_glob: pattern.strip_suffix(" *").and_then(|bare| names(bare, false).ok()),
+                commands: CommandPattern::parse(pattern, platform),
                 address,
             }),
         };
@@ -187,8 +219,13 @@ impl Rule {
             let inside = target.inside.as_deref().is_some_and(is_path);
             about.push(inside || is_path(&target.path));
         }
-        if let Commands::Line { line, texts, plain, is_understood, .. } = &call.commands {
+        if let Commands::Line { line, texts, plain, is_understood, invocations, .. } = &call.commands {
             about.extend(texts.iter().map(|text| covers(text)));
+            if let (Some(invocations), false) = (invocations, whole) {
+                let commands = invocations.commands.iter();
+                let mut texts = commands.flat_map(|command| pattern.commands.texts(command));
+                about.push(texts.any(|text| pattern.denies(&text)));
+            }
             if whole {
                 // A line that is not fully understood cannot be allowed by its parts.
                 about.push(*is_understood);
@@ -208,7 +245,33 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// True if the rule may match a part of a line that is not fully understood.
+    fn may_be_about(&self, call: &CallFacts) -> bool {
+        let Commands::Line { is_understood, invocations, before: None, .. } = &call.commands else {
+            return false;
+        };
+        let Some(pattern) = self.pattern.as_ref().filter(|_| self.is_for(&call.tool, false)) else {
+            return false;
+        };
+        match invocations {
+            Some(invocations) => pattern.commands.may_match(invocations, self.tool.is_match("read_file")),
+            None => !is_understood,
+        }
+    }
+
+    /// True if the rule allows this command of a line that is fully understood.
+    fn allows_command(&self, tool: &str, command: &str) -> bool {
+        self.is_for(tool, true) && self.pattern.as_ref().is_none_or(|pattern| pattern.covers(command, true))
+    }
+}
+
 impl Pattern {
+    fn denies(&self, command: &str) -> bool {
+        let is_bare = |bare: &NamePattern| bare.is_words_in_any_spelling(command);
+        self.covers(command, false) || self.bare_glob.as_ref().is_some_and(is_bare)
+    }
+
     /// Other spellings are covered unless `exactly`.
     fn covers(&self, words: &str, exactly: bool) -> bool {
         let words = words.trim();
@@ -232,8 +295,14 @@ impl Rules {
         self.deny.iter().find(|rule| rule.is_about(call, false))
     }
 
-    pub fn pattern_deny(&self, tool: &str) -> Option<&Rule> {
-        self.deny.iter().find(|rule| rule.pattern.is_some() && rule.is_for(tool, false))
+    /// Returns a rule that may deny or ask about a part of a line that is not fully understood.
+    pub fn may_restrict(&self, call: &CallFacts) -> Option<(RuleKind, &Rule)> {
+        let may_match = |rules: &'_ [Rule]| rules.iter().position(|rule| rule.may_be_about(call));
+        let denying = may_match(&self.deny).map(|at| (RuleKind::Deny, &self.deny[at]));
+        // Records of an earlier version asked only because of rules that deny.
+        let is_current = matches!(call.commands, Commands::Line { invocations: Some(_), .. });
+        denying
+            .or_else(|| may_match(&self.ask).filter(|_| is_current).map(|at| (RuleKind::Ask, &self.ask[at])))
     }
 
     /// The rules that deny reading some files, and their patterns of paths.
@@ -261,8 +330,27 @@ impl Rules {
         self.ask.iter().any(|rule| rule.is_about(call, false) && !rule.is_about(asked, false))
     }
 
-    pub fn allowing(&self, call: &CallFacts) -> Option<&Rule> {
-        self.allow.iter().find(|rule| rule.is_about(call, true))
+    /// Returns the rule that allows the call, or the rules that allow all commands of its line together. Empty
+    /// if they do not.
+    pub fn allowing(&self, call: &CallFacts) -> Vec<&Rule> {
+        if let Some(rule) = self.allow.iter().find(|rule| rule.is_about(call, true)) {
+            return vec![rule];
+        }
+        // Anything but a command needs one rule for all of it.
+        let is_line_alone = call.targets.is_empty() && call.address.is_none();
+        let Commands::Line { texts, is_understood: true, invocations: Some(_), .. } = &call.commands else {
+            return Vec::new();
+        };
+        let rule_of = |text: &String| self.allow.iter().find(|rule| rule.allows_command(&call.tool, text));
+        let rules: Option<Vec<&Rule>> = texts.iter().map(rule_of).collect();
+        let mut rules = rules.filter(|_| is_line_alone).unwrap_or_default();
+        let mut seen: Vec<&str> = Vec::new();
+        rules.retain(|rule| {
+            let is_new = !seen.contains(&rule.text.as_str());
+            seen.push(&rule.text);
+            is_new
+        });
+        rules
     }
 
     /// The `allow` rules that never match: a pattern for an MCP tool, whose arguments are only mentions.
@@ -309,10 +397,10 @@ mod tests {
             };
             let (same, other) = (call("/a/secret.txt"), call("/a/SECRET.txt"));
             assert!(rules.denying(&same).is_some() && rules.asking(&same).is_some());
-            assert!(rules.allowing(&same).is_some());
+            assert!(!rules.allowing(&same).is_empty());
             assert_eq!(rules.denying(&other).is_some(), folds, "{platform:?}");
             assert_eq!(rules.asking(&other).is_some(), folds, "{platform:?}");
-            assert!(rules.allowing(&other).is_none(), "{platform:?}");
+            assert!(rules.allowing(&other).is_empty(), "{platform:?}");
         }
     }
 

@@ -260,6 +260,7 @@ fn line(tool: &str, texts: &[&str], is_understood: bool) -> CallFacts {
         is_understood,
         always: vec![CommandScope::line(line.clone())],
         parts,
+        invocations: None,
         before: None,
         line,
     };
@@ -312,6 +313,42 @@ fn rules_deny_then_ask_then_allow_below_the_mode() {
     check("plan", &line("shell", &["git status"], true), "access");
 }
 
+/// Records of earlier versions do not contain the programs of a line.
+#[test]
+fn old_records_are_decided_by_comparing_words() {
+    let rules =
+        rules("deny: ['shell(git push *)']\nask: ['shell(make *)']\nallow: ['shell(ls *)', 'shell(cat *)']");
+    let ceilings =
+        Ceilings { modes: Modes::built_in().ceilings("ask").unwrap(), rules: vec![Arc::new(rules)] };
+    let decide = |call: &CallFacts| match super::decide(&ceilings, &Grants::default(), call) {
+        Verdict::Allow => "allow".to_owned(),
+        Verdict::Ask(_) => ask_reason(&ceilings, call).to_string(),
+        Verdict::Deny(denial) => denial.rule.to_owned(),
+    };
+    let old = |texts: &[&str], is_understood| line("shell", texts, is_understood);
+    assert_eq!(decide(&old(&["git push x"], true)), "deny_rule");
+    assert_eq!(decide(&old(&["git -C . push"], true)), "permission: ask");
+    assert!(decide(&old(&["for i in 1"], false)).contains("deny shell(git push *)"));
+    assert_eq!(decide(&old(&["ls", "cat"], true)), "permission: ask", "one rule had to match all commands");
+    // The controls: the same with the programs of the line.
+    let new = |text: &str| {
+        let words = text.split(' ').map(|word| CommandWord::Text(word.into())).collect();
+        let commands = vec![Invocation { words, essential: None }];
+        let mut call = line("shell", &[text], false);
+        if let Commands::Line { invocations, .. } = &mut call.commands {
+            *invocations = Some(Box::new(Invocations { commands, ..Invocations::default() }));
+        }
+        call
+    };
+    assert_eq!(decide(&new("true")), "permission: ask");
+    assert_eq!(decide(&new("git push x")), "deny_rule");
+    let mut both = old(&["ls", "cat"], true);
+    if let Commands::Line { invocations, .. } = &mut both.commands {
+        *invocations = Some(Box::default());
+    }
+    assert_eq!(decide(&both), "allow");
+}
+
 fn fetch(scheme: &str, host: &str, port: Option<u16>, path: &str, plain: &str) -> CallFacts {
     let address = Address {
         url: format!("{scheme}://{host}{path}"),
@@ -330,7 +367,7 @@ fn address_rules_match_hosts_and_never_url_paths() {
     let check = |pattern: &str, call: &CallFacts, denies: bool, allows: bool| {
         let found = ["deny", "allow"].map(|kind| {
             let rules = rules(&format!("{kind}: ['fetch({pattern})']"));
-            if kind == "deny" { rules.denying(call).is_some() } else { rules.allowing(call).is_some() }
+            if kind == "deny" { rules.denying(call).is_some() } else { !rules.allowing(call).is_empty() }
         });
         assert_eq!(found, [denies, allows], "{pattern} {call:?}");
     };
@@ -497,7 +534,7 @@ fn read_file_path_rules_apply_to_every_reading_tool() {
     let verdict = |rule: &str, facts: &CallFacts| {
         let kinds = ["deny", "ask", "allow"].map(|kind| rules(&format!("{kind}: ['{rule}']")));
         let [deny, ask, allow] = &kinds;
-        [deny.denying(facts).is_some(), ask.asking(facts).is_some(), allow.allowing(facts).is_some()]
+        [deny.denying(facts).is_some(), ask.asking(facts).is_some(), !allow.allowing(facts).is_empty()]
     };
     let readers = [
         "search_files",

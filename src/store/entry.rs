@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::invocation_row::Runs;
 use crate::mode::ShellUse;
 use crate::permission::{CallFacts, CallSource, Claim, CommandScope, Commands, Effect, Scope, Target};
 
@@ -179,6 +180,9 @@ struct Line {
     understood: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     always: Vec<ScopeRow>,
+    /// `None` in old entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runs: Option<Runs>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,7 +258,7 @@ impl Facts {
         };
         let command = match commands {
             Commands::None => None,
-            Commands::Line { line, texts, plain, is_understood, always, before, .. } => {
+            Commands::Line { line, texts, plain, is_understood, always, invocations, before, .. } => {
                 let row = |scope: &CommandScope| (&Scope::Run(tool.clone(), scope.clone())).into();
                 Some(Line {
                     whole: line.clone(),
@@ -263,6 +267,7 @@ impl Facts {
                     covered: before.clone(),
                     understood: before.is_none().then_some(*is_understood),
                     always: always.iter().map(row).collect(),
+                    runs: invocations.as_deref().map(Runs::new),
                 })
             }
         };
@@ -306,6 +311,7 @@ impl Facts {
             always: command.always.iter().filter_map(scope).collect(),
             // Parts can only reject, and this call was allowed.
             parts: Vec::new(),
+            invocations: command.runs.as_ref().map(|runs| Box::new(runs.to_invocations())),
             before: command.covered.clone(),
         });
         CallFacts {
@@ -375,6 +381,7 @@ impl ScopeRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permission::{CommandWord, Invocation, Invocations};
 
     #[test]
     fn call_facts_round_trip_and_portable_form_omits_folder() {
@@ -393,6 +400,15 @@ mod tests {
                 is_understood: true,
                 always: vec![CommandScope::line("git status".into()).within(Some("sub"))],
                 parts: Vec::new(),
+                invocations: Some(Box::new(Invocations {
+                    commands: vec![Invocation {
+                        words: ["git", "status"].map(|word| CommandWord::Text(word.into())).to_vec(),
+                        essential: Some(vec![CommandWord::Start("g".into()), CommandWord::Any]),
+                    }],
+                    arguments: vec![vec![CommandWord::Any]],
+                    code: vec!["print(1)".into()],
+                    hides_commands: true,
+                })),
                 before: None,
             },
             claim: Some(Claim { server: "s".into(), flips: 3 }),

@@ -3,15 +3,26 @@
 //! Serves permission requests, rules and remembered answers. This is no security boundary: the sandbox limits
 //! a command. Anything uncertain is covered word for word, or needs a permission request each time.
 
+mod ansi;
+mod code;
+mod expansions;
+mod git;
+mod invoked;
 mod literal;
+mod pieces;
 mod programs;
 mod redirects;
+mod runners;
 mod scan;
 mod stack;
+mod subcommands;
+mod variables;
 
 use std::fmt::Write;
 
+use self::pieces::Pieces;
 use self::stack::Word;
+use self::variables::Variable;
 use super::content::{is_unseen, visible};
 use crate::permission::{CommandScope, Commands};
 use crate::platform::Platform;
@@ -39,6 +50,9 @@ const SHELL_WORDS: &[&str] = &[
     "ksh", "fish", "nohup", "setsid", "timeout", "nice", "watch", "ssh", "parallel",
 ];
 
+/// Long options of shells with a value as the next word.
+const SHELL_OPTIONS: &[&str] = &["--rcfile", "--init-file"];
+
 /// Maximum bytes for an "always" answer: the user has not seen all of a longer line.
 const MAX_SHOWN: usize = 4 * 1024;
 
@@ -50,6 +64,11 @@ pub(super) struct CommandLine {
     writes: Vec<String>,
     /// True if some construct is not fully understood.
     is_opaque: bool,
+    /// True if a part is not even searched for commands.
+    is_unread: bool,
+    variables: Vec<Variable>,
+    /// Texts of here-documents and here-strings.
+    inputs: Vec<Pieces>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +77,8 @@ struct Simple {
     text: String,
     /// Without quotes, assignments and the directory of the program.
     plain: String,
+    /// The words, with their known parts.
+    pieces: Vec<Pieces>,
     place: Place,
     is_understood: bool,
 }
@@ -112,6 +133,7 @@ impl CommandLine {
             is_understood: self.is_understood(),
             always,
             parts,
+            invocations: Some(Box::new(invoked::invocations(self))),
             before: None,
         }
     }
@@ -120,6 +142,11 @@ impl CommandLine {
     pub(super) fn paths(&self) -> Vec<String> {
         let covered = literal::literal_words(&self.text).and_then(|words| programs::covered(&words));
         covered.map(|covered| covered.paths).unwrap_or_default()
+    }
+
+    /// True if the exit status may be that of one command of several.
+    pub(super) fn has_several_commands(&self) -> bool {
+        self.commands.len() > 1
     }
 
     /// True if rules for each of the commands allow the whole line.
@@ -171,7 +198,8 @@ impl Simple {
         if let Some(program) = plain.first_mut() {
             *program = Platform::HERE.program_name(program);
         }
-        Self { start, plain: plain.join(" "), text, place, is_understood }
+        let pieces = words.iter().map(|word| word.pieces.clone()).collect();
+        Self { start, plain: plain.join(" "), text, pieces, place, is_understood }
     }
 }
 

@@ -97,6 +97,8 @@ pub struct Notes {
     /// True for the first command of its tool in a session, and after a compaction.
     pub is_first: bool,
     pub keeps: bool,
+    /// True if the exit status may hide that a command failed.
+    pub has_several_commands: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -403,12 +405,13 @@ impl End {
     /// A read-only command's exit status does not tell of a refusal: `cargo check | tail`.
     fn sandbox_note(&self, output: &str) -> &'static str {
         let output = output.to_lowercase();
+        let may_have_failed = self.exit != Some(Exit::Status(0)) || self.notes.has_several_commands;
         let shows = |messages: &[&str]| messages.iter().any(|message| output.contains(message));
         match self.notes.sandbox {
             Sandbox::ReadOnly if self.notes.is_first || shows(&REFUSED_WRITES) || shows(&OTHER_REFUSALS) => {
                 READ_ONLY
             }
-            Sandbox::Workspace if self.exit != Some(Exit::Status(0)) && shows(&REFUSED_WRITES) => WORKSPACE,
+            Sandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
             Sandbox::Off | Sandbox::Workspace | Sandbox::ReadOnly => "",
         }
     }
@@ -492,6 +495,9 @@ mod tests {
         check(DENIED, 1, workspace, WORKSPACE);
         check("touch: cannot touch 'x': Read-only file system", 1, workspace, WORKSPACE);
         check(DENIED, 0, workspace, "");
+        // Behind `| tail`, `; echo done` and `|| true`, the status tells nothing.
+        check(DENIED, 0, Notes { has_several_commands: true, ..workspace }, WORKSPACE);
+        check("fine", 0, Notes { has_several_commands: true, ..workspace }, "");
         check("No such file or directory", 1, workspace, "");
         check(DENIED, 1, Notes::default(), "");
     }

@@ -197,6 +197,8 @@ impl Start {
         match shell.start(&self.line, &self.cwd, &sandbox).await {
             Ok(process) => {
                 let scratch = shell.processes().scratch().to_owned();
+                let has_several_commands = self.parsed.has_several_commands();
+                let notes = Notes { has_several_commands, ..notes };
                 let spec = JobSpec { id, line: self.line, notes, outputs: self.outputs, scratch };
                 Ok(Job::begin(spec, process, permit, limit))
             }
@@ -242,7 +244,7 @@ impl Runner {
             sandbox if sandbox.is_read_only() => Sandbox::ReadOnly,
             _ => Sandbox::Workspace,
         };
-        Notes { sandbox, is_first, keeps: sandbox != Sandbox::ReadOnly }
+        Notes { sandbox, is_first, keeps: sandbox != Sandbox::ReadOnly, has_several_commands: false }
     }
 }
 

@@ -9,6 +9,7 @@ mod headless_modes;
 mod headless_progress;
 mod modes;
 mod modes_import;
+mod permissions;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]

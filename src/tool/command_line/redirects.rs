@@ -1,6 +1,7 @@
 //! Scans the redirects and here-documents of a command line. Pure.
 
-use super::scan::Scanner;
+use super::pieces::Pieces;
+use super::scan::{HereDocument, Scanner};
 use super::stack::{Command, Redirect, Word};
 
 impl Scanner<'_> {
@@ -54,25 +55,34 @@ impl Scanner<'_> {
             Redirect::Copies if is_descriptor => {}
             Redirect::Writes | Redirect::Copies if target == "/dev/null" => {}
             Redirect::Writes | Redirect::Copies => self.line.writes.push(target),
-            Redirect::Document(strips) => self.documents.push((word.bare.clone(), strips)),
-            Redirect::Text => {}
+            Redirect::Document(strips) => {
+                let is_expanded = !word.is_quoted && !word.is_expanded;
+                self.documents.push(HereDocument { delimiter: word.bare.clone(), strips, is_expanded });
+            }
+            Redirect::Text => self.line.inputs.push(word.pieces.clone()),
         }
     }
 
     pub(super) fn skip_documents(&mut self) {
-        for (delimiter, strips) in std::mem::take(&mut self.documents) {
-            loop {
-                let rest = &self.text[self.at..];
-                if rest.is_empty() {
-                    return;
-                }
-                let line = rest.split_inclusive('\n').next().unwrap_or_default();
-                self.at += line.len();
+        for HereDocument { delimiter, strips, is_expanded } in std::mem::take(&mut self.documents) {
+            let body = self.at;
+            let (mut end, mut next) = (body, body);
+            for line in self.text[body..].split_inclusive('\n') {
+                next += line.len();
                 let line = line.trim_end_matches('\n');
                 if delimiter == if strips { line.trim_start_matches('\t') } else { line } {
                     break;
                 }
+                end = next;
             }
+            let mut input = Pieces::default();
+            input.push_text(&self.text[body..end]);
+            if is_expanded && self.text[body..end].contains(['$', '`']) {
+                input.push_unknown(false);
+                self.expand_document(end);
+            }
+            self.line.inputs.push(input);
+            self.at = next;
         }
     }
 }

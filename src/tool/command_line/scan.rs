@@ -3,11 +3,12 @@
 //! One pass with a stack of open constructs, so time and memory are linear. An unknown construct (`case`,
 //! functions, here-documents, arithmetic) makes the line opaque; commands inside are still found.
 
+use super::pieces::Pieces;
 use super::stack::{
     BEFORE_A_COMMAND, Closing, Command, Commands, Frame, NO_COMMANDS, NOT_KNOWN, Redirect, Word,
     is_assignment,
 };
-use super::{CommandLine, Place, Simple};
+use super::{CommandLine, Place, Simple, Variable};
 
 const MAX_DEPTH: usize = 32;
 
@@ -18,7 +19,7 @@ const MAX_LINE: usize = 100 * 1024;
 pub(super) fn scan(text: &str) -> CommandLine {
     let line = CommandLine { text: text.to_owned(), ..CommandLine::default() };
     if text.len() > MAX_LINE {
-        return CommandLine { is_opaque: true, ..line };
+        return CommandLine { is_opaque: true, is_unread: true, ..line };
     }
     let mut scanner = Scanner {
         text,
@@ -35,27 +36,53 @@ pub(super) fn scan(text: &str) -> CommandLine {
     line
 }
 
+pub(super) struct HereDocument {
+    pub(super) delimiter: String,
+    /// True if leading tabs are stripped.
+    pub(super) strips: bool,
+    pub(super) is_expanded: bool,
+}
+
 pub(super) struct Scanner<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    stack: Vec<Frame>,
-    /// Delimiters of pending here-documents; true if leading tabs are stripped.
-    pub(super) documents: Vec<(String, bool)>,
+    pub(super) stack: Vec<Frame>,
+    /// Pending here-documents.
+    pub(super) documents: Vec<HereDocument>,
     pub(super) line: CommandLine,
 }
 
 impl Scanner<'_> {
     fn run(&mut self) {
-        while let Some(c) = self.text[self.at..].chars().next() {
+        self.run_until(self.text.len());
+        let end = self.at;
+        self.line.is_opaque |= self.stack.len() > 1 || !self.documents.is_empty();
+        while let Some(frame) = self.stack.pop() {
+            if let Frame::Commands(mut commands) = frame {
+                self.end_command(&mut commands, end);
+            }
+        }
+    }
+
+    fn run_until(&mut self, end: usize) {
+        while let Some(c) = self.text[self.at..end.max(self.at)].chars().next() {
             let start = self.at;
             self.at += c.len_utf8();
             match self.stack.last_mut() {
                 Some(Frame::Commands(_)) => self.in_commands(c, start),
                 Some(Frame::Quotes) => self.in_quotes(c, start),
                 Some(Frame::Braces) => self.in_braces(c, start),
+                Some(Frame::Document) if c == '\\' => self.escaped(start),
+                Some(Frame::Document) if matches!(c, '$' | '`') => self.in_expansion(c, start),
+                Some(Frame::Document) => {}
                 Some(Frame::Arithmetic(open)) => match c {
                     '(' => *open += 1,
-                    ')' if *open > 1 => *open -= 1,
+                    ')' if *open > 1 => {
+                        *open -= 1;
+                        // `((git push); ls)` is a subshell in a subshell.
+                        let is_subshell = *open == 1 && !self.text[self.at..].starts_with(')');
+                        self.line.is_unread |= is_subshell;
+                    }
                     ')' => drop(self.stack.pop()),
                     '$' | '`' => self.in_expansion(c, start),
                     _ => {}
@@ -64,16 +91,27 @@ impl Scanner<'_> {
             }
             if self.stack.len() > MAX_DEPTH || self.line.commands.len() > MAX_COMMANDS {
                 self.line.is_opaque = true;
+                self.line.is_unread = true;
                 break;
             }
         }
-        let end = self.at;
-        self.line.is_opaque |= self.stack.len() > 1 || !self.documents.is_empty();
-        while let Some(frame) = self.stack.pop() {
-            if let Frame::Commands(mut commands) = frame {
+    }
+
+    /// Reads the expansions of a here-document.
+    pub(super) fn expand_document(&mut self, end: usize) {
+        let depth = self.stack.len();
+        // Gets the words of the document, which are part of no command.
+        self.stack.push(Frame::Commands(Commands::new(Closing::End, Place::Substituted)));
+        self.stack.push(Frame::Document);
+        self.run_until(end);
+        self.line.is_unread |= self.stack.len() != depth + 2;
+        while self.stack.len() > depth + 1 {
+            if let Some(Frame::Commands(mut commands)) = self.stack.pop() {
                 self.end_command(&mut commands, end);
             }
         }
+        self.stack.truncate(depth);
+        self.at = end;
     }
 
     pub(super) fn with(&mut self, act: impl FnOnce(&mut Self, &mut Commands)) {
@@ -85,13 +123,25 @@ impl Scanner<'_> {
         self.stack[at] = Frame::Commands(commands);
     }
 
-    fn word(&mut self, start: usize, act: impl FnOnce(&mut Word)) {
+    pub(super) fn word(&mut self, start: usize, act: impl FnOnce(&mut Word)) {
         self.with(|_, commands| {
             act(commands.word.get_or_insert_with(|| Word { start, ..Word::default() }));
         });
     }
 
-    fn next_is(&self, text: &str) -> bool {
+    /// Adds to the parts of the word, unless in `${…}` or `((…))`.
+    pub(super) fn pieces(&mut self, start: usize, act: impl FnOnce(&mut Pieces)) {
+        let inner = self.stack.iter().rev().take_while(|frame| !matches!(frame, Frame::Commands(_)));
+        if inner.into_iter().all(|frame| matches!(frame, Frame::Quotes)) {
+            self.word(start, |word| act(&mut word.pieces));
+        }
+    }
+
+    pub(super) fn is_in_quotes(&self) -> bool {
+        matches!(self.stack.last(), Some(Frame::Quotes))
+    }
+
+    pub(super) fn next_is(&self, text: &str) -> bool {
         self.text[self.at..].starts_with(text)
     }
 
@@ -127,7 +177,7 @@ impl Scanner<'_> {
             }
             '$' | '`' if c == '$' || closing != Closing::Backtick => self.in_expansion(c, start),
             '`' => self.close(start),
-            '<' | '>' if !is_test && self.take("(") => self.substitution(start, Closing::Bracket),
+            '<' | '>' if !is_test && self.take("(") => self.substitution(start, Closing::Bracket, false),
             '<' | '>' if !is_test => self.redirect(c, start),
             '&' if !is_test && self.take(">") => {
                 self.take(">");
@@ -140,6 +190,12 @@ impl Scanner<'_> {
             c => self.word(start, |word| {
                 word.is_pattern |= matches!(c, '*' | '?' | '[' | '{')
                     || (c == '~' && word.bare.chars().next_back().is_none_or(|c| matches!(c, ':' | '=')));
+                match c {
+                    '*' | '?' => word.pieces.push_unknown(true),
+                    '[' | '{' => word.pieces.push_opening(c),
+                    '~' if word.is_pattern => word.pieces.push_unknown(false),
+                    c => word.pieces.push(c),
+                }
                 word.bare.push(c);
             }),
         }
@@ -150,7 +206,10 @@ impl Scanner<'_> {
             '"' => drop(self.stack.pop()),
             '\\' => self.escaped(start),
             '$' | '`' => self.in_expansion(c, start),
-            c => self.word(start, |word| word.bare.push(c)),
+            c => self.word(start, |word| {
+                word.bare.push(c);
+                word.pieces.push(c);
+            }),
         }
     }
 
@@ -164,103 +223,19 @@ impl Scanner<'_> {
         }
     }
 
-    fn in_expansion(&mut self, c: char, start: usize) {
-        match c {
-            '$' if self.take("((") => {
-                self.line.is_opaque = true;
-                self.word(start, |word| word.is_expanded = true);
-                self.stack.push(Frame::Arithmetic(2));
-            }
-            '$' if self.take("(") => self.substitution(start, Closing::Bracket),
-            '$' if self.take("{") => {
-                self.line.is_opaque = true;
-                self.word(start, |word| word.is_expanded = true);
-                self.stack.push(Frame::Braces);
-            }
-            '$' if self.next_is("'") && !matches!(self.stack.last(), Some(Frame::Quotes)) => {
-                self.line.is_opaque = true;
-                self.at += 1;
-                self.word(start, |word| word.is_expanded = true);
-                self.ansi_quoted();
-            }
-            '$' => {
-                self.line.is_opaque |= self.next_is("[") || self.next_is("\"");
-                self.word(start, |word| {
-                    word.is_expanded = true;
-                    word.bare.push('$');
-                });
-            }
-            '`' => {
-                self.line.is_opaque = true;
-                let innermost = self.stack.iter().rposition(|frame| matches!(frame, Frame::Commands(_)));
-                let is_closing = innermost.is_some_and(|at| {
-                    matches!(&self.stack[at], Frame::Commands(commands) if commands.closing == Closing::Backtick)
-                });
-                if let (true, Some(at)) = (is_closing, innermost) {
-                    self.stack.truncate(at + 1);
-                    self.close(start);
-                } else {
-                    self.substitution(start, Closing::Backtick);
-                }
-            }
-            c => self.word(start, |word| word.bare.push(c)),
-        }
-    }
-
-    fn escaped(&mut self, start: usize) {
-        let Some(c) = self.text[self.at..].chars().next() else {
-            self.line.is_opaque = true;
-            return;
-        };
-        self.at += c.len_utf8();
-        if c != '\n' {
-            self.word(start, |word| {
-                word.bare.push(c);
-                word.is_expanded = true;
-            });
-        }
-    }
-
-    fn quoted(&mut self, start: usize, quote: char) {
-        let rest = &self.text[self.at..];
-        let end = rest.find(quote);
-        self.line.is_opaque |= end.is_none();
-        let inner = rest[..end.unwrap_or(rest.len())].to_owned();
-        self.at += inner.len() + usize::from(end.is_some());
-        self.word(start, |word| {
-            word.is_quoted = true;
-            word.bare.push_str(&inner);
-        });
-    }
-
-    fn ansi_quoted(&mut self) {
-        let mut rest = self.text[self.at..].char_indices();
-        while let Some((at, c)) = rest.next() {
-            match c {
-                '\'' => {
-                    self.at += at + 1;
-                    return;
-                }
-                '\\' => drop(rest.next()),
-                _ => {}
-            }
-        }
-        self.at = self.text.len();
-    }
-
-    fn substitution(&mut self, start: usize, closing: Closing) {
-        self.word(start, |word| word.is_expanded = true);
-        self.stack.push(Frame::Commands(Commands::new(closing, Place::Substituted)));
-    }
-
     fn open_bracket(&mut self, start: usize, has_word: bool) {
         let mut place = Place::Plain;
+        let mut in_pattern = false;
         self.with(|scanner, commands| {
             place = commands.place;
             scanner.line.is_opaque |= has_word || commands.command.is_some();
             scanner.end_command(commands, start);
+            in_pattern = commands.in_pattern;
         });
-        if !has_word && self.take("(") {
+        if in_pattern && !has_word {
+            // The bracket in front of a pattern.
+            self.line.is_opaque = true;
+        } else if !has_word && self.take("(") {
             self.line.is_opaque = true;
             self.stack.push(Frame::Arithmetic(2));
         } else {
@@ -268,7 +243,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn close(&mut self, start: usize) {
+    pub(super) fn close(&mut self, start: usize) {
         if let Some(Frame::Commands(mut commands)) = self.stack.pop() {
             self.end_command(&mut commands, start);
         }
@@ -280,13 +255,14 @@ impl Scanner<'_> {
         let is_pipe = c == '|' && !self.take("|");
         if is_pipe || c == '&' {
             self.take("&");
-        } else if c == ';' && (self.take(";") || self.next_is("&")) {
-            self.line.is_opaque = true;
         }
+        let ends_case = c == ';' && (self.take(";") || self.next_is("&"));
+        self.line.is_opaque |= ends_case;
         self.with(|scanner, commands| {
             scanner.end_command(commands, start);
             let base = commands.base;
             commands.place = if is_pipe { Place::Piped } else { base };
+            commands.in_pattern = ends_case || (commands.in_pattern && c != ')');
         });
         if c == '\n' {
             self.skip_documents();
@@ -300,11 +276,16 @@ impl Scanner<'_> {
             && word.is_bare()
             && commands.command.as_ref().is_none_or(|command| command.redirect.is_none());
         if is_reserved && BEFORE_A_COMMAND.contains(&word.bare.as_str()) {
+            commands.in_pattern &= word.bare != "esac";
             self.line.is_opaque |= NOT_KNOWN.contains(&word.bare.as_str());
             return;
         }
-        if is_reserved && is_assignment(&word.bare) {
+        let written = &self.text[word.start..end.max(word.start)];
+        let has_redirect = commands.command.as_ref().is_some_and(|command| command.redirect.is_some());
+        if is_first && !has_redirect && is_assignment(written) {
             self.line.is_opaque = true;
+            self.line.variables.push(Variable::assigned(written, &word.pieces));
+            commands.is_assigned = true;
             return;
         }
         let command = commands.command.get_or_insert_with(|| Command::new(word.start));
@@ -326,14 +307,22 @@ impl Scanner<'_> {
 
     fn end_command(&mut self, commands: &mut Commands, end: usize) {
         self.end_word(commands, end);
+        let is_assigned = std::mem::take(&mut commands.is_assigned);
         let Some(command) = commands.command.take() else { return };
+        commands.in_pattern |= command.is_case() && !is_assigned;
         self.line.is_opaque |= command.redirect.is_some() || command.is_test;
+        self.line.variables.extend(Variable::of_loop(&command.words));
         let is_command = command.words.first().is_some_and(|word| {
             word.is_quoted || word.is_expanded || !NO_COMMANDS.contains(&word.bare.as_str())
         });
         if is_command {
             let text = self.text[command.words[0].start..command.end].to_owned();
-            self.line.commands.push(Simple::new(command.start, text, &command.words, commands.place));
+            let mut simple = Simple::new(command.start, text, &command.words, commands.place);
+            if commands.in_pattern && command.words.len() == 1 {
+                // A pattern runs nothing.
+                simple.pieces.clear();
+            }
+            self.line.commands.push(simple);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The scanner's stack of commands, words, quotes and expansions. Pure.
 
 use super::Place;
+use super::pieces::Pieces;
 
 pub(super) const BEFORE_A_COMMAND: &[&str] = &[
     "if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac", "time",
@@ -19,6 +20,8 @@ pub(super) enum Frame {
     Braces,
     /// The number of open brackets.
     Arithmetic(usize),
+    /// A here-document whose expansions count.
+    Document,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,10 @@ pub(super) struct Commands {
     pub(super) base: Place,
     pub(super) command: Option<Command>,
     pub(super) word: Option<Word>,
+    /// True in front of the `)` of a pattern of `case`.
+    pub(super) in_pattern: bool,
+    /// True behind an assignment, where `case` is the name of a program.
+    pub(super) is_assigned: bool,
 }
 
 pub(super) struct Command {
@@ -62,6 +69,7 @@ pub(super) struct Word {
     pub(super) is_expanded: bool,
     pub(super) is_pattern: bool,
     pub(super) is_quoted: bool,
+    pub(super) pieces: Pieces,
 }
 
 impl Word {
@@ -72,11 +80,19 @@ impl Word {
 
 impl Commands {
     pub(super) fn new(closing: Closing, place: Place) -> Self {
-        Self { closing, place, base: place, command: None, word: None }
+        Self { closing, place, base: place, command: None, word: None, in_pattern: false, is_assigned: false }
     }
 }
 
 impl Command {
+    /// True for `case WORD in`.
+    pub(super) fn is_case(&self) -> bool {
+        let is = |at: usize, text: &str| {
+            self.words.get(at).is_some_and(|word| word.is_bare() && word.bare == text)
+        };
+        is(0, "case") && is(2, "in") && self.start == self.words[0].start
+    }
+
     pub(super) fn new(start: usize) -> Self {
         Self { start, end: start, words: Vec::new(), redirect: None, is_test: false }
     }

@@ -433,14 +433,14 @@ fn a_headless_run_shows_the_limit_of_max_mode_and_how_commands_end() {
     fixture.run(&["permissions", "deny", "shell(git push *)"]);
     for (command, hint) in [
         ("make", "the rule ask shell(make *) requires a question: revoke it, or answer it in an editor"),
-        ("X=1; $X make", "the rule deny shell(git push *) may match a part of this line"),
+        ("X=1; $X push", "the rule deny shell(git push *) may match a part of this line"),
     ] {
         script(command);
         let (code, _, errors) = fixture.prompt(&["--mode", "code", "-p", "x"]);
         assert!(code == 3 && errors.contains(hint), "{command}: {errors}");
     }
-    let (_, text, _) = fixture.run(&["modes", "explain", "code", "shell", "X=1; $X make"]);
-    assert!(text.contains("a rule denies commands: deny shell(git push *)"), "{text}");
+    let (_, text, _) = fixture.run(&["modes", "explain", "code", "shell", "X=1; $X push"]);
+    assert!(text.contains("a part of it may match the rule deny shell(git push *)"), "{text}");
     script("make");
     fixture.run(&["permissions", "revoke", "shell(make *)"]);
     let (_, _, errors) = fixture.prompt(&["--mode", "ask", "-p", "x"]);

@@ -247,7 +247,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 95] = [
+const PURE: [&str; 107] = [
     "acp",
     "audit",
     "chain",
@@ -284,8 +284,11 @@ const PURE: [&str; 95] = [
     "permission",
     "permission/address",
     "permission/address_pattern",
+    "permission/command_pattern",
     "permission/compare",
+    "permission/foreign_rule",
     "permission/grants",
+    "permission/rule_check",
     "permission/name_pattern",
     "permission/rules",
     "platform",
@@ -323,6 +326,15 @@ const PURE: [&str; 95] = [
     "tool/apply_patch/unified",
     "tool/chat_question",
     "tool/command_line",
+    "tool/command_line/ansi",
+    "tool/command_line/code",
+    "tool/command_line/expansions",
+    "tool/command_line/git",
+    "tool/command_line/invoked",
+    "tool/command_line/pieces",
+    "tool/command_line/runners",
+    "tool/command_line/subcommands",
+    "tool/command_line/variables",
     "tool/command_line/stack",
     "tool/command_line/programs",
     "tool/command_line/redirects",
@@ -388,6 +400,7 @@ const LIBRARIES: [(&str, &[&str]); 35] = [
             "permission/rules",
             "permission/name_pattern",
             "permission/address_pattern",
+            "permission/command_pattern",
             "sandbox/denied_reads",
         ],
     ),

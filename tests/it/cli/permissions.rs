@@ -1,0 +1,51 @@
+//! `modegate permissions`: rules in other spellings, and rules that can match nothing.
+
+use std::fs;
+
+use super::headless::run;
+
+#[test]
+fn rules_of_claude_code_are_shown_as_what_they_mean() {
+    let dir = tempfile::tempdir().unwrap();
+    let permissions = |arguments: &[&str]| run(dir.path(), &[&["permissions"], arguments].concat());
+    let (code, output, _) = permissions(&["deny", "Bash(git push:*)"]);
+    assert_eq!(code, 0);
+    assert!(
+        output.starts_with("Bash(git push:*) means shell(git push *)\ndeny shell(git push *): "),
+        "{output}"
+    );
+    let (_, output, _) = run(dir.path(), &["modes", "explain", "code", "shell", "git -C . push"]);
+    assert!(output.contains("The rule deny shell(git push *) does not allow this"), "{output}");
+    let (_, output, _) = run(dir.path(), &["modes", "explain", "code", "shell", "git -C . pull"]);
+    assert!(output.contains("allowed in code"), "the control: {output}");
+    // A file may contain the other spelling.
+    let file = dir.path().join("home/.config/modegate/modes.yaml");
+    fs::write(&file, "permissions: {allow: ['Bash(ls:*)', 'shell(grep *)']}\n").unwrap();
+    let (_, output, _) = permissions(&["list"]);
+    let line = output.lines().find(|line| line.contains("shell(ls *)")).unwrap_or_default();
+    assert!(line.starts_with("allow shell(ls *)") && line.ends_with(" (written Bash(ls:*))"), "{output}");
+    let (_, output, _) = run(dir.path(), &["modes", "explain", "ask", "shell", "ls | grep x"]);
+    assert!(output.contains("allowed in ask by the rules allow shell(ls *), shell(grep *)"), "{output}");
+    assert_eq!(permissions(&["revoke", "Bash(git push:*)"]).0, 0);
+    assert!(!permissions(&["list"]).1.contains("push"));
+}
+
+#[test]
+fn rules_that_can_match_nothing_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    for (rule, hint) in [
+        ("shell(git push:*)", "write shell(git push *)"),
+        ("read_file(./src/**)", "write read_file(src/**)"),
+        ("WebSearch", "Modegate has no such tool"),
+    ] {
+        let (code, _, errors) = run(dir.path(), &["permissions", "deny", rule]);
+        assert!(code == 2 && errors.contains(hint), "{code} {errors}");
+        let file = dir.path().join("home/.config/modegate/modes.yaml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, format!("permissions: {{deny: ['{rule}']}}\n")).unwrap();
+        let (code, output, _) = run(dir.path(), &["permissions", "list"]);
+        assert!(code == 1 && output.contains(hint), "{code} {output}");
+        fs::write(&file, "permissions: {deny: ['shell(git push *)']}\n").unwrap();
+        assert_eq!(run(dir.path(), &["permissions", "list"]).0, 0, "the control");
+    }
+}
