@@ -14,26 +14,27 @@ pub(super) enum ArgumentUse {
 /// Programs that never run an argument.
 #[rustfmt::skip]
 const INERT: &[&str] = &[
-    ":", "ag", "apropos", "apt", "apt-cache", "apt-get", "ar", "base32", "base64", "basename", "bat", "black", "brew", "cal", "cat", "cd", "chgrp",
-    "chmod", "chown", "cksum", "clear", "cloc", "cmp", "column", "comm", "cp", "curl", "cut", "date", "dd", "df", "dig", "dirname", "dirs", "dmesg",
-    "dpkg", "du", "echo", "egrep", "eslint", "exa", "exit", "expand", "expr", "eza", "false", "fgrep", "file", "fmt", "fold", "free", "fuser",
-    "getent", "grep", "groups", "gunzip", "gzip", "head", "hexdump", "host", "hostname", "iconv", "id", "info", "ip", "isort", "jobs", "join", "jq",
-    "kill", "killall", "last", "ldd", "link", "ln", "locate", "logger", "ls", "lsblk", "lscpu", "lsof", "md5sum", "mkdir", "mkfifo", "mktemp",
-    "mount", "mv", "mypy", "netstat", "nl", "nm", "nproc", "nslookup", "numfmt", "objdump", "od", "openssl", "paste", "patch", "pgrep", "ping",
-    "pip", "pip3", "pkill", "popd", "pr", "prettier", "ps", "pushd", "pwd", "pyright", "pytest", "readelf", "readlink", "realpath", "return", "rev",
-    "rm", "rmdir", "ruff", "rustc", "rustfmt", "rustup", "seq", "set", "sha1sum", "sha256sum", "sha512sum", "shift", "shopt", "shuf", "size",
-    "sleep", "sort", "split", "ss", "stat", "strings", "strip", "stty", "sum", "sync", "tac", "tail", "tee", "tokei", "touch", "tput", "tr", "tree",
-    "true", "truncate", "tsc", "tty", "type", "ulimit", "umask", "umount", "uname", "unexpand", "uniq", "unlink", "unzip", "uptime", "vmstat", "w",
-    "wc", "wget", "whatis", "whereis", "which", "who", "whoami", "xxd", "xz", "yes", "yq", "zcat", "zip", "zstd",
+    ":", "apropos", "apt-cache", "ar", "base32", "base64", "basename", "black", "cal", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear",
+    "cloc", "cmp", "column", "comm", "cp", "curl", "cut", "date", "dd", "df", "dig", "dirname", "dirs", "dmesg", "du", "echo", "egrep", "eslint",
+    "exa", "exit", "expand", "expr", "eza", "false", "fgrep", "file", "fmt", "fold", "free", "fuser", "getent", "grep", "groups", "gunzip", "gzip",
+    "head", "hexdump", "host", "hostname", "iconv", "id", "info", "isort", "jobs", "join", "jq", "kill", "killall", "last", "link", "ln", "locate",
+    "logger", "ls", "lsblk", "lscpu", "lsof", "md5sum", "mkdir", "mkfifo", "mktemp", "mount", "mv", "mypy", "netstat", "nl", "nm", "nproc",
+    "nslookup", "numfmt", "objdump", "od", "openssl", "paste", "patch", "pgrep", "ping", "pip", "pip3", "pkill", "popd", "pr", "prettier", "ps",
+    "pushd", "pwd", "pyright", "pytest", "readelf", "readlink", "realpath", "return", "rev", "rm", "rmdir", "ruff", "rustfmt", "seq", "set",
+    "sha1sum", "sha256sum", "sha512sum", "shift", "shopt", "shuf", "size", "sleep", "ss", "stat", "strings", "strip", "stty", "sum", "sync", "tac",
+    "tail", "tee", "tokei", "touch", "tput", "tr", "tree", "true", "truncate", "tsc", "tty", "type", "ulimit", "umask", "umount", "uname",
+    "unexpand", "uniq", "unlink", "unzip", "uptime", "vmstat", "w", "wc", "whatis", "whereis", "which", "who", "whoami", "xxd", "xz", "yes", "yq",
+    "zcat", "zstd",
 ];
 
-/// Programs and builtins that use a few arguments as code.
+/// Programs and builtins that use a few arguments as code, such as `split --filter`, `sort --compress-program` and
+/// `zip --unzip-command`.
 #[rustfmt::skip]
 const MAY_BE_CODE: &[&str] = &[
-    "[", "[[", "alias", "bind", "cargo", "clang", "cmake", "compgen", "complete", "declare", "diff", "docker", "export", "g++", "gcc", "getopts", "gh", "git",
-    "go", "gradle", "helm", "hg", "java", "javac", "jj", "kubectl", "let", "local", "make", "mapfile", "mvn", "mysql", "ninja", "npm", "pnpm", "podman",
-    "printf", "psql", "read", "readarray", "readonly", "rg", "rsync", "scp", "sqlite3", "svn", "systemctl", "tar", "terraform", "test", "typeset", "unset",
-    "uv", "wait", "yarn",
+    "[", "[[", "ag", "alias", "apt", "apt-get", "bat", "bind", "cargo", "clang", "cmake", "compgen", "complete", "declare", "diff", "docker",
+    "dpkg", "export", "g++", "gcc", "getopts", "gh", "git", "go", "gradle", "helm", "hg", "java", "javac", "jj", "kubectl", "ldd", "let", "local",
+    "make", "mapfile", "mvn", "mysql", "ninja", "npm", "pnpm", "podman", "printf", "psql", "read", "readarray", "readonly", "rg", "rsync", "rustc",
+    "scp", "sort", "split", "sqlite3", "svn", "systemctl", "tar", "terraform", "test", "typeset", "unset", "uv", "wait", "wget", "yarn", "zip",
 ];
 
 /// Sub-commands that run their arguments.
