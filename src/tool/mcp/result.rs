@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::super::content;
 use super::super::{ToolContent, ToolError, ToolOutput};
+use crate::text::shorten;
 
 /// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
@@ -111,7 +112,7 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
 
 fn unknown_block(block: &Value, len: usize) -> String {
     let kind = content::visible(block["type"].as_str().unwrap_or("none"));
-    let kind = crate::text::shorten(&kind, 40);
+    let kind = shorten(&kind, 40);
     format!("[content of the unknown type {kind:?}: {len} bytes of JSON, at the end of this result]")
 }
 

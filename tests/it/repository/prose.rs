@@ -62,8 +62,8 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// The most words of a guide, which answers one question of a user.
-const GUIDE: usize = 900;
+/// The most words of a guide. A longer one answers more than one question of a user.
+const GUIDE: usize = 1_200;
 
 /// The most words of the architecture page.
 const ARCHITECTURE: usize = 2_000;
