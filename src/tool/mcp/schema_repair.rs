@@ -180,7 +180,9 @@ impl Repair {
     /// Adds the keys that the rest of the schema demands.
     fn complete(&mut self, repaired: &mut Map<String, Value>, mut required: Vec<String>) {
         let is_composed = COMPOSING.iter().any(|keyword| repaired.contains_key(*keyword));
-        if !is_composed {
+        // Alternatives name required properties that the schema around them describes.
+        let is_described = repaired.contains_key("properties") || self.path.is_empty();
+        if is_described && !is_composed {
             let properties = repaired.get("properties").and_then(Value::as_object);
             let missing: Vec<String> = required
                 .iter()

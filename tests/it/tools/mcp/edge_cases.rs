@@ -525,10 +525,10 @@ async fn long_results_are_cut_and_kept_in_a_file() {
 async fn content_of_unknown_types_is_named_and_kept_in_a_file() {
     let mut b = McpSession::new("plan", odd(&["large"])).await;
     let (messages, text) = b.call("mcp__t__unknown").await;
-    let note = "[content of the unknown type \"video\": 50032 bytes of JSON, at the end of this result]";
+    let note = "[content of the unknown type \"video\": 50026 bytes of JSON, at the end of this result]";
     assert!(text.starts_with(&format!("a film\n{note}\n")) && text.len() < 11 * 1024, "{text}");
     assert_eq!(status(&messages), "completed");
-    assert_eq!(file_of(&text).len(), "a film\n".len() + note.len() + 1 + 50_032);
+    assert_eq!(file_of(&text).len(), "a film\n".len() + note.len() + 1 + 50_026);
 }
 
 #[tokio::test]
