@@ -99,9 +99,8 @@ impl Reduction<'_> {
                     .map(|(name, value)| (name.clone(), self.schema(value, depth + 1)))
                     .collect::<Map<_, _>>()
                     .into(),
-                ("items", value) => self.schema(value, depth + 1),
-                ("additionalProperties", value @ Value::Bool(_)) => value.clone(),
-                ("additionalProperties", value) => self.schema(value, depth + 1),
+                ("additionalProperties", value @ Value::Bool(_)) | ("required", value) => value.clone(),
+                ("items" | "additionalProperties", value) => self.schema(value, depth + 1),
                 ("anyOf" | "oneOf", Value::Array(branches)) => {
                     let branches: Vec<Value> =
                         branches.iter().map(|value| self.schema(value, depth + 1)).collect();
@@ -113,7 +112,6 @@ impl Reduction<'_> {
                 ("prefixItems", Value::Array(parts)) => {
                     parts.iter().map(|value| self.schema(value, depth + 1)).collect::<Vec<_>>().into()
                 }
-                ("required", value) => value.clone(),
                 (keyword, value) if KEPT.contains(&keyword) => value.clone(),
                 _ => continue,
             };

@@ -87,7 +87,9 @@ impl Listing {
             let belief = hints::belief(&tool.name, hints, &word);
             listing.tools.push(Arc::new(RemoteTool::new(name, tool, schema, belief, server.clone())));
         }
-        repaired.iter().for_each(|note| listing.note(note));
+        for note in &repaired {
+            listing.note(note);
+        }
         listing.check_names(entry);
         listing
     }

@@ -111,15 +111,31 @@ struct OuterMembers {
     depth: usize,
     is_in_string: bool,
     is_escaped: bool,
-    /// True where the name of an outermost member may begin.
-    expects_name: bool,
-    /// The name of the current outermost member, and whether it has ended.
+    part: OuterPart,
+    /// The name of the current outermost member.
     name: Vec<u8>,
-    is_in_name: bool,
-    is_in_id: bool,
     id: Vec<u8>,
-    has_result: bool,
-    has_method: bool,
+    kind: OuterKind,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum OuterPart {
+    #[default]
+    Other,
+    /// The name of an outermost member may begin.
+    BeforeName,
+    Name,
+    /// The value of the member `id`.
+    Id,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum OuterKind {
+    #[default]
+    Unknown,
+    Answer,
+    /// A request or a notification of the server.
+    Request,
 }
 
 /// Maximum bytes of a name, and of an id, that are kept.
@@ -133,67 +149,76 @@ impl OuterMembers {
     }
 
     fn read_byte(&mut self, byte: u8) {
-        if self.is_in_id
-            && self.id.len() < MAX_KEPT
-            && !(self.depth == 1 && !self.is_in_string && matches!(byte, b',' | b'}'))
-        {
+        let is_end = self.depth == 1 && !self.is_in_string && matches!(byte, b',' | b'}');
+        if self.part == OuterPart::Id && !is_end && self.id.len() < MAX_KEPT {
             self.id.push(byte);
         }
         if self.is_in_string {
-            match byte {
-                _ if self.is_escaped => self.is_escaped = false,
-                b'\\' => self.is_escaped = true,
-                b'"' => {
-                    self.is_in_string = false;
-                    self.is_in_name = false;
-                }
-                byte if self.is_in_name && self.name.len() < MAX_KEPT => self.name.push(byte),
-                _ => {}
-            }
+            self.read_in_string(byte);
             return;
         }
         match byte {
             b'"' => {
                 self.is_in_string = true;
-                if self.expects_name {
-                    self.expects_name = false;
-                    self.is_in_name = true;
+                if self.part == OuterPart::BeforeName {
+                    self.part = OuterPart::Name;
                     self.name.clear();
                 }
             }
             b'{' | b'[' => {
                 self.depth += 1;
-                self.expects_name = self.depth == 1;
+                if self.depth == 1 {
+                    self.part = OuterPart::BeforeName;
+                }
             }
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
-                self.is_in_id &= self.depth > 0;
-            }
-            b':' if self.depth == 1 => match self.name.as_slice() {
-                b"id" => {
-                    self.is_in_id = true;
-                    self.id.clear();
+                if self.depth == 0 {
+                    self.part = OuterPart::Other;
                 }
-                b"result" | b"error" => self.has_result = true,
-                b"method" => self.has_method = true,
-                _ => {}
-            },
-            b',' if self.depth == 1 => {
-                self.is_in_id = false;
-                self.expects_name = true;
             }
+            b':' if self.depth == 1 => self.begin_value(),
+            b',' if self.depth == 1 => self.part = OuterPart::BeforeName,
+            _ => {}
+        }
+    }
+
+    fn read_in_string(&mut self, byte: u8) {
+        match byte {
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' => self.is_escaped = true,
+            b'"' => {
+                self.is_in_string = false;
+                if self.part == OuterPart::Name {
+                    self.part = OuterPart::Other;
+                }
+            }
+            byte if self.part == OuterPart::Name && self.name.len() < MAX_KEPT => self.name.push(byte),
+            _ => {}
+        }
+    }
+
+    fn begin_value(&mut self) {
+        match self.name.as_slice() {
+            b"id" => {
+                self.part = OuterPart::Id;
+                self.id.clear();
+            }
+            b"result" | b"error" if self.kind == OuterKind::Unknown => self.kind = OuterKind::Answer,
+            b"method" => self.kind = OuterKind::Request,
             _ => {}
         }
     }
 
     /// True if the message is known to be an answer with an id.
     fn is_answer(&self) -> bool {
-        self.has_result && !self.has_method && !self.is_in_id && !self.id.is_empty()
+        self.kind == OuterKind::Answer && self.part != OuterPart::Id && !self.id.is_empty()
     }
 
     fn answer_id(&self) -> Option<Value> {
         let id: Value = serde_json::from_slice(&self.id).ok()?;
-        (self.has_result && !self.has_method && (id.is_u64() || id.is_i64() || id.is_string())).then_some(id)
+        let is_id = id.is_u64() || id.is_i64() || id.is_string();
+        (self.kind == OuterKind::Answer && is_id).then_some(id)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Repairs the JSON Schema of a tool's arguments: a provider that refuses one schema refuses the whole request, and
 //! with it every turn. Pure.
 //!
-//! The result is JSON Schema of 2020-12 that OpenAI, Anthropic and Gemini accept: its root is an object without
+//! The result is JSON Schema of 2020-12 that `OpenAI`, Anthropic and Gemini accept: its root is an object without
 //! alternatives, its references resolve, and its property names consist of letters that all of them allow. A schema
 //! that is right stays as it is, but for keywords such as `$schema` that say nothing about arguments.
 
@@ -17,7 +17,7 @@ mod branches;
 mod keywords;
 mod places;
 
-/// Levels of schemas in each other. OpenAI documents ten.
+/// Levels of schemas in each other. `OpenAI` documents ten.
 const MAX_DEPTH: usize = 10;
 
 /// Keywords with which another part of a schema may describe a property.
@@ -54,7 +54,7 @@ pub(super) fn repair(given: Option<&Value>) -> Result<RepairedSchema, String> {
     };
     let root = repair.root(members)?;
     let mut root = repair.schema(root, 0)?;
-    // OpenAI demands them, also of a tool without arguments.
+    // `OpenAI` demands them, also of a tool without arguments.
     root.entry("properties").or_insert_with(|| json!({}));
     // Without a reference, more of a schema may be missing.
     while repair.references(&mut root) {
@@ -88,7 +88,7 @@ impl Repair {
     /// Makes the root an object without alternatives: providers accept neither there.
     fn root(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, String> {
         if let Some(reference) = members.shift_remove("$ref") {
-            let target = reference.as_str().and_then(|text| pointer(text)).and_then(|path| {
+            let target = reference.as_str().and_then(pointer).and_then(|path| {
                 let whole = Value::Object(members.clone());
                 whole.pointer(&path).and_then(Value::as_object).filter(|_| !path.is_empty()).cloned()
             });
@@ -134,8 +134,7 @@ impl Repair {
         for (keyword, value) in given {
             let value = match keyword.as_str() {
                 "$schema" | "$id" | "$anchor" | "$comment" | "$vocabulary" | "$dynamicAnchor"
-                | "$recursiveAnchor" => continue,
-                "required" => continue,
+                | "$recursiveAnchor" | "required" => continue,
                 "type" => self.types(value),
                 "properties" => Some(self.properties(value, depth, &mut required)?),
                 "$defs" | "definitions" | "patternProperties" | "dependentSchemas" => {

@@ -10,7 +10,7 @@ use crate::model::schema::Schema;
 /// The reason for which a provider refuses the schema; `None` if the provider accepts it.
 type Verdict = Option<String>;
 
-/// OpenAI, functions without `strict`: the root is an object with properties and without alternatives, each schema is
+/// `OpenAI`, functions without `strict`: the root is an object with properties and without alternatives, each schema is
 /// valid JSON Schema, an array has items, and at most ten levels are in each other.
 fn openai(schema: &Value) -> Verdict {
     if schema["type"] != "object" || !schema["properties"].is_object() {
