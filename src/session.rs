@@ -88,6 +88,7 @@ pub struct ExitSettings {
     pub reading_time: Duration,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "independent settings of the run")]
 #[derive(Clone)]
 pub struct SessionContext {
     pub modes: Arc<Modes>,

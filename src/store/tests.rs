@@ -472,8 +472,8 @@ async fn contents_stay_as_long_as_a_session_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
-    let changes = |id: &str, hashes: &[&str]| {
-        let changed = |hash: &&str| Changed {
+    let row = |id: &str, hashes: &[&str]| {
+        let removed = |hash: &&str| Changed {
             path: "/w/a".into(),
             before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
             after: FileState::Absent,
@@ -481,12 +481,12 @@ async fn contents_stay_as_long_as_a_session_needs_them() {
         };
         let contents = hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect();
         let changes =
-            Changes { changed: hashes.iter().map(changed).collect(), contents, ..Changes::default() };
+            Changes { changed: hashes.iter().map(removed).collect(), contents, ..Changes::default() };
         Row::Changes { session: SessionId::new(id), turn: 1, changes }
     };
     for (id, hashes) in [("one", ["shared", "own"].as_slice()), ("two", &["shared"])] {
         store.post(session(id));
-        store.post(changes(id, hashes));
+        store.post(row(id, hashes));
     }
     store.flush().await.unwrap();
     assert_eq!(count(&path, "contents"), 2);

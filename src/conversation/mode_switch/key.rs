@@ -62,6 +62,7 @@ impl FirstKey {
         }
     }
 
+    #[allow(clippy::match_same_arms, reason = "one arm for each transition")]
     fn next(&mut self, byte: u8) -> State {
         let is_blank = byte.is_ascii_whitespace();
         match (self.state, byte) {

@@ -131,7 +131,9 @@ mod tests {
                     vec![start.to_owned(), end.to_owned()]
                 };
                 let (mut tags, mut events) = (ThoughtTags::default(), VecDeque::new());
-                pieces.into_iter().for_each(|piece| tags.push(piece, &mut events));
+                for piece in pieces {
+                    tags.push(piece, &mut events);
+                }
                 let state = tags.finish(&mut events);
                 let (mut thoughts, mut texts) = (String::new(), String::new());
                 for event in events {

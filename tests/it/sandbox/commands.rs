@@ -56,7 +56,8 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
                 Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, false).await,
                 Event::Broker(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
-                Event::Gone { confirmed, .. } => is_lost = !confirmed,
+                // A supervisor that is killed reports no exit.
+                Event::Gone { confirmed, .. } => is_lost = !confirmed || exit.is_none(),
             }
         }
     };

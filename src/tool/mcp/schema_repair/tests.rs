@@ -140,6 +140,7 @@ fn refusals(schema: &Value) -> Vec<String> {
     verdicts.into_iter().filter_map(|(name, verdict)| Some(format!("{name}: {}", verdict?))).collect()
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "cases are written as literals")]
 fn check(given: Value, expected: Value, faults: &[&str]) {
     let repaired = repair(Some(&given)).unwrap_or_else(|reason| panic!("{given}: {reason}"));
     assert_eq!(
@@ -150,6 +151,7 @@ fn check(given: Value, expected: Value, faults: &[&str]) {
     assert_eq!(refusals(&repaired.schema), [""; 0], "{given}");
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "cases are written as literals")]
 fn property(schema: Value) -> Value {
     json!({ "type": "object", "properties": { "a": schema } })
 }

@@ -542,7 +542,7 @@ async fn a_result_beyond_the_limit_fails_at_once() {
         "The answer is larger than 16 MiB and was not read. Ask for less, for example a part or a page."
     );
     // The time limit is 300 s.
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_mins(1), "{:?}", started.elapsed());
     // The server goes on.
     assert_eq!(b.call("mcp__t__look").await.1, "x");
 }
