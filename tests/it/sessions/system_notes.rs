@@ -333,9 +333,12 @@ async fn model_is_told_once_that_its_turn_will_end() {
     modes.iter_mut().find(|mode| mode.id == "code").unwrap().max_steps = 7;
     let mut client = TestClient::with(Setup { mode: "code", modes, ..Setup::default() });
     let session = client.session().await;
-    let list: &[_] = &[call("t", "list_directory", json!({}))];
+    // Different calls, because repetition would end the turn.
+    let replies: Vec<_> =
+        (0..7).map(|number| [call("t", "find_files", json!({ "glob": format!("{number}") }))]).collect();
+    let replies: Vec<&[_]> = replies.iter().map(<[_; 1]>::as_slice).collect();
     for expected in [[0, 0, 1, 1, 1, 1, 1], [1, 1, 2, 2, 2, 2, 2]] {
-        let end = turn(&mut client, &session, "go", &[list; 7]).await.pop().unwrap();
+        let end = turn(&mut client, &session, "go", &replies).await.pop().unwrap();
         assert_eq!(end["result"]["stopReason"], "max_turn_requests");
         let requests = client.model.requests(&session);
         check(&requests);
