@@ -328,7 +328,7 @@ impl Config {
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, Limits::default())
                 .with_memories(&memories)
-                .with_shell(self.shell)
+                .with_shell(self.shell.with_file_locks(data_folder))
                 .with_logins(logins(&self.environment)),
             model,
             models: Arc::clone(&models),

@@ -71,6 +71,8 @@ pub struct Brokered {
     pub policy: BrokerPolicy,
     /// Folder for the record of changes, out of the command's reach. Without it nothing is recorded.
     pub record: Option<PathBuf>,
+    /// Folder of the locks that all writers of this user share. `None`: the supervisor locks for itself only.
+    pub locks: Option<PathBuf>,
     /// Hosts under [`Egress::Hosts`]. `None` if the network is open under every policy.
     pub hosts: Option<AllowedHosts>,
     /// Until the first change of the policy.

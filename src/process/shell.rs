@@ -57,6 +57,8 @@ struct Inner {
     /// Patterns of files that no command may read.
     denied_reads: Vec<String>,
     network: NetworkVariables,
+    /// Folder of the locks that brokered commands take.
+    locks: Option<PathBuf>,
 }
 
 #[derive(Clone)]
@@ -103,15 +105,29 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        let (denied_reads, network) = (Vec::new(), NetworkVariables::default());
-        let inner = Inner { processes, program, user, environment, sandbox, support, denied_reads, network };
-        Self(Arc::new(inner))
+        Self(Arc::new(Inner {
+            processes,
+            program,
+            user,
+            environment,
+            sandbox,
+            support,
+            denied_reads: Vec::new(),
+            network: NetworkVariables::default(),
+            locks: None,
+        }))
     }
 
     /// Sets the variables for programs that use the network, such as MCP servers.
     #[must_use]
     pub fn with_network_variables(&self, network: NetworkVariables) -> Self {
         Self(Arc::new(Inner { network, ..Inner::clone(&self.0) }))
+    }
+
+    /// Changes of brokered commands wait for other writers that use the locks in this folder.
+    #[must_use]
+    pub fn with_file_locks(&self, folder: Option<&Path>) -> Self {
+        Self(Arc::new(Inner { locks: folder.map(Path::to_owned), ..Inner::clone(&self.0) }))
     }
 
     /// Commands then cannot read files that match; see [`DeniedReads`]. Those that may change files run with
@@ -190,6 +206,7 @@ impl Shell {
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
+                locks: shell.0.locks.clone(),
                 hosts: None,
                 egress: Egress::Open,
                 denied,
@@ -254,6 +271,7 @@ impl Shell {
             protected: self.0.user.own.clone(),
             policy,
             record,
+            locks: self.0.locks.clone(),
             hosts: network.hosts,
             egress: network.first,
             denied: self.denied_reads(roots),

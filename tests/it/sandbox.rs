@@ -5,6 +5,7 @@ mod broker;
 mod broker_attacks;
 mod broker_differential;
 mod broker_inputs;
+mod broker_locks;
 mod broker_questions;
 mod broker_terminals;
 mod cleanup;

@@ -9,16 +9,16 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{Report, supervisor};
+use crate::file_lock::FileLocks;
 use crate::process::{BrokerEvent, RecordState};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
@@ -35,10 +35,11 @@ mod resolve;
 mod revoke;
 mod terminals;
 mod tracee;
+mod waiting;
 
 use egress::Egress;
 pub(in crate::process::linux) use egress::is_supported as limits_network;
-use handler::{CallHandler, Outcome};
+use handler::{CallHandler, Outcome, WaitReason};
 use questions::{Asked, Questions};
 pub(in crate::process::linux) use reads::Reads;
 pub(in crate::process::linux) use recorder::Recorder;
@@ -50,12 +51,6 @@ use tracee::Tracee;
 
 /// Threads that answer calls.
 const THREADS: usize = 2;
-
-/// How often a writer looks for a reader of its named pipe.
-const PIPE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Named pipes whose writers wait at the same time.
-const MAX_WAITING_PIPES: usize = 64;
 
 pub(super) struct Broker {
     listener: OwnedFd,
@@ -73,7 +68,9 @@ pub(super) struct Broker {
     recording: RwLock<()>,
     /// Locked for writing while a folder is moved under [`BrokerPolicy::Ask`]: what moves with it was decided before.
     moving: RwLock<()>,
-    waiting_pipes: AtomicUsize,
+    /// Taken from the record of a change to its end, by all writers of this user.
+    locks: FileLocks,
+    waiting_calls: AtomicUsize,
     questions: Questions,
     /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
     resumed: Option<Sender<ResumedCall>>,
@@ -104,7 +101,8 @@ impl Broker {
             recorder: recorder.map(Mutex::new),
             recording: RwLock::default(),
             moving: RwLock::default(),
-            waiting_pipes: AtomicUsize::default(),
+            locks: FileLocks::default(),
+            waiting_calls: AtomicUsize::default(),
             questions: Questions::default(),
             resumed: None,
             connection,
@@ -123,6 +121,11 @@ impl Broker {
     /// The command's files are opened for it.
     pub(super) fn limit_reads(&mut self, reads: Reads) {
         self.reads = Some(reads);
+    }
+
+    /// Changes wait for other writers that use these locks.
+    pub(super) fn share_locks(&mut self, locks: FileLocks) {
+        self.locks = locks;
     }
 
     /// The command may open the controlling terminal of this process, which is also its own.
@@ -163,7 +166,7 @@ impl Broker {
     pub(super) fn answer_next(self: &Arc<Self>) -> bool {
         match notification::receive(&self.listener) {
             Ok(call) => {
-                self.answer_or_wait(call, None);
+                self.answer_or_wait(PendingCall::new(call));
                 true
             }
             // The caller is gone.
@@ -208,11 +211,11 @@ impl Broker {
     /// Answers a call that has waited, which may take as long as copies for the record.
     fn resume(self: &Arc<Self>, call: ResumedCall) {
         match call {
-            ResumedCall::Undecided(call) => self.answer_or_wait(call, None),
+            ResumedCall::Undecided(call) => self.answer_or_wait(PendingCall::new(call)),
             ResumedCall::Answered { question, allows } => {
                 let Some((call, asked)) = self.questions.take(question) else { return };
                 if allows {
-                    self.answer_or_wait(call, Some(asked));
+                    self.answer_or_wait(PendingCall { allowed: Some(asked), ..PendingCall::new(call) });
                 } else {
                     self.refuse(&call);
                 }
@@ -283,14 +286,15 @@ impl Broker {
         &self.listener
     }
 
-    /// Answers a call now or later. The user has allowed `asked`.
-    fn answer_or_wait(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
+    /// Answers a call now or later.
+    fn answer_or_wait(self: &Arc<Self>, pending: PendingCall) {
+        let call = pending.call;
         if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
             return egress::answer(self, egress, (call, kind));
         }
         let mut copies = RefCell::new(CallCopies::new(self.copies.clone()));
         let answered = loop {
-            match self.answer(&call, asked.as_ref(), &copies) {
+            match self.answer(&pending, &copies) {
                 Answered::Copy(requests) => {
                     copies.get_mut().make(requests, || notification::is_suspended(&self.listener, call.id));
                 }
@@ -305,25 +309,24 @@ impl Broker {
                 Ok(question) => self.report(BrokerEvent::Asked(question)),
                 Err(call) => self.refuse(&call),
             },
-            Answered::Wait => self.wait(call, asked),
+            Answered::Wait(reason) => self.wait(pending, reason),
             Answered::OpenPipe(pipe, flags) => self.open_pipe(call, pipe, flags),
         }
     }
 
-    fn answer(&self, call: &Call, asked: Option<&Asked>, copies: &RefCell<CallCopies>) -> Answered {
+    fn answer(&self, pending: &PendingCall, copies: &RefCell<CallCopies>) -> Answered {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let tracee = Tracee { listener: &self.listener, call };
-        let (roots, unnamed, handed_over) = (&self.roots, &self.unnamed, &self.handed_over);
-        let recorder = self.recorder.as_ref();
+        let call = &pending.call;
         let handler = CallHandler {
-            tracee,
+            tracee: Tracee { listener: &self.listener, call },
             policy: *policy,
-            asked,
-            roots,
-            unnamed,
-            handed_over,
+            asked: pending.allowed.as_ref(),
+            roots: &self.roots,
+            unnamed: &self.unnamed,
+            handed_over: &self.handed_over,
             terminals: &self.terminals,
-            recorder,
+            recorder: self.recorder.as_ref(),
+            locks: pending.takes_locks.then_some(&self.locks),
             recording: &self.recording,
             copies,
             reads: self.reads.as_ref(),
@@ -334,7 +337,7 @@ impl Broker {
             Outcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
             Outcome::Ask(asked) => return Answered::Ask(asked),
             Outcome::Copy(requests) => return Answered::Copy(requests),
-            Outcome::Wait => return Answered::Wait,
+            Outcome::Wait(reason) => return Answered::Wait(reason),
             Outcome::OpenPipe { pipe, flags } => return Answered::OpenPipe(pipe, flags),
         };
         // The caller may be gone.
@@ -351,59 +354,21 @@ impl Broker {
             Err(error) => Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error()),
         }
     }
+}
 
-    /// Opens a named pipe for reading, which waits for a writer. If none comes, the thread ends with this process.
-    fn open_pipe(self: &Arc<Self>, call: Call, pipe: OwnedFd, flags: OFlags) {
-        let broker = Arc::clone(self);
-        let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
-        let wait = move || {
-            let _abort = AbortOnPanic;
-            let answer = match reads::open_pipe(&pipe, flags) {
-                Ok(file) => broker.hand_over(&call, file, flags.contains(OFlags::CLOEXEC)),
-                Err(error) => Answer::Error(error.raw_os_error()),
-            };
-            // The caller may be gone.
-            let _ = notification::respond(&broker.listener, call.id, answer);
-            broker.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
-        };
-        if !is_free || thread::Builder::new().spawn(wait).is_err() {
-            self.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
-            let _ =
-                notification::respond(&self.listener, call.id, Answer::Error(Errno::AGAIN.raw_os_error()));
-        }
-    }
+/// A suspended call, with what is known about it so far.
+#[derive(Debug, Clone)]
+struct PendingCall {
+    call: Call,
+    /// Change that the user has allowed.
+    allowed: Option<Asked>,
+    /// False if the call has waited for locks long enough.
+    takes_locks: bool,
+}
 
-    /// Tries an open call again until it need not wait, the caller is gone, or the policy refuses it.
-    fn wait(self: &Arc<Self>, call: Call, asked: Option<Asked>) {
-        let broker = Arc::clone(self);
-        let is_free = self.waiting_pipes.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_PIPES;
-        let id = call.id;
-        let wait = move || {
-            let _abort = AbortOnPanic;
-            let copies = RefCell::new(CallCopies::new(broker.copies.clone()));
-            while notification::is_suspended(&broker.listener, call.id) {
-                match broker.answer(&call, asked.as_ref(), &copies) {
-                    Answered::Wait => thread::sleep(PIPE_INTERVAL),
-                    Answered::Done => break,
-                    // Another file has the name.
-                    Answered::Copy(_) => {
-                        broker.answer_or_wait(call, asked);
-                        break;
-                    }
-                    // The policy has changed, or another file has the name.
-                    Answered::Ask(_) | Answered::OpenPipe(..) => {
-                        broker.answer_or_wait(call, None);
-                        break;
-                    }
-                }
-            }
-            broker.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
-        };
-        if !is_free || thread::Builder::new().spawn(wait).is_err() {
-            self.waiting_pipes.fetch_sub(1, Ordering::Relaxed);
-            let no_reader = Answer::Error(Errno::NXIO.raw_os_error());
-            let _ = notification::respond(&self.listener, id, no_reader);
-        }
+impl PendingCall {
+    fn new(call: Call) -> Self {
+        Self { call, allowed: None, takes_locks: true }
     }
 }
 
@@ -468,7 +433,7 @@ enum Answered {
     Done,
     Copy(Vec<CopyRequest>),
     Ask(Asked),
-    Wait,
+    Wait(WaitReason),
     OpenPipe(OwnedFd, OFlags),
 }
 

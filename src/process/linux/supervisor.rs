@@ -21,6 +21,7 @@ use rustix::process::{self, Pid, Signal, WaitOptions};
 use super::broker::{self, Broker, BrokerThreads, Reads, Recorder, Roots};
 use super::children::{self, Children};
 use super::{HANDSHAKE, RELEASE, Report, SpawnRequest, SupervisorOrder, descriptors};
+use crate::file_lock::FileLocks;
 use crate::process::{Exit, TEMPORARY};
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::{self, BrokerPolicy, Confinement};
@@ -274,6 +275,7 @@ fn start_broker(
         let connection = Some(connection.try_clone()?);
         let policy = broker.policy;
         let mut started = Broker::new(listener, roots, policy, recorder, connection);
+        started.share_locks(broker.locks.as_deref().map(FileLocks::in_folder).unwrap_or_default());
         if request.keeps_terminal {
             started.allow_own_terminal();
         }

@@ -79,7 +79,7 @@ const LAYERS: [(&str, &[&str]); 59] = [
     ("permission", &["mode"]),
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
-    ("process", &["git_folder", "sandbox"]),
+    ("process", &["file_lock", "git_folder", "sandbox"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
     ("sandbox", &[]),

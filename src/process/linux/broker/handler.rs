@@ -17,6 +17,7 @@ use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::{HandedOver, Identity};
 use super::terminals::{Terminal, Terminals};
 use super::tracee::Tracee;
+use crate::file_lock::{FileLock, FileLocks, LockError};
 use crate::process::ChangeKind;
 use crate::sandbox::BrokerPolicy;
 use crate::sandbox::kernel::notification::Answer;
@@ -39,13 +40,21 @@ pub(super) enum Outcome {
     Ask(Asked),
     /// The call is tried again when the record has copies of these files.
     Copy(Vec<CopyRequest>),
-    /// The call is tried again until the named pipe has a reader, or a lease of the file has ended.
-    Wait,
+    /// The call is tried again until nothing prevents it.
+    Wait(WaitReason),
     /// The command gets a named pipe, opened for reading, when it has a writer.
     OpenPipe {
         pipe: OwnedFd,
         flags: OFlags,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitReason {
+    /// A named pipe has no reader, or another program has a lease of the file.
+    Open,
+    /// Another writer has locked the file.
+    Lock,
 }
 
 const DONE: Outcome = Outcome::Answer(Answer::Value(0));
@@ -72,6 +81,8 @@ pub(super) struct CallHandler<'a> {
     pub(super) terminals: &'a Terminals,
     /// `None` if changes are not recorded.
     pub(super) recorder: Option<&'a Mutex<Recorder>>,
+    /// `None` if the call has waited for locks long enough.
+    pub(super) locks: Option<&'a FileLocks>,
     /// Locked for reading from the record of a change to its end.
     pub(super) recording: &'a RwLock<()>,
     /// Made for this call.
@@ -148,6 +159,7 @@ impl<'a> CallHandler<'a> {
                 let entry = self.replaceable_entry(at)?;
                 let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
                 self.check_existing(&entry, Asked::new(change, &entry.path))?;
+                let _lock = self.lock([&entry])?;
                 self.remove(&entry, *is_folder)?
             }
             Operation::Rename { from, to, flags } => {
@@ -159,6 +171,7 @@ impl<'a> CallHandler<'a> {
                 let asked = Asked { to: to_path, files, ..Asked::new(ChangeKind::Move, &from.path) };
                 self.check_existing(&from, asked)?;
                 let _moving = self.check_moved(&from, &to, *flags)?;
+                let _lock = self.lock([&from, &to])?;
                 let touched =
                     [Touched::Moved { from: &from, to: &to }, Touched::Moved { from: &to, to: &from }];
                 let count = if *flags & EXCHANGE == 0 { 1 } else { 2 };
@@ -170,6 +183,7 @@ impl<'a> CallHandler<'a> {
                 match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
                     Ok(Some(file)) if file.area == Area::Workspace => {
                         self.check_file(&file, ChangeKind::Write)?;
+                        let _lock = self.lock(&self.roots.of_descriptor(&file.file))?;
                         let _recorded = self.record_file(&file)?;
                         self.if_suspended(|| perform::truncate(&file, *length))
                     }
@@ -201,6 +215,21 @@ impl<'a> CallHandler<'a> {
         }
         let _recorded = self.record(&[Touched::Entry(entry)])?;
         Ok(remove())
+    }
+
+    /// Locks entries against the other writers of this user, from the record of a change to its end. Nothing waits here,
+    /// because no mode can be changed meanwhile.
+    fn lock<'e>(
+        &self,
+        entries: impl IntoIterator<Item = &'e ResolvedPath>,
+    ) -> Result<Option<FileLock>, Outcome> {
+        let Some(locks) = self.locks else { return Ok(None) };
+        match locks.lock(entries.into_iter().map(|entry| entry.path.as_path()), &|| true) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Stopped | LockError::Busy(_)) => Err(Outcome::Wait(WaitReason::Lock)),
+            // Modegate's own edits report what is wrong with the locks.
+            Err(LockError::Unusable { .. }) => Ok(None),
+        }
     }
 
     /// Records entries before the call changes them. Until the guard is dropped, no removed file is kept by a hard link,
@@ -336,6 +365,7 @@ impl<'a> CallHandler<'a> {
                 self.check_readable(&entry)?;
             }
             self.check_opened(&entry, flags)?;
+            let _lock = self.lock([&entry])?;
             if flags.contains(OFlags::CREATE) {
                 self.check_replaceable(&entry)?;
                 let _recorded = self.record(&[Touched::Content(&entry)])?;
@@ -357,7 +387,7 @@ impl<'a> CallHandler<'a> {
             Ok(Opened::Pipe(file)) => {
                 Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
-            Ok(Opened::Waits) => Ok(Outcome::Wait),
+            Ok(Opened::Waits) => Ok(Outcome::Wait(WaitReason::Open)),
             // A device, and a mount point, for which the broker has no rule.
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),

@@ -1,0 +1,96 @@
+//! Changes of a brokered command wait for the other writers of this user.
+
+use std::time::Duration;
+
+use modegate::file_lock::FileLocks;
+use modegate::process::shell::{Network, Sandbox};
+use modegate::process::{Event, Process};
+use modegate::sandbox::BrokerPolicy;
+
+use crate::sandbox::fixture::SandboxFixture;
+use crate::support::requirements::require_sandbox;
+use crate::support::shell;
+
+/// Longer than a command needs that does not wait.
+const WATCHED: Duration = Duration::from_millis(300);
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Each changes `a.txt`.
+const CHANGES: &[&str] = &[
+    "echo x > a.txt",
+    "echo x >> a.txt",
+    "echo x 1<> a.txt",
+    "truncate -s 3 a.txt",
+    "rm a.txt",
+    "mv a.txt b.txt",
+    "mv other.txt a.txt",
+    "sed -i s/old/new/ a.txt",
+    "ln -s a.txt link && echo x > link",
+    "cd sub && echo x > ../a.txt",
+];
+
+/// Runs a line after printing `begun`; prints `over` if it succeeds.
+async fn start(fixture: &SandboxFixture, line: &str, locks: &std::path::Path) -> Process {
+    let shell = shell(&fixture.home(), Sandbox::Workspace).with_file_locks(Some(locks));
+    let sandbox = shell
+        .brokered_agent(&[fixture.work()], &[], BrokerPolicy::Roots, None, Network::OPEN)
+        .expect("the kernel can sandbox it");
+    std::fs::write(fixture.work().join("other.txt"), "other\n").unwrap();
+    shell.start(&format!("echo begun && {line} && echo over"), &fixture.work(), &sandbox).await.unwrap()
+}
+
+/// Returns true when the output has the word, and false when the process has ended without it.
+async fn prints(process: &mut Process, word: &str) -> bool {
+    let mut output = String::new();
+    while let Some(event) = process.next().await {
+        if let Event::Output(bytes) = event {
+            output += &String::from_utf8_lossy(&bytes);
+            if output.contains(word) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+async fn ends_within(limit: Duration, process: &mut Process) -> bool {
+    tokio::time::timeout(limit, prints(process, "over")).await.unwrap_or(false)
+}
+
+#[tokio::test]
+async fn changes_wait_while_another_writer_has_locked_the_file() {
+    require_sandbox();
+    for line in CHANGES {
+        let fixture = SandboxFixture::new();
+        let folder = fixture.home().join("locks");
+        let locked = fixture.work().join("a.txt");
+        let lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+        let mut process = start(&fixture, line, &folder).await;
+        assert!(prints(&mut process, "begun").await, "{line}");
+        assert!(!ends_within(WATCHED, &mut process).await, "{line}: did not wait");
+        drop(lock);
+        assert!(ends_within(LIMIT, &mut process).await, "{line}: did not go on");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_other_files_do_not_wait() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let folder = fixture.home().join("locks");
+    let locked = fixture.work().join("a.txt");
+    let _lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+    let mut process = start(&fixture, "echo x > other.txt && mv other.txt b.txt && rm b.txt", &folder).await;
+    assert!(ends_within(LIMIT, &mut process).await);
+}
+
+#[tokio::test]
+async fn lock_that_is_never_released_delays_a_command_only() {
+    require_sandbox();
+    let fixture = SandboxFixture::new();
+    let folder = fixture.home().join("locks");
+    let locked = fixture.work().join("a.txt");
+    let _lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+    let mut process = start(&fixture, "echo x > a.txt", &folder).await;
+    assert!(ends_within(LIMIT, &mut process).await);
+}
