@@ -274,23 +274,30 @@ impl ChangeRecorder {
         self.watch(targets);
     }
 
-    /// If one of the paths cannot be covered, none is.
+    /// The first target is what changes, before the new folders above it or the parts of a moved folder. If one of the
+    /// paths cannot be covered, none is.
     fn watch(&mut self, targets: Vec<Target>) {
         let mut found = Vec::new();
-        for target in targets {
+        for target in &targets {
             match &target.inside {
                 // The change will be refused.
                 None => return,
                 Some(inside) if is_version_control(inside) => {
-                    return self.mark_uncovered(&target, "belongs to version control");
+                    return self.mark_uncovered(target, "belongs to version control");
                 }
                 Some(_) => {}
             }
-            match look(&target) {
-                (Found::Unknown(why), _) => return self.mark_uncovered(&target, &why),
+            match look(target) {
+                (Found::Unknown(why), _) if *target == targets[0] => {
+                    return self.mark_uncovered(target, &why);
+                }
+                (Found::Unknown(why), _) => {
+                    let why = format!("cannot be covered, because {} {why}", self.workspace.display(target));
+                    return self.mark_uncovered(&targets[0], &why);
+                }
                 (state @ Found::State(..), fingerprint) => {
-                    let path = target.path.clone();
-                    found.push((path, Watched { target, found: state, fingerprint }));
+                    let watched = Watched { target: target.clone(), found: state, fingerprint };
+                    found.push((target.path.clone(), watched));
                 }
             }
         }

@@ -3,6 +3,8 @@
 mod audit_log;
 mod client_prompt;
 mod commit_order;
+#[cfg(target_os = "linux")]
+mod file_faults;
 #[cfg(unix)]
 pub(crate) mod kills;
 #[cfg(unix)]
@@ -13,7 +15,6 @@ mod notices;
 mod resume;
 mod steering;
 mod store_failures;
-#[cfg(target_os = "linux")]
 mod store_faults;
 mod system_notes;
 #[cfg(unix)]

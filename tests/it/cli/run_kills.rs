@@ -73,13 +73,15 @@ fn is_alive(pid: Pid) -> bool {
 
 impl Processes {
     fn find(modegate: &Child, work: &Path) -> Self {
-        let supervisor =
-            processes_in(work).into_iter().find(|pid| is_supervisor(*pid)).expect("a supervisor");
-        let fork_server = parent(supervisor).unwrap();
-        let guard = parent(fork_server).unwrap();
         let modegate = Pid::from_child(modegate);
-        assert_eq!(parent(guard), Some(modegate));
-        Self { modegate, guard, fork_server, supervisor }
+        let with_parents = |supervisor: Pid| {
+            let fork_server = parent(supervisor)?;
+            let guard = parent(fork_server)?;
+            // The guard looks like a supervisor until it has executed itself again.
+            (parent(guard)? == modegate).then_some(Self { modegate, guard, fork_server, supervisor })
+        };
+        let candidates = processes_in(work).into_iter().filter(|pid| is_supervisor(*pid));
+        candidates.filter_map(with_parents).next().expect("a supervisor")
     }
 
     fn kill(&self, victim: Victim) {
