@@ -34,6 +34,7 @@ pub mod git_folder;
 pub mod headless;
 pub mod http;
 pub mod ids;
+pub mod image_scaling;
 pub mod lazy_channel;
 pub mod line_diff;
 pub mod mode;

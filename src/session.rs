@@ -60,6 +60,7 @@ mod policy;
 mod repetition;
 mod replay;
 mod restore;
+mod scaled_images;
 mod servers;
 mod session_action;
 mod set_option;

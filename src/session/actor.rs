@@ -23,6 +23,7 @@ use super::policy::Policy;
 use super::repetition::Repetition;
 use super::replay::Replays;
 use super::restore;
+use super::scaled_images;
 use super::servers::Servers;
 use super::subagent_relay::Report;
 use super::subagents::{self, Subagents};
@@ -367,9 +368,13 @@ impl Actor {
         }
     }
 
-    async fn prompt(&mut self, prompt: Prompt) {
+    async fn prompt(&mut self, mut prompt: Prompt) {
         self.notes.tell(self.policy.widened_by_client());
-        if let Err(error) = self.models.check_prompt(&prompt.content, &self.policy) {
+        let mut checked = self.models.check_prompt(&prompt.content, &self.policy);
+        if checked.is_ok() && self.policy.agent.external_agent.is_none() {
+            checked = scaled_images::fit_prompt(&mut prompt.content).await;
+        }
+        if let Err(error) = checked {
             let _ = prompt.reply.send(Err(error));
         } else if self.turns.is_ready() {
             self.start(prompt).await;

@@ -9,9 +9,10 @@ use super::handle::ModelSetting;
 use super::notes::Notes;
 use super::options::{self, ModelSelection};
 use super::policy::Policy;
+use super::scaled_images::MAX_TO_SCALE;
 use crate::acp::{ContentBlock, EmbeddedResourceResource, ImageContent, SessionConfigOption, SessionModeId};
 use crate::agents::AgentSpec;
-use crate::conversation::prompt_block::{MAX_PICTURE, MAX_PROMPT_TEXT, PICTURES};
+use crate::conversation::prompt_block::{MAX_PROMPT_TEXT, PICTURES};
 use crate::error::AgentError;
 use crate::model::Effort;
 use crate::model::catalog::ModelCatalog;
@@ -179,9 +180,9 @@ fn check_picture(image: &ImageContent) -> Result<(), AgentError> {
         let message = format!("images of type {:?} are not supported", image.mime_type);
         return Err(AgentError::invalid_params(message, json!({ "validMimeTypes": PICTURES })));
     }
-    if image.data.len() > MAX_PICTURE {
+    if image.data.len() > MAX_TO_SCALE {
         let message = "the image is too large";
-        return Err(AgentError::invalid_params(message, json!({ "maxBytesInBase64": MAX_PICTURE })));
+        return Err(AgentError::invalid_params(message, json!({ "maxBytesInBase64": MAX_TO_SCALE })));
     }
     Ok(())
 }

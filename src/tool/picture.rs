@@ -9,8 +9,8 @@ use super::{ToolContent, ToolError, ToolOutput};
 use crate::acp::{ContentBlock, ImageContent};
 use crate::workspace::OpenFile;
 
-/// Maximum bytes of an image: 5 MiB in Base64, which every provider accepts.
-const MAX_IMAGE: u64 = 3840 * 1024;
+/// Maximum bytes of an image. A larger one than providers accept is scaled down with the result.
+const MAX_IMAGE: u64 = 15 * 1024 * 1024;
 
 /// The type of an image that every provider with image support accepts; `None` for anything else.
 pub(super) fn mime_type(start: &[u8]) -> Option<&'static str> {

@@ -16,7 +16,7 @@ use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::session::ancestry::Change;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
-use crate::session::{nearby_instructions, session_action};
+use crate::session::{nearby_instructions, scaled_images, session_action};
 use crate::tool::{
     Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
     chat_question,
@@ -168,7 +168,8 @@ impl Turn {
         output: ToolOutput,
         instructions: Vec<Instructions>,
     ) -> Result<(), TurnError> {
-        let ToolOutput { text, content, seen, shown, plan, job, questions } = output;
+        let ToolOutput { mut text, mut content, seen, shown, plan, job, questions } = output;
+        text.push_str(&scaled_images::fit_result(&mut content).await);
         if let Some(entries) = plan {
             self.post_event(SessionEvent::Plan { entries }).await?;
         }

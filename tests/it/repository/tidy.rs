@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 59] = [
+const LAYERS: [(&str, &[&str]); 60] = [
     ("acp", &[]),
     (
         "agent",
@@ -69,6 +69,7 @@ const LAYERS: [(&str, &[&str]); 59] = [
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
+    ("image_scaling", &[]),
     ("lazy_channel", &[]),
     ("lib", &[]),
     ("line_diff", &[]),
@@ -231,6 +232,7 @@ const SESSION: &[&str] = &[
     "git_folder",
     "external_agent",
     "ids",
+    "image_scaling",
     "mode",
     "model",
     "permission",
@@ -247,7 +249,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 107] = [
+const PURE: [&str; 108] = [
     "acp",
     "audit",
     "chain",
@@ -259,6 +261,7 @@ const PURE: [&str; 107] = [
     "external_agent/client/messages",
     "external_agent/client/state",
     "http/public",
+    "image_scaling",
     "mode",
     "mode/stored",
     "model/catalog",
@@ -358,11 +361,11 @@ const PURE: [&str; 107] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 35] = [
+const LIBRARIES: [(&str, &[&str]); 38] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
-    ("base64", &["tool/picture"]),
+    ("base64", &["image_scaling", "tool/picture"]),
     ("memchr", &["external_agent/client/lines", "model/wire/framing", "tool/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
@@ -410,7 +413,10 @@ const LIBRARIES: [(&str, &[&str]); 35] = [
         "ignore",
         &["tool/search_files", "tool/find_files", "tool/walk", "workspace/snapshot", "workspace/walk"],
     ),
+    ("jpeg_decoder", &["image_scaling"]),
+    ("jpeg_encoder", &["image_scaling"]),
     ("jsonrpsee", &["rpc", "error"]),
+    ("minipng", &["image_scaling"]),
     ("percent_encoding", &["permission/address", "permission/address_pattern", "platform"]),
     ("rusqlite", &["store"]),
     ("icu_normalizer", &["platform"]),
@@ -434,7 +440,10 @@ const LIBRARIES: [(&str, &[&str]); 35] = [
     ),
     ("strsim", &["mode/definition", "tool/near_path"]),
     ("std::env", &["config", "process/linux/supervisor", "process/plain", "process/shell", "sandbox/macos"]),
-    ("url", &["http/fetch_client", "permission/address_pattern", "tool/fetch", "tool/mcp/login"]),
+    (
+        "url",
+        &["http/fetch_client", "permission/address_pattern", "tool/fetch", "tool/mcp/login"],
+    ),
     ("windows_sys", &["process/plain/group/windows"]),
 ];
 

@@ -21,7 +21,7 @@ use Unit::{Bytes, Of, Seconds, Time};
 /// A limit, where it is defined, its unit, and what happens beyond it.
 type Row = (&'static str, &'static str, &'static str, Unit, &'static str);
 
-const CONNECTION: [Row; 14] = [
+const CONNECTION: [Row; 17] = [
     ("line of the client", "transport.rs", "MAX_LINE", Bytes, "error -32600; the connection stays open"),
     (
         "unanswered requests of the client",
@@ -32,7 +32,22 @@ const CONNECTION: [Row; 14] = [
     ),
     ("prompts that wait behind a running one", "session/turns.rs", "MAX_WAITING", Of(""), "error -32600"),
     ("requests that wait for one session", "session/handle.rs", "MAILBOX", Of(""), "error -32600"),
-    ("image in a prompt, in base64", "conversation/prompt_block.rs", "MAX_PICTURE", Bytes, "error -32602"),
+    ("image in a prompt, in base64", "session/scaled_images.rs", "MAX_TO_SCALE", Bytes, "error -32602"),
+    (
+        "image for a model, in base64",
+        "conversation/prompt_block.rs",
+        "MAX_PICTURE",
+        Bytes,
+        "it is scaled down",
+    ),
+    (
+        "longest edge of an image for a model",
+        "image_scaling.rs",
+        "MAX_EDGE",
+        Of("pixels"),
+        "it is scaled down",
+    ),
+    ("decoded pixels of an image that is scaled", "image_scaling.rs", "MAX_DECODED", Bytes, "it is refused"),
     ("all texts of a prompt", "conversation/prompt_block.rs", "MAX_PROMPT_TEXT", Bytes, "error -32602"),
     ("text and thoughts of a reply", "session/turn/reply.rs", "MAX_REPLY", Bytes, "the turn fails"),
     (
