@@ -1,6 +1,5 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +11,6 @@ use tokio::sync::mpsc;
 
 use crate::agent::{First, Host, ModelCatalogLoader, Policy, PolicyOf};
 use crate::agents::AgentRegistry;
-use crate::bounded_file;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
 use crate::external_agent::definition::ExternalAgentDefinition;
@@ -20,12 +18,10 @@ use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
 use crate::mode::{Mode, Modes};
-use crate::model::catalog::{ModelCatalog, OFFLINE, SCRIPTED};
-use crate::model::gallery;
-use crate::model::offline::Offline;
+use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
-use crate::model::scripted::{Pauses, Scripted};
-use crate::model::{Effort, Model, ModelId};
+use crate::model::scripted::Scripted;
+use crate::model::{Model, ModelId};
 use crate::permission::compare;
 use crate::platform::files::real_path;
 use crate::policy::Layers;
@@ -44,6 +40,7 @@ use crate::tool::memory::Memories;
 use crate::tool::{self, DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
+use connections::Connections;
 use environment::Environment;
 use policies::{Loaded, Policies};
 use providers::Providers;
@@ -51,7 +48,9 @@ use user_file::UnrecordedChanges;
 
 pub mod agent_checks;
 pub mod commands;
+mod connections;
 pub mod doctor_checks;
+mod embedded;
 pub mod environment;
 pub mod policies;
 mod project;
@@ -117,6 +116,7 @@ pub struct Config {
     unrecorded_changes: Option<UnrecordedChanges>,
     shell: Shell,
     fetch_client: Arc<FetchClient>,
+    connections: Connections,
     wrapped: Option<(String, ExternalAgentDefinition)>,
 }
 
@@ -149,13 +149,15 @@ impl Config {
     fn without_store(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
-        let script = named.map(script).transpose()?.flatten();
+        let script = named.map(embedded::script).transpose()?.flatten();
         let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
         // Neither scripts nor deterministic offline runs may depend on this machine's settings.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
         let (file, remote) = match &requested {
-            Some(requested) if is_embedded => (user_file::UserFile::default(), embedded(requested.clone())),
+            Some(requested) if is_embedded => {
+                (user_file::UserFile::default(), embedded::remote(requested.clone()))
+            }
             _ => providers::load(&environment, requested.as_ref())?,
         };
         let commands = file.shell.unwrap_or_default();
@@ -164,6 +166,7 @@ impl Config {
         }
         let shell = commands::shell(&environment, &commands)?;
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
+        let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
@@ -227,6 +230,7 @@ impl Config {
             unrecorded_changes: store_settings.unrecorded_changes,
             shell,
             fetch_client,
+            connections,
         })
     }
 
@@ -237,11 +241,12 @@ impl Config {
         self
     }
 
-    /// Refuses changes that cannot be recorded, unless the user's settings allow them: nobody reads a notice while a
-    /// headless run goes on.
+    /// Refuses changes that cannot be recorded, unless the user's settings allow them, and limits the waits for a busy
+    /// provider: a headless run has no reader of notices, and nobody who cancels.
     #[must_use]
-    pub fn refusing_unrecorded(mut self) -> Self {
+    pub fn without_editor(mut self) -> Self {
         self.unrecorded_changes.get_or_insert(UnrecordedChanges::Refuse);
+        self.connections.limit_busy_waits();
         self
     }
 
@@ -295,7 +300,8 @@ impl Config {
         });
         let models = Arc::clone(&self.remote.catalog);
         let pauses = self.deterministic.then_some(scripted_pauses);
-        let router = Arc::new(Router::new(in_process(self.script, pauses), self.remote));
+        let router = Router::new(embedded::in_process(self.script, pauses), self.remote);
+        let router = Arc::new(self.connections.apply(router));
         let sources = Sources {
             user_folder: self.environment.config_folder.clone().filter(|_| !is_embedded),
             platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
@@ -328,6 +334,7 @@ impl Config {
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
                 .with_fetch(self.fetch_client, Limits::default())
                 .with_memories(&memories)
+                .with_http(self.connections.http())
                 .with_shell(self.shell.with_file_locks(data_folder))
                 .with_logins(logins(&self.environment)),
             model,
@@ -399,24 +406,6 @@ fn policy(
     }
 }
 
-fn in_process(script: Option<Scripted>, pauses: Option<Pauses>) -> HashMap<String, Arc<dyn Model>> {
-    let mut models: HashMap<String, Arc<dyn Model>> = HashMap::new();
-    models.insert(OFFLINE.into(), Arc::new(Offline));
-    if let Some(script) = script {
-        let script = match pauses {
-            Some(pauses) => script.paced_by(pauses),
-            None => script,
-        };
-        models.insert(SCRIPTED.into(), Arc::new(script));
-    }
-    models
-}
-
-fn embedded(model: ModelId) -> Remote {
-    let models = ModelCatalog::offline().with_default(model, Effort::Default, true);
-    Remote { endpoints: HashMap::new(), catalog: Arc::new(models) }
-}
-
 /// Returns this program, and a scratch folder for replays, one per process to avoid collisions.
 pub fn replay_places() -> anyhow::Result<(PathBuf, PathBuf)> {
     let binary = std::env::current_exe().context("finding this binary")?;
@@ -466,21 +455,6 @@ pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     let folder = environment.user.temporary.join(format!("modegate-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
     Ok(real_path(folder)?)
-}
-
-const MAX_SCRIPT: u64 = 256 * 1024 * 1024;
-
-fn script(name: &str) -> anyhow::Result<Option<Scripted>> {
-    let Some(file) = name.strip_prefix("scripted:") else { return Ok(None) };
-    let text = match file.strip_prefix('@') {
-        Some(script) => {
-            let script = gallery::find(script).map_err(|error| anyhow::anyhow!("--model {name}: {error}"))?;
-            script.text.to_owned()
-        }
-        None => bounded_file::read_own_text(Path::new(file), MAX_SCRIPT)
-            .map_err(|error| anyhow::anyhow!("--model {name}: the file {error}"))?,
-    };
-    Scripted::parse(&text).with_context(|| format!("--model {name}")).map(Some)
 }
 
 fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Location> {

@@ -1,10 +1,12 @@
 //! HTTP clients: here for models, in [`fetch_client`] for addresses that models name.
 //!
-//! Redirects are not followed, so that a key goes only to the configured address. Proxies come from
-//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, except for servers on this machine. A client is built off the
-//! main thread, because loading the system's certificates is slow.
+//! Redirects are not followed, so that a key goes only to the configured address. [`network`] chooses the proxy,
+//! except for servers on this machine. A client is built off the main thread, because loading the system's
+//! certificates is slow.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +14,10 @@ use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 
+use network::Network;
+
 pub mod fetch_client;
+pub mod network;
 mod public;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,16 +36,22 @@ const MAX_ANSWER: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Http {
-    client: OnceCell<reqwest::Client>,
+    network: Network,
+    direct: OnceCell<reqwest::Client>,
+    /// For addresses with a proxy.
+    proxied: OnceCell<reqwest::Client>,
     /// For unencrypted servers on this machine: no proxy and no certificates.
     local: OnceCell<reqwest::Client>,
 }
+
+/// Names and values of headers.
+pub type Headers = Vec<(Cow<'static, str>, SecretString)>;
 
 #[derive(Debug)]
 pub struct Post {
     pub url: String,
     /// Without the content type, which is JSON.
-    pub headers: Vec<(&'static str, SecretString)>,
+    pub headers: Headers,
     pub body: Bytes,
 }
 
@@ -50,7 +61,7 @@ pub struct Response(reqwest::Response);
 /// Error of a request or its response. The text contains no key, and no address beyond the host.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// An invalid address, header or certificate store. A retry does not help.
+    /// An invalid address, header, certificate or certificate store. A retry does not help.
     #[error("{0}")]
     Unusable(String),
     #[error("{0}")]
@@ -62,6 +73,10 @@ pub enum HttpError {
 }
 
 impl Http {
+    pub fn new(network: Network) -> Self {
+        Self { network, ..Self::default() }
+    }
+
     /// Builds the client, so that the first request does not wait. An error appears with that request.
     pub async fn prepare(&self, url: &str) {
         if let Err(error) = self.client(url).await {
@@ -72,15 +87,13 @@ impl Http {
     /// Dropping the future or the response cancels the request.
     pub async fn post(&self, post: Post) -> Result<Response, HttpError> {
         let client = self.client(&post.url).await?;
-        let mut request = client.post(&post.url).header("content-type", "application/json").body(post.body);
-        for (name, value) in post.headers {
-            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
-                HttpError::Unusable(format!("the value of the header {name} contains invalid characters"))
-            })?;
-            value.set_sensitive(true);
-            request = request.header(HeaderName::from_static(name), value);
-        }
-        request.send().await.map(Response).map_err(explain)
+        let request = client.post(&post.url).header("content-type", "application/json").body(post.body);
+        self.send(&post.url, request, post.headers).await
+    }
+
+    /// Dropping the future or the response cancels the request.
+    pub async fn get(&self, url: String, headers: Headers) -> Result<Response, HttpError> {
+        self.send(&url, self.client(&url).await?.get(&url), headers).await
     }
 
     /// Sends a request of a library and reads the whole answer, up to [`MAX_ANSWER`]. Redirects are not followed.
@@ -88,9 +101,10 @@ impl Http {
         &self,
         request: ::http::Request<Vec<u8>>,
     ) -> Result<::http::Response<Vec<u8>>, HttpError> {
-        let client = self.client(&request.uri().to_string()).await?;
+        let url = request.uri().to_string();
+        let client = self.client(&url).await?;
         let request = reqwest::Request::try_from(request).map_err(explain)?;
-        let mut response = client.execute(request).await.map_err(explain)?;
+        let mut response = client.execute(request).await.map_err(|error| self.explain(error, &url))?;
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
         // An event stream may have no end.
         let is_stream = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
@@ -113,9 +127,64 @@ impl Http {
 
     async fn client(&self, url: &str) -> Result<&reqwest::Client, HttpError> {
         if is_local(url) {
-            return self.local.get_or_try_init(|| build(true)).await;
+            return self.local.get_or_try_init(|| build(None)).await;
         }
-        self.client.get_or_try_init(|| build(false)).await
+        let is_proxied = self.network.proxy_for(url).is_some();
+        let client = if is_proxied { &self.proxied } else { &self.direct };
+        client.get_or_try_init(|| build(Some((self.network.clone(), is_proxied)))).await
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        mut request: reqwest::RequestBuilder,
+        headers: Headers,
+    ) -> Result<Response, HttpError> {
+        for (name, value) in headers {
+            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
+                HttpError::Unusable(format!("the value of the header {name} contains invalid characters"))
+            })?;
+            value.set_sensitive(true);
+            let key = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| HttpError::Unusable(format!("the name of the header {name:?} is invalid")))?;
+            request = request.header(key, value);
+        }
+        request.send().await.map(Response).map_err(|error| self.explain(error, url))
+    }
+
+    fn explain(&self, error: reqwest::Error, url: &str) -> HttpError {
+        let is_permanent = is_about_certificates(&error);
+        let circumstances = self.circumstances(&error, url);
+        match explain(error) {
+            HttpError::Unreachable(text) if is_permanent => HttpError::Unusable(text + &circumstances),
+            HttpError::Unreachable(text) => HttpError::Unreachable(text + &circumstances),
+            HttpError::Broken(text) => HttpError::Broken(text + &circumstances),
+            other => other,
+        }
+    }
+
+    /// The innermost cause of a library's error, and what was involved. Outer causes contain the address.
+    pub fn describe(&self, error: &LibraryError, url: &str) -> String {
+        format!("{}{}", root(error), self.circumstances(error, url))
+    }
+
+    /// Names the proxy on the way to an address. Empty without one.
+    pub fn via(&self, url: &str) -> String {
+        let proxy = self.network.proxy_for(url);
+        proxy.map(|it| format!(" (through the proxy {} of {})", it.host(), it.variable)).unwrap_or_default()
+    }
+
+    /// Names the proxy, and the certificates if they were the reason.
+    fn circumstances(&self, error: &reqwest::Error, url: &str) -> String {
+        let mut text = self.via(url);
+        if is_about_certificates(error) {
+            let certificates = self.network.certificates();
+            text.push_str(&format!(
+                ". Trusted are {certificates}. If a company's proxy opens TLS, set SSL_CERT_FILE to a file with all \
+                 certificates, or network: ca_file in config.yaml to its own"
+            ));
+        }
+        text
     }
 }
 
@@ -163,6 +232,21 @@ impl Response {
         self.0.chunk().await.map_err(explain)
     }
 
+    /// The whole body. `None` if it is longer than `most` bytes, if it breaks off, or without success.
+    pub async fn whole_text(mut self, most: usize) -> Option<String> {
+        if self.status() != 200 {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.0.chunk().await.ok()? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > most {
+                return None;
+            }
+        }
+        String::from_utf8(bytes).ok()
+    }
+
     pub async fn text(mut self) -> String {
         let mut bytes = Vec::new();
         let read = async {
@@ -179,12 +263,58 @@ impl Response {
     }
 }
 
-async fn build(is_local: bool) -> Result<reqwest::Client, HttpError> {
+/// Builds a client for encrypted or remote servers, with or without a proxy; without `network`, one for
+/// unencrypted servers on this machine.
+async fn build(network: Option<(Network, bool)>) -> Result<reqwest::Client, HttpError> {
     let build = move || {
-        let builder = builder();
-        finish(if is_local { builder.no_proxy().tls_certs_only([]) } else { builder })
+        let builder = builder().no_proxy();
+        let Some((network, is_proxied)) = network else { return finish(builder.tls_certs_only([])) };
+        let missing = network.missing_store(|path| Path::new(path).exists());
+        if let Some(missing) = missing {
+            return Err(HttpError::Unusable(format!(
+                "{missing} does not exist: correct or unset the variable"
+            )));
+        }
+        let mut builder = trusting(builder, network.ca_file.as_deref())?;
+        for (proxy, variable) in network.proxies().filter(|_| is_proxied) {
+            let unusable = |_| HttpError::Unusable(format!("{variable} is not the address of an HTTP proxy"));
+            builder = builder.proxy(proxy.map_err(unusable)?);
+        }
+        finish(builder)
     };
     off_thread(build).await
+}
+
+/// Trusts the certificates of a file beside the others.
+fn trusting(
+    builder: reqwest::ClientBuilder,
+    ca_file: Option<&Path>,
+) -> Result<reqwest::ClientBuilder, HttpError> {
+    let Some(file) = ca_file else { return Ok(builder) };
+    let unusable = |why: String| HttpError::Unusable(format!("ca_file {}: {why}", file.display()));
+    let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let certificates =
+        reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(chain(&error)))?;
+    if certificates.is_empty() {
+        return Err(unusable("it contains no certificate in PEM".into()));
+    }
+    Ok(builder.tls_certs_merge(certificates))
+}
+
+fn is_about_certificates(error: &reqwest::Error) -> bool {
+    let mut next = Some(error as &(dyn Error + 'static));
+    while let Some(error) = next {
+        if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        // An I/O error leaves itself out of the chain.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 fn builder() -> reqwest::ClientBuilder {
@@ -242,8 +372,7 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
 /// Error of the HTTP library, for a library that makes its own requests.
 pub type LibraryError = reqwest::Error;
 
-/// Returns the innermost cause. Outer causes contain the address.
-pub fn root(error: &reqwest::Error) -> String {
+fn root(error: &reqwest::Error) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 

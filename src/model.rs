@@ -1,6 +1,7 @@
 //! Provider-neutral requests to models, and the events of a reply. Only [`wire`] knows formats.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use excess::Excess;
 use schema::Schema;
 
 pub mod catalog;
+pub mod endpoint;
 pub mod excess;
 pub mod gallery;
+pub mod image_probe;
 pub mod key;
 pub mod known;
+pub mod learnt;
 pub mod offline;
 pub mod provider_error;
 pub mod remote;
@@ -87,6 +91,15 @@ pub struct ProviderState {
 pub struct Image {
     pub mime_type: Arc<str>,
     pub data: Arc<str>,
+}
+
+impl Image {
+    /// Identifies the content within this process.
+    pub fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.data.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// Model name as users write it: `offline`, `scripted:FILE` or `provider/name`.

@@ -114,7 +114,7 @@ async fn run_prompt<O: Write, E: Write>(
     let (client, end) = client::channel();
     let has_chosen_model = config.has_chosen_model();
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
-    let runtime = config.refusing_unrecorded().into_runtime().context("starting the record")?;
+    let runtime = config.without_editor().into_runtime().context("starting the record")?;
     let Runtime { mut context, host, retention: store_limits, .. } = runtime;
     context.server_timeout = context.server_timeout.map(|_| HEADLESS_SERVER_TIMEOUT);
     context.max_steps = limits.max_steps;

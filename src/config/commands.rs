@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::environment::Environment;
 use super::user_file::ShellSettings;
@@ -39,7 +39,7 @@ fn find_shell(platform: Platform, folders: &[PathBuf], is_file: impl Fn(&Path) -
 pub fn shell(environment: &Environment, settings: &ShellSettings) -> anyhow::Result<Shell> {
     let mut user = environment.user.clone();
     let home = user.home.clone();
-    let place = |path: &PathBuf| absolute(path, home.as_deref());
+    let place = |path: &PathBuf| absolute(path, home.as_deref()).context("shell");
     user.read = settings.read.iter().map(place).collect::<Result<_, _>>()?;
     user.write = settings.write.iter().map(place).collect::<Result<_, _>>()?;
     let program = find_shell(Platform::HERE, &user.path, Path::is_file);
@@ -53,7 +53,7 @@ pub fn absolute(path: &Path, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     match (path.strip_prefix("~"), home) {
         (Ok(below), Some(home)) => Ok(home.join(below)),
         _ if path.is_absolute() => Ok(path.to_owned()),
-        _ => bail!("shell: {:?} is not an absolute path, and does not begin with ~/", path.display()),
+        _ => bail!("{:?} is not an absolute path, and does not begin with ~/", path.display()),
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
+use crate::http::network::Network;
 use crate::model::catalog::PROVIDERS;
 use crate::platform::files::account_home;
 use crate::process::network_variables::NetworkVariables;
@@ -56,6 +57,8 @@ pub struct Environment {
     pub network: NetworkVariables,
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
+    /// Of the variables that name proxies and certificates.
+    connections: Network,
 }
 
 impl Environment {
@@ -100,6 +103,7 @@ impl Environment {
             data_folder,
             keys,
             urls: urls.filter_map(|name| Some((name, read(name)?))).collect(),
+            connections: Network::new(read, None),
         }
     }
 
@@ -118,6 +122,13 @@ impl Environment {
 
     pub fn keys(&self) -> impl Iterator<Item = (String, SecretString)> {
         self.keys.iter().map(|(name, key)| ((*name).to_owned(), key.clone()))
+    }
+
+    /// `ca_file` has certificates that are trusted beside those of the environment.
+    pub fn connections(&self, ca_file: Option<PathBuf>) -> Network {
+        let mut connections = self.connections.clone();
+        connections.ca_file = ca_file;
+        connections
     }
 
     pub fn url(&self, variable: &str) -> Option<&str> {

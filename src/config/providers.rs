@@ -12,8 +12,9 @@ use super::environment::Environment;
 use super::user_file::{self, ProviderSettings, UserFile};
 use crate::model::ModelId;
 use crate::model::catalog::{ModelCatalog, NoModel, PROVIDERS, Provider, Reachable, provider, provider_of};
+use crate::model::endpoint::Endpoint;
 use crate::model::key::Key;
-use crate::model::remote::Endpoint;
+use crate::model::learnt::Learnt;
 use crate::model::router::{Remote, Router};
 use crate::model::wire::Wire;
 use crate::model::wire::anthropic::Anthropic;
@@ -153,10 +154,12 @@ fn endpoint(provider: Provider, environment: &Environment, settings: Option<&Pro
         host,
         fault,
         key,
+        // A header of the settings is for the address of the settings.
+        key_header: settings.filter(|_| from_environment.is_none()).and_then(|it| it.key_header.clone()),
         key_variable: provider.key_variables[0],
         wire,
         is_official,
-        without: Mutex::default(),
+        learnt: Learnt::default(),
     }
 }
 

@@ -49,6 +49,9 @@ pub struct UserFile {
     /// Addresses that the tool `fetch` may reach.
     #[serde(default)]
     pub fetch: Option<FetchSettings>,
+    /// How model providers and MCP servers are reached. Read at the start of Modegate.
+    #[serde(default)]
+    pub network: Option<NetworkSettings>,
     /// Session store.
     #[serde(default)]
     pub store: Option<StoreSettings>,
@@ -61,6 +64,17 @@ pub struct UserFile {
     /// Model providers, by id: anthropic, openai-responses, openai, gemini, ollama.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSettings {
+    /// File with certificates in PEM that are trusted beside the system's, such as those of a company's proxy.
+    /// Default: none.
+    pub ca_file: Option<PathBuf>,
+    /// Seconds that a run without an editor waits in all, for one reply, for a provider that is busy (HTTP 429, 503,
+    /// 529). Default: 600.
+    pub busy_wait_s: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -172,6 +186,8 @@ pub struct ProviderSettings {
     pub key_command: Option<String>,
     /// URL of the server; the provider's environment variable takes precedence. Default: the provider's own.
     pub base_url: Option<String>,
+    /// Header that carries the key, such as `api-key` for Azure. Default: that of the provider.
+    pub key_header: Option<String>,
     /// Models to offer first, as names or objects. Default: those that Modegate knows.
     #[serde(default)]
     pub models: Vec<ModelSettings>,
@@ -218,9 +234,11 @@ fn merge(own: UserFile, made: UserFile) -> UserFile {
             (false, false) => (None, None, settings.base_url),
         };
         let models = if settings.models.is_empty() { known.models } else { settings.models };
-        providers.insert(id, ProviderSettings { api_key, key_command, base_url, models });
+        let key_header = settings.key_header.or(known.key_header);
+        providers.insert(id, ProviderSettings { api_key, key_command, base_url, key_header, models });
     }
     UserFile {
+        network: own.network.or(made.network),
         store: own.store.or(made.store),
         model: own.model.or(made.model),
         small_model: own.small_model.or(made.small_model),
@@ -314,6 +332,7 @@ pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
         api_key: setup.key.clone(),
         key_command: setup.key_command.clone(),
         base_url: setup.base_url.clone(),
+        key_header: known.key_header,
         models: known.models,
     };
     file.providers.insert(setup.provider.to_owned(), settings);
@@ -331,6 +350,7 @@ fn to_yaml(file: &UserFile) -> anyhow::Result<String> {
             ("api_key", key),
             ("key_command", settings.key_command.clone()),
             ("base_url", settings.base_url.clone()),
+            ("key_header", settings.key_header.clone()),
         ];
         members.extend(pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
         let names: Vec<_> = settings.models.iter().map(|model| model.describe().name).collect();

@@ -65,6 +65,20 @@ pub const PROVIDERS: [Provider; 5] = [
     },
 ];
 
+/// Images that a request may have: their number, and their bytes in Base64. Below the provider's limits, which
+/// also count the rest of the request. As of November 2026.
+pub fn image_limits(id: &ModelId) -> (usize, usize) {
+    const MIB: usize = 1024 * 1024;
+    match id.parts().map_or("", |(provider, _)| provider) {
+        // 500 images, 50 MB.
+        "openai-responses" => (400, 40 * MIB),
+        // 20 MB.
+        "gemini" => (400, 14 * MIB),
+        // Anthropic: 100 images, 32 MB.
+        _ => (100, 24 * MIB),
+    }
+}
+
 pub const OFFLINE: &str = "offline";
 
 pub const SCRIPTED: &str = "scripted";
@@ -226,17 +240,24 @@ impl ModelCatalog {
             // Ollama allocates memory for the whole context.
             facts.context = facts.context.min(LOCAL_CONTEXT);
         }
-        let described = self
-            .reachable
-            .iter()
-            .filter(|reachable| reachable.provider.id == provider)
-            .flat_map(|it| &it.described);
-        if let Some(described) = described.into_iter().find(|described| described.name == name) {
+        if let Some(described) = self.described(id) {
             facts.context = described.context.unwrap_or(facts.context);
             facts.output = facts.output.min(facts.context / 4);
             facts.images = described.images.unwrap_or(facts.images);
         }
         facts
+    }
+
+    /// The user's description of the model.
+    fn described(&self, id: &ModelId) -> Option<&Described> {
+        let (provider, name) = id.parts()?;
+        let of_provider = self.reachable.iter().filter(|reachable| reachable.provider.id == provider);
+        of_provider.flat_map(|it| &it.described).find(|described| described.name == name)
+    }
+
+    /// Size of the context in tokens that the user has set.
+    pub fn described_context(&self, id: &ModelId) -> Option<u64> {
+        self.described(id)?.context
     }
 
     /// Models to choose from: those of usable providers, the default, the current one, and the embedded one.

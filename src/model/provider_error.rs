@@ -168,7 +168,7 @@ impl Rejection<'_> {
 /// Marker in `without`: the server requires `reasoning_content` with every call.
 pub const NEEDS_THOUGHTS: &str = "+reasoning_content";
 
-/// Optional part that covers all images: an image that a server cannot read must not end the conversation.
+/// Marker in `without`: the model takes no images.
 pub const IMAGE: &str = "image";
 
 /// The optional part that an error rejects, if the request had it. Rejected values do not count, because the
@@ -187,7 +187,7 @@ pub fn refused_part(
         return None;
     }
     let part = optional.iter().find(|part| error.contains(**part) && !without.contains(part))?;
-    (*part == IMAGE || says(&REFUSALS)).then_some(part)
+    says(&REFUSALS).then_some(*part)
 }
 
 const REFUSALS: [&str; 9] = [

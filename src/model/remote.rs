@@ -2,21 +2,23 @@
 //! the request. Retries only while no output was passed on; the turn decides about a reply that breaks off
 //! later.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-use super::key::Key;
+use super::endpoint::Endpoint;
+use super::image_probe::{ImageProbe, ImageRefusal};
 use super::known::Facts;
-use super::provider_error::{ProviderError, Rejection, Retry, redact, refused_part};
+use super::provider_error::{IMAGE, ProviderError, Rejection, Retry, redact};
 use super::wire::framing::{FrameReader, Framing, Unreadable};
-use super::wire::{Ask, Decode, Wire};
-use super::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
+use super::wire::{Ask, Decode};
+use super::{Block, Failure, ModelError, ModelEvent, ModelRequest, ModelStop, Reply};
 use crate::http::{Http, HttpError, Post, Response};
+use crate::text::shorten;
 
 /// Maximum attempts in a row that fail for another reason than a busy provider.
 const ATTEMPTS: u32 = 6;
@@ -38,40 +40,25 @@ const SHORT_WAITS: u32 = 10;
 /// Interval of notices during a long wait.
 const NOTICE_INTERVAL: Duration = Duration::from_mins(5);
 
-pub struct Endpoint {
-    /// Without a trailing slash.
-    pub base_url: String,
-    /// Address without its path, for messages.
-    pub host: String,
-    /// Says why the address cannot be used. Reported with a request, so that other providers stay usable.
-    pub fault: Option<String>,
-    /// `None` if no key is needed.
-    pub key: Option<Key>,
-    pub key_variable: &'static str,
-    pub wire: Box<dyn Wire>,
-    pub is_official: bool,
-    /// Optional parts that the server rejected, by model.
-    pub without: Mutex<HashMap<String, Vec<&'static str>>>,
+/// Bytes of a request beyond which the server is asked for the size of the context: with less, nobody needs it.
+const LOOKED_UP_BEYOND: usize = 24 * 1024;
+
+/// How a request is sent, apart from its contents.
+pub struct Route {
+    pub http: Arc<Http>,
+    pub endpoint: Arc<Endpoint>,
+    pub facts: Facts,
+    /// True if the user has set the size of the context.
+    pub is_described: bool,
+    /// Longest time in all to wait for a busy provider. `None` if a person can cancel the wait.
+    pub busy_limit: Option<Duration>,
 }
 
-impl Endpoint {
-    fn without(&self, name: &str) -> Vec<&'static str> {
-        self.without.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
-    }
-
-    fn leave_out(&self, name: &str, error: &str, without: &[&'static str]) -> bool {
-        let Some(part) = refused_part(error, self.wire.optional(), without) else { return false };
-        let mut all = self.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry(name.to_owned()).or_default();
-        if !known.contains(&part) {
-            known.push(part);
-        }
-        true
-    }
-}
-
-pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &ModelRequest) -> Reply {
+pub fn reply(route: Route, request: &ModelRequest) -> Reply {
+    let Route { http, endpoint, facts, is_described, busy_limit } = route;
     let name = request.model.parts().map_or("", |(_, name)| name).to_owned();
+    let images = images(request);
+    let left_out_images = endpoint.learnt.refused_images(&name, &images);
     let mut asking = PendingReply {
         http,
         framing: endpoint.wire.framing(),
@@ -80,19 +67,37 @@ pub fn reply(http: Arc<Http>, endpoint: Arc<Endpoint>, facts: Facts, request: &M
         name,
         facts,
         without: Vec::new(),
+        images,
+        left_out_images,
+        probe: None,
         body: bytes::Bytes::new(),
         phase: Phase::Ask,
         attempts: 0,
         started: None,
         busy: 0,
+        busy_limit,
+        busy_time: Duration::ZERO,
         secret: None,
         buffered: Vec::new(),
         ready: VecDeque::new(),
         has_output: false,
     };
     asking.write();
+    if !is_described && !asking.endpoint.is_official && asking.body.len() > LOOKED_UP_BEYOND {
+        let (http, endpoint, name) =
+            (Arc::clone(&asking.http), Arc::clone(&asking.endpoint), asking.name.clone());
+        tokio::spawn(async move { endpoint.look_up_context(&http, &name).await });
+    }
     stream::unfold(asking, |mut asking| async move { asking.next().await.map(|event| (event, asking)) })
         .boxed()
+}
+
+/// Keys of the images of a request, oldest first.
+fn images(request: &ModelRequest) -> Vec<u64> {
+    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+    let images =
+        blocks.filter_map(|block| if let Block::Image(image) = block { Some(image.key()) } else { None });
+    images.collect()
 }
 
 struct PendingReply {
@@ -103,6 +108,12 @@ struct PendingReply {
     name: String,
     facts: Facts,
     without: Vec<&'static str>,
+    /// Keys of the images of the request.
+    images: Vec<u64>,
+    /// Those that the body does not contain.
+    left_out_images: Vec<u64>,
+    /// Present while the request is repeated without some images.
+    probe: Option<ImageProbe>,
     body: bytes::Bytes,
     phase: Phase,
     attempts: u32,
@@ -110,6 +121,9 @@ struct PendingReply {
     started: Option<Instant>,
     /// Answers that the provider is busy.
     busy: u32,
+    busy_limit: Option<Duration>,
+    /// Sum of the waits for a busy provider.
+    busy_time: Duration,
     /// The key, to redact it in messages.
     secret: Option<SecretString>,
     /// Provider state that waits for output, because the request may still be retried.
@@ -171,13 +185,14 @@ impl PendingReply {
     }
 
     fn write(&mut self) {
-        self.without = self.endpoint.without(&self.name);
+        self.without = self.endpoint.learnt.without(&self.name);
         let ask = Ask {
             request: &self.request,
             name: &self.name,
             facts: &self.facts,
             is_official: self.endpoint.is_official,
             without: &self.without,
+            left_out_images: &self.left_out_images,
         };
         self.body = self.endpoint.wire.body(&ask).into();
     }
@@ -190,10 +205,10 @@ impl PendingReply {
         self.started.get_or_insert_with(Instant::now);
         let key = self.key().await?.cloned();
         self.secret.clone_from(&key);
-        let mut headers = self.endpoint.wire.headers(key.as_ref(), &self.without);
+        let mut headers = self.endpoint.headers(key.as_ref(), &self.without);
         if let Some(trace) = &self.request.trace {
-            headers.push(("traceparent", trace.parent.as_str().into()));
-            headers.extend(trace.state.as_deref().map(|state| ("tracestate", state.into())));
+            headers.push(("traceparent".into(), trace.parent.as_str().into()));
+            headers.extend(trace.state.as_deref().map(|state| ("tracestate".into(), state.into())));
         }
         let post = Post {
             url: self.endpoint.wire.url(&self.endpoint.base_url, &self.name),
@@ -205,6 +220,14 @@ impl PendingReply {
         let is_whole = kind.starts_with("application/json") && self.framing == Framing::Events;
         if response.status() != 200 || is_whole || kind.starts_with("text/html") {
             return self.rejected(response).await;
+        }
+        if !self.images.is_empty() && !self.without.contains(&IMAGE) {
+            let is_left_out = |image: &u64| self.left_out_images.contains(image);
+            let (left_out, accepted) =
+                self.images.iter().partition::<Vec<u64>, _>(|image| is_left_out(image));
+            // Images beyond the number that a model takes are left out without a fault of their own.
+            let refused = if self.probe.is_some() { left_out } else { Vec::new() };
+            self.endpoint.learnt.note_images(&self.name, accepted, refused);
         }
         let (frames, decoder) = (FrameReader::new(self.framing), self.endpoint.wire.decoder());
         self.phase = Phase::Read(ResponseStream { response, frames, decoder });
@@ -240,6 +263,11 @@ impl PendingReply {
         let status = response.status();
         let wait = wait(&response);
         let body = self.redact(&response.text().await);
+        if matches!(status, 400 | 404 | 413 | 422) && self.leave_out_images(&body) {
+            self.attempts -= 1;
+            self.write();
+            return Ok(());
+        }
         if matches!(status, 400 | 422) && self.endpoint.leave_out(&self.name, &body, &self.without) {
             self.attempts -= 1;
             self.write();
@@ -247,7 +275,56 @@ impl PendingReply {
         }
         let Endpoint { host, key_variable, .. } = &*self.endpoint;
         let has_key = self.secret.is_some();
-        Err(Rejection { status, body: &body, wait, host, model: &self.name, key_variable, has_key }.explain())
+        let mut problem =
+            Rejection { status, body: &body, wait, host, model: &self.name, key_variable, has_key }.explain();
+        let url = &self.endpoint.base_url;
+        if url.starts_with("http:") {
+            // The answer may be the proxy's.
+            problem.error.text.push_str(&self.http.via(url));
+        }
+        if let Failure::ContextTooLong(excess) = &mut problem.error.failure {
+            if excess.limit.is_none() && status != 413 {
+                excess.limit = self.endpoint.look_up_context(&self.http, &self.name).await;
+            }
+            self.endpoint.learnt.note_excess(&self.name, *excess);
+        }
+        Err(problem)
+    }
+
+    /// Leaves out the images that the server may have refused. False if the error is not about images, or if
+    /// none is left.
+    fn leave_out_images(&mut self, error: &str) -> bool {
+        if self.images.is_empty() || self.without.contains(&IMAGE) {
+            return false;
+        }
+        let Some(refusal) = ImageRefusal::of(error) else { return false };
+        let is_first = self.probe.is_none();
+        match refusal {
+            ImageRefusal::Model => self.endpoint.learnt.leave_out(&self.name, IMAGE),
+            ImageRefusal::Count(most) => {
+                let excess = self.images.len().saturating_sub(most);
+                if self.left_out_images.len() >= excess {
+                    return false;
+                }
+                self.left_out_images = self.images[..excess].to_vec();
+            }
+            ImageRefusal::Image => {
+                let accepted = self.endpoint.learnt.accepted_images(&self.name);
+                let refused = self.endpoint.learnt.refused_images(&self.name, &self.images);
+                let others: Vec<u64> =
+                    self.images.iter().filter(|image| !refused.contains(image)).copied().collect();
+                let probe = self.probe.get_or_insert_with(|| ImageProbe::new(&others, &accepted));
+                let Some(left_out) = probe.next() else { return false };
+                self.left_out_images = refused.into_iter().chain(left_out).collect();
+            }
+        }
+        if is_first {
+            let host = &self.endpoint.host;
+            let reason =
+                format!("{host} refuses an image, which is left out: {}", shorten(error.trim(), 200));
+            self.ready.push_back(Ok(ModelEvent::Waiting { reason, wait: Duration::ZERO }));
+        }
+        true
     }
 
     fn redact(&self, text: &str) -> String {
@@ -299,7 +376,9 @@ impl PendingReply {
             Retry::Busy(named) => {
                 self.busy += 1;
                 (self.attempts, self.started) = (0, None);
-                Some(busy_wait(named, self.busy))
+                let wait = busy_wait(named, self.busy);
+                self.busy_time = self.busy_time.saturating_add(wait);
+                Some(wait).filter(|_| self.busy_limit.is_none_or(|limit| self.busy_time <= limit))
             }
         };
         if let Some(wait) = wait {
@@ -311,6 +390,15 @@ impl PendingReply {
             Retry::Later | Retry::Busy(_) if self.has_output => {
                 let named = if let Retry::Busy(named) = retry { named } else { None };
                 ModelError { failure: Failure::Interrupted { wait: named.unwrap_or(FIRST_WAIT) }, ..error }
+            }
+            Retry::Busy(_) => {
+                let limit = self.busy_limit.unwrap_or_default().as_secs();
+                let text = format!(
+                    "{}. A run without an editor waits {limit} s at most for a busy provider (network: busy_wait_s in \
+                     config.yaml)",
+                    error.text.trim_end_matches('.')
+                );
+                ModelError { text, ..error }
             }
             Retry::Later if self.attempts > 1 => {
                 ModelError { text: format!("{} ({} attempts)", error.text, self.attempts), ..error }

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
 use super::catalog::ModelCatalog;
-use super::remote::{self, Endpoint};
+use super::endpoint::Endpoint;
+use super::known::Facts;
+use super::remote::{self, Route};
 use super::{Failure, Model, ModelError, ModelId, ModelRequest, Reply};
 use crate::http::Http;
 
@@ -15,6 +18,7 @@ pub struct Router {
     embedded: HashMap<String, Arc<dyn Model>>,
     /// Replaced as a whole when the user changes providers.
     remote: Mutex<Arc<Remote>>,
+    busy_limit: Option<Duration>,
 }
 
 pub struct Remote {
@@ -24,7 +28,19 @@ pub struct Remote {
 
 impl Router {
     pub fn new(embedded: HashMap<String, Arc<dyn Model>>, remote: Remote) -> Self {
-        Self { http: Arc::default(), embedded, remote: Mutex::new(Arc::new(remote)) }
+        let remote = Mutex::new(Arc::new(remote));
+        Self { http: Arc::default(), embedded, remote, busy_limit: None }
+    }
+
+    #[must_use]
+    pub fn with_http(self, http: Arc<Http>) -> Self {
+        Self { http, ..self }
+    }
+
+    /// Gives up on a provider that stays busy for longer.
+    #[must_use]
+    pub fn with_busy_limit(self, busy_limit: Option<Duration>) -> Self {
+        Self { busy_limit, ..self }
     }
 
     pub fn set_remote(&self, remote: Remote) {
@@ -32,7 +48,27 @@ impl Router {
     }
 }
 
+impl Remote {
+    fn reported_context(&self, model: &ModelId) -> Option<u64> {
+        let (provider, name) = model.parts()?;
+        let described = self.catalog.described_context(model);
+        self.endpoints.get(provider)?.learnt.context(name, described)
+    }
+
+    fn facts(&self, model: &ModelId) -> Facts {
+        let facts = self.catalog.facts(model);
+        match self.reported_context(model) {
+            Some(context) => Facts { context, output: facts.output.min(context / 4), ..facts },
+            None => facts,
+        }
+    }
+}
+
 impl Model for Router {
+    fn reported_context(&self, model: &ModelId) -> Option<u64> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).reported_context(model)
+    }
+
     fn prepare(&self, model: &ModelId) {
         let remote = Arc::clone(&self.remote.lock().unwrap_or_else(PoisonError::into_inner));
         let provider = model.parts().map_or("", |(provider, _)| provider);
@@ -51,8 +87,11 @@ impl Model for Router {
         let problem = match (remote.endpoints.get(provider), remote.catalog.check_key(request.model.clone()))
         {
             (Some(endpoint), Ok(_)) => {
-                let facts = remote.catalog.facts(&request.model);
-                return remote::reply(Arc::clone(&self.http), Arc::clone(endpoint), facts, &request);
+                let facts = remote.facts(&request.model);
+                let is_described = remote.catalog.described_context(&request.model).is_some();
+                let (http, endpoint) = (Arc::clone(&self.http), Arc::clone(endpoint));
+                let busy_limit = self.busy_limit;
+                return remote::reply(Route { http, endpoint, facts, is_described, busy_limit }, &request);
             }
             (_, Err(error)) => ModelError { failure: Failure::Key, text: error.to_string() },
             (None, Ok(_)) => {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::known::Facts;
 use super::provider_error::{IMAGE, ProviderError};
-use super::{Block, Effort, Message, ModelEvent, ModelId, ModelRequest};
+use super::{Block, Effort, Image, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
 
 use crate::text::shorten;
@@ -33,6 +33,8 @@ pub struct Ask<'a> {
     pub is_official: bool,
     /// Optional parts that the server rejected.
     pub without: &'a [&'static str],
+    /// Keys of images that the server cannot process.
+    pub left_out_images: &'a [u64],
 }
 
 impl Ask<'_> {
@@ -49,9 +51,27 @@ impl Ask<'_> {
         self.facts.images && self.may_send(IMAGE)
     }
 
+    /// Says why an image is not sent. `None` if it is.
+    pub fn image_omission(&self, image: &Image) -> Option<&'static str> {
+        if !self.may_send_images() {
+            return Some(NO_IMAGE);
+        }
+        // Without refused images, none is hashed.
+        let is_left_out = !self.left_out_images.is_empty() && self.left_out_images.contains(&image.key());
+        is_left_out.then_some(UNREADABLE_IMAGE)
+    }
+
     /// True if the state came from this model and can go back.
     pub fn is_own(&self, origin: &ModelId) -> bool {
         *origin == self.request.model && self.may_send(SIGNATURE)
+    }
+}
+
+/// Adds a path to an address, before its query: Azure has the version there.
+fn joined(base: &str, path: &str) -> String {
+    match base.split_once('?') {
+        Some((base, query)) => format!("{}{path}?{query}", base.trim_end_matches('/')),
+        None => format!("{base}{path}"),
     }
 }
 
@@ -66,7 +86,12 @@ pub trait Wire: Send + Sync {
 
     /// Parts that a server may reject. The request is then sent again without them.
     fn optional(&self) -> &'static [&'static str] {
-        &[IMAGE]
+        &[]
+    }
+
+    /// Address of the server's list of models. `None` if only its own provider uses the format.
+    fn models_url(&self, _: &str) -> Option<String> {
+        None
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8>;
@@ -177,7 +202,9 @@ pub(super) fn result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     }
 }
 
-pub(super) const NO_IMAGE: &str = "[image omitted: this model does not accept images]";
+const UNREADABLE_IMAGE: &str = "[image omitted: the model's server cannot process it]";
+
+const NO_IMAGE: &str = "[image omitted: this model does not accept images]";
 
 pub(super) fn to_bytes(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body has string keys and no failing parts")

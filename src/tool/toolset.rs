@@ -97,6 +97,12 @@ impl Toolset {
         Self { logins, ..self }
     }
 
+    /// The client for MCP servers.
+    #[must_use]
+    pub fn with_http(self, http: Arc<Http>) -> Self {
+        Self { http, ..self }
+    }
+
     /// `fetch` reaches public addresses only, and memories are not stored.
     pub fn built_in() -> Self {
         let nowhere: Arc<dyn Memories> = Arc::new(Nowhere);

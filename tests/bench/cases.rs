@@ -161,7 +161,14 @@ fn encode_requests(iterations: u64) {
     };
     let (name, facts) = ("claude-sonnet-4-5", facts_of("claude-sonnet-4-5"));
     for _ in 0..iterations {
-        let ask = Ask { request: black_box(&request), name, facts: &facts, is_official: true, without: &[] };
+        let ask = Ask {
+            request: black_box(&request),
+            name,
+            facts: &facts,
+            is_official: true,
+            without: &[],
+            left_out_images: &[],
+        };
         black_box(Anthropic.body(&ask));
     }
 }

@@ -2,9 +2,11 @@
 
 mod context;
 mod http_server;
+mod images;
 mod interruptions;
 mod invariants;
 mod keys;
+mod network;
 mod prefix;
 mod provider_streams;
 mod providers;

@@ -104,3 +104,17 @@ fn ollama_host_accepts_many_forms() {
         assert_eq!(ollama_url(host), url, "{host}");
     }
 }
+
+#[test]
+fn key_header_of_the_settings_is_for_the_address_of_the_settings() {
+    let yaml =
+        "providers: {openai: {base_url: 'https://a.example?v=1', key_header: api-key, key_command: pass}}";
+    let file: UserFile = serde_saphyr::from_str(yaml).unwrap();
+    let header = |environment: &Environment| {
+        let endpoint = Arc::clone(&find(environment, &file, None).unwrap().endpoints["openai"]);
+        (endpoint.base_url.clone(), endpoint.key_header.clone())
+    };
+    let own = Environment::of(&[("OPENAI_API_KEY", "o")], &[("OPENAI_BASE_URL", "https://b.example")]);
+    assert_eq!(header(&own), ("https://b.example".into(), None));
+    assert_eq!(header(&Environment::default()), ("https://a.example?v=1".into(), Some("api-key".into())));
+}

@@ -130,7 +130,7 @@ fn keys_are_redacted_from_quoted_errors() {
 
 #[test]
 fn refused_parameters_differ_from_invalid_values() {
-    let optional = ["stream_options", "reasoning_effort", "block_binding", "signature", "image"];
+    let optional = ["stream_options", "reasoning_effort", "block_binding", "signature"];
     for (error, part) in [
         ("Unsupported parameter: 'stream_options'", Some("stream_options")),
         (
@@ -146,7 +146,7 @@ fn refused_parameters_differ_from_invalid_values() {
             "The `reasoning_content` in the thinking mode must be passed back to the API.",
             Some(NEEDS_THOUGHTS),
         ),
-        ("messages.4.content.1: Could not process image", Some("image")),
+        ("messages.4.content.1: Could not process image", None),
         ("temperature is too high", None),
     ] {
         assert_eq!(refused_part(error, &optional, &[]), part, "{error}");

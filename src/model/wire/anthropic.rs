@@ -9,9 +9,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, call_id, to_bytes};
+use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, call_id, to_bytes};
 use crate::model::known::Thinking;
-use crate::model::provider_error::IMAGE;
 use crate::model::{Block, Effort, Role, ToolOffer};
 
 mod decode;
@@ -55,7 +54,7 @@ impl Wire for Anthropic {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &[BETA_HEADER, BINDING, ADAPTIVE, SIGNATURE, IMAGE]
+        &[BETA_HEADER, BINDING, ADAPTIVE, SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -236,10 +235,12 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
     Some(match block {
         Block::Text(text) | Block::Note(text) => Part::Text { text, cache_control: None },
         Block::Reminder(text) => Part::Reminder { text },
-        Block::Image(_) if !ask.may_send_images() => Part::Text { text: NO_IMAGE, cache_control: None },
-        Block::Image(image) => Part::Image {
-            source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data },
-            cache_control: None,
+        Block::Image(image) => match ask.image_omission(image) {
+            Some(text) => Part::Text { text, cache_control: None },
+            None => Part::Image {
+                source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data },
+                cache_control: None,
+            },
         },
         Block::ProviderState(state) if ask.is_own(&state.origin) => {
             match (state.data["signature"].as_str(), state.data["redacted"].as_str()) {

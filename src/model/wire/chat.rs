@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
-use super::{Ask, Decode, Wire, thought_tags, to_bytes};
-use crate::model::provider_error::{IMAGE, NEEDS_THOUGHTS};
+use super::{Ask, Decode, Wire, joined, thought_tags, to_bytes};
+use crate::model::provider_error::NEEDS_THOUGHTS;
 use crate::model::{Effort, ToolOffer};
 
 mod calls;
@@ -24,7 +24,7 @@ pub struct Chat;
 
 impl Wire for Chat {
     fn url(&self, base: &str, _: &str) -> String {
-        format!("{base}/chat/completions")
+        joined(base, "/chat/completions")
     }
 
     fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
@@ -41,8 +41,11 @@ impl Wire for Chat {
             "reasoning_details",
             // The shortest name comes last, because the others contain it.
             "reasoning",
-            IMAGE,
         ]
+    }
+
+    fn models_url(&self, base: &str) -> Option<String> {
+        Some(joined(base, "/models"))
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {

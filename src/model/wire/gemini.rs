@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::lenient::{is_blank, number, or_default};
-use super::{Ask, Decode, NO_IMAGE, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
+use super::{Ask, Decode, SIGNATURE, Wire, as_object, blocks, id_or_new, parse, to_bytes};
 use crate::model::known::Thinking;
-use crate::model::provider_error::{IMAGE, ProviderError};
+use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 /// Replaces the signature of a call by another model.
@@ -33,7 +33,7 @@ impl Wire for Gemini {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &[SIGNATURE, IMAGE]
+        &[SIGNATURE]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -181,12 +181,10 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
     for block in blocks(message) {
         match block {
             Block::Text(text) | Block::Note(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
-            Block::Image(image) if ask.may_send_images() => {
-                parts.push(Part::Image {
-                    inline_data: Data { mime_type: &image.mime_type, data: &image.data },
-                });
-            }
-            Block::Image(_) => parts.push(Part::Text { text: NO_IMAGE }),
+            Block::Image(image) => parts.push(match ask.image_omission(image) {
+                Some(text) => Part::Text { text },
+                None => Part::Image { inline_data: Data { mime_type: &image.mime_type, data: &image.data } },
+            }),
             Block::ProviderState(state) if ask.is_own(&state.origin) => {
                 signature = state.data["thoughtSignature"].as_str();
             }

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use super::chat::bearer;
 use super::lenient::{call_arguments, maybe_number, number, or_default};
 use super::{
-    Ask, Decode, NO_IMAGE, Wire, as_object, blocks, call_id, error_message, id_or_new, parse, result_text,
+    Ask, Decode, Wire, as_object, blocks, call_id, error_message, id_or_new, joined, parse, result_text,
     to_bytes,
 };
 use crate::model::known::Thinking;
-use crate::model::provider_error::{IMAGE, ProviderError};
+use crate::model::provider_error::ProviderError;
 use crate::model::{Block, Effort, Message, ModelEvent, ModelStop, Role, ToolOffer, Usage};
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Responses;
 
 impl Wire for Responses {
     fn url(&self, base: &str, _: &str) -> String {
-        format!("{base}/responses")
+        joined(base, "/responses")
     }
 
     fn headers(&self, key: Option<&SecretString>, _: &[&'static str]) -> Vec<(&'static str, SecretString)> {
@@ -34,7 +34,7 @@ impl Wire for Responses {
     }
 
     fn optional(&self) -> &'static [&'static str] {
-        &["prompt_cache_key", "tool_choice", "include", "encrypted_content", IMAGE]
+        &["prompt_cache_key", "tool_choice", "include", "encrypted_content"]
     }
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -151,11 +151,13 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         let item = match block {
             Block::Text(text) if message.role == Role::Assistant => say(Content::OutputText { text }),
             Block::Text(text) | Block::Note(text) | Block::Reminder(text) => say(Content::InputText { text }),
-            Block::Image(image) if ask.may_send_images() => {
-                let image_url = format!("data:{};base64,{}", image.mime_type, image.data);
-                say(Content::InputImage { image_url, detail: "auto" })
-            }
-            Block::Image(_) => say(Content::InputText { text: NO_IMAGE }),
+            Block::Image(image) => say(match ask.image_omission(image) {
+                Some(text) => Content::InputText { text },
+                None => Content::InputImage {
+                    image_url: format!("data:{};base64,{}", image.mime_type, image.data),
+                    detail: "auto",
+                },
+            }),
             Block::Thought(_) => continue,
             Block::ProviderState(state)
                 if !ask.is_own(&state.origin) || !ask.may_send("encrypted_content") =>

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Ask, NO_IMAGE, as_object, blocks, call_id, result_text};
+use super::{Ask, as_object, blocks, call_id, result_text};
 use crate::model::{Block, Image, Message, Role};
 
 /// Between a tool result and a user message, because some chat templates reject the two in a row.
@@ -84,7 +84,7 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<
                 between = cut_off;
                 append(&mut text, more, "\n\n");
             }
-            Block::Image(image) if ask.may_send_images() => images.push(image),
+            Block::Image(image) if ask.image_omission(image).is_none() => images.push(image),
             Block::ToolResult { id, name, text, is_error } => {
                 between = PICTURES;
                 let text = result_text(text, *is_error);
@@ -92,8 +92,9 @@ fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<
             }
             Block::Image(_) | Block::Note(_) | Block::Reminder(_) => {
                 let note = match block {
-                    Block::Note(note) | Block::Reminder(note) => note,
-                    _ => NO_IMAGE,
+                    Block::Note(note) | Block::Reminder(note) => note.as_str(),
+                    Block::Image(image) => ask.image_omission(image).unwrap_or_default(),
+                    _ => continue,
                 };
                 match messages.last_mut() {
                     Some(TextMessage::Tool { text: result, .. }) if text.is_empty() && images.is_empty() => {

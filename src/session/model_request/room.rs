@@ -11,6 +11,7 @@ use super::Requests;
 use crate::conversation::compaction::{self, Fill, Verbatim};
 use crate::conversation::fitting::{self, Shortened};
 use crate::event::{Compaction, SessionEvent};
+use crate::model::catalog::image_limits;
 use crate::model::excess::Excess;
 use crate::model::{Block, Failure, ModelError, ToolOffer};
 use crate::session::context_window::{Frame, StepNumber, prompt_too_long};
@@ -19,6 +20,9 @@ use crate::session::model_selection::Models;
 use crate::session::policy::Policy;
 use crate::session::turn_message::{Room, Summarised, Summary};
 use crate::text::grouped;
+
+/// Bytes in Base64 of the images that stay in a request that was refused without a reason.
+const MAX_REFUSED_IMAGES: usize = 1024 * 1024;
 
 impl Requests {
     /// Bytes of the tools and the system prompt. 0 before the first request.
@@ -106,6 +110,8 @@ impl Requests {
 
     /// Shortens older content if the next request would not fit otherwise.
     pub(in crate::session) fn fit(&mut self, frame: Frame<'_>, log: &mut EventLog) -> Shortened {
+        let (count, bytes) = image_limits(frame.model);
+        log.conversation.history.limit_images(count, bytes);
         self.window.fit(&mut log.conversation, frame)
     }
 
@@ -126,6 +132,12 @@ impl Requests {
         let Some(refusals) = self.window.refuse(frame.model, excess, step) else {
             return (Room::Missing(error), Shortened::default());
         };
+        // Without numbers, the body may be too large rather than the context too small.
+        if excess == Excess::default()
+            && log.conversation.history.limit_images(usize::MAX, MAX_REFUSED_IMAGES)
+        {
+            return (Room::Made, Shortened::default());
+        }
         let messages = log.conversation.history.messages();
         let context = frame.context.min(compaction::tokens(log.conversation.history.bytes()));
         let retained = compaction::retained(&messages, context);

@@ -105,11 +105,11 @@ pub(super) async fn connect(
                 biased;
                 running = &mut serving => running.map_err(|error| {
                     use ClientInitializeError::{ConnectionClosed, TransportError};
-                    (error_message(&error, entry), matches!(error, ConnectionClosed(_) | TransportError { .. }))
+                    (error_message(&error, entry, &options.http), matches!(error, ConnectionClosed(_) | TransportError { .. }))
                 }),
                 // The last output may still arrive.
                 over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
-                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error, entry), false)),
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error, entry, &options.http), false)),
                     _ => Err((over.how, false)),
                 },
             };
@@ -142,7 +142,7 @@ pub(super) async fn connect(
                 }
                 None => handler.serve(StreamableHttpClientTransport::with_client(client, config)).await,
             };
-            let running = running.map_err(|error| error_message(&error, entry))?;
+            let running = running.map_err(|error| error_message(&error, entry, &options.http))?;
             Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
         }
     }
@@ -248,7 +248,7 @@ fn http_failure<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpFailure>
     }
 }
 
-fn error_message(error: &ClientInitializeError, entry: &Entry) -> String {
+fn error_message(error: &ClientInitializeError, entry: &Entry, http: &Http) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
         ClientInitializeError::JsonRpcError(error) => answered_with(error),
@@ -257,11 +257,13 @@ fn error_message(error: &ClientInitializeError, entry: &Entry) -> String {
             if let Some(fault) = request_fault(&*error.error, entry) {
                 return fault;
             }
-            let text = match http_failure(&*error.error) {
+            let text = match (http_failure(&*error.error), &entry.transport) {
                 // The full error contains the URL, which may contain a key.
-                Some(StreamableHttpError::Client(error)) => http::root(error),
-                Some(error) => error.to_string(),
-                None => error.error.to_string(),
+                (Some(StreamableHttpError::Client(error)), Transport::Address { url, .. }) => {
+                    http.describe(error, url)
+                }
+                (Some(error), _) => error.to_string(),
+                (None, _) => error.error.to_string(),
             };
             format!("it cannot be reached: {}", shorten(&text, 200))
         }

@@ -67,7 +67,14 @@ fn body(
 ) -> Vec<u8> {
     let request = ModelRequest { model: ModelId::new(format!("{id}/{name}")), ..request.clone() };
     let facts = facts_of(name);
-    wire.body(&Ask { request: &request, name, facts: &facts, is_official: false, without: &[] })
+    wire.body(&Ask {
+        request: &request,
+        name,
+        facts: &facts,
+        is_official: false,
+        without: &[],
+        left_out_images: &[],
+    })
 }
 
 fn is_summary(request: &ModelRequest) -> bool {

@@ -49,6 +49,7 @@ pub(crate) struct ReceivedRequest {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub text: String,
+    is_get: bool,
 }
 
 impl ReceivedRequest {
@@ -63,6 +64,8 @@ impl ReceivedRequest {
 
 #[derive(Default)]
 struct State {
+    /// Answers requests for the list of models. Without it, there is none.
+    models: Mutex<Option<String>>,
     replies: Mutex<VecDeque<Reply>>,
     requests: Mutex<Vec<ReceivedRequest>>,
     /// Connections that the other side has closed while a reply was hanging.
@@ -91,6 +94,16 @@ impl Server {
             }
         });
         Self { url, state }
+    }
+
+    /// Adds a reply.
+    pub(crate) fn reply(&self, reply: Reply) {
+        self.state.replies.lock().unwrap().push_back(reply);
+    }
+
+    /// The server's list of models.
+    pub(crate) fn lists(&self, models: &str) {
+        *self.state.models.lock().unwrap() = Some(models.to_owned());
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
@@ -122,6 +135,14 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     while let Some(asked) = read(&mut stream, &mut buffer).await {
+        if asked.is_get {
+            let models = state.models.lock().unwrap().clone();
+            let reply = models.map_or_else(|| Reply::error(404, "{}"), |models| Reply::error(200, &models));
+            if write(&mut stream, &reply).await.is_err() {
+                return;
+            }
+            continue;
+        }
         state.requests.lock().unwrap().push(asked);
         let next = state.replies.lock().unwrap().pop_front();
         let reply = next.unwrap_or_else(|| Reply::error(400, r#"{"error":{"message":"the play is over"}}"#));
@@ -143,7 +164,9 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRe
         if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
             let mut lines = head.split("\r\n");
-            let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
+            let first = lines.next().unwrap();
+            let path = first.split(' ').nth(1).unwrap().to_owned();
+            let is_get = first.starts_with("GET ");
             let headers: Vec<(String, String)> = lines
                 .filter_map(|line| line.split_once(':'))
                 .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
@@ -159,7 +182,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRe
             }
             let text = String::from_utf8(buffer[end + 4..end + 4 + length].to_vec()).unwrap();
             buffer.drain(..end + 4 + length);
-            return Some(ReceivedRequest { path, headers, text });
+            return Some(ReceivedRequest { path, headers, text, is_get });
         }
         if stream.read_buf(buffer).await.ok()? == 0 {
             return None;

@@ -131,6 +131,7 @@ async fn encoded_request_starts_with_the_previous_request() {
                     facts: &facts,
                     is_official: true,
                     without: &[],
+                    left_out_images: &[],
                 });
                 let text = String::from_utf8(body).unwrap().replace(&cwd, "/w");
                 let value: Value = serde_json::from_str(&text).unwrap();

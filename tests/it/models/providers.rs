@@ -206,7 +206,14 @@ fn requests_match_each_providers_format() {
         let request = request(&ModelId::new(format!("{provider}/{name}")));
         for (case, is_official) in [("request", true), ("request_elsewhere", false)] {
             let facts = facts_of(name);
-            let ask = Ask { request: &request, name, facts: &facts, is_official, without: &[] };
+            let ask = Ask {
+                request: &request,
+                name,
+                facts: &facts,
+                is_official,
+                without: &[],
+                left_out_images: &[],
+            };
             let body = wire.body(&ask);
             assert_eq!(body, wire.body(&ask), "{provider}: the same bytes each time");
             let value: serde_json::Value = serde_json::from_slice(&body).unwrap();

@@ -23,7 +23,14 @@ const STEPS: usize = 5;
 fn parts(request: &ModelRequest) -> Vec<String> {
     let (provider, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == "anthropic").unwrap();
     let request = ModelRequest { model: ModelId::new(format!("{provider}/{name}")), ..request.clone() };
-    let ask = Ask { request: &request, name, facts: &facts_of(name), is_official: true, without: &[] };
+    let ask = Ask {
+        request: &request,
+        name,
+        facts: &facts_of(name),
+        is_official: true,
+        without: &[],
+        left_out_images: &[],
+    };
     let mut body: Value = serde_json::from_slice(&wire.body(&ask)).unwrap();
     let mut parts: Vec<Value> = body["tools"].as_array_mut().unwrap().drain(..).collect();
     parts.push(body["system"].take());

@@ -2,12 +2,13 @@
 //! what happens when something goes wrong.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use modegate::model::catalog::{ModelCatalog, Reachable, provider};
+use modegate::model::endpoint::Endpoint;
 use modegate::model::key::Key;
-use modegate::model::remote::Endpoint;
+use modegate::model::learnt::Learnt;
 use modegate::model::router::{Remote, Router};
 use serde_json::{Value, json};
 
@@ -35,17 +36,37 @@ async fn asking_at(
     setup: Setup,
     replies: impl IntoIterator<Item = Reply>,
 ) -> (TestClient, Server) {
+    asking_through(id, Route { is_elsewhere: !is_official, ..Route::default() }, setup, replies).await
+}
+
+/// How the server is reached.
+#[derive(Default)]
+struct Route {
+    is_elsewhere: bool,
+    /// Behind the server's address.
+    path: &'static str,
+    key_header: Option<String>,
+    busy_limit: Option<Duration>,
+}
+
+async fn asking_through(
+    id: &str,
+    route: Route,
+    setup: Setup,
+    replies: impl IntoIterator<Item = Reply>,
+) -> (TestClient, Server) {
     let server = Server::start(replies).await;
     let (_, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == id).unwrap();
     let provider = provider(id).unwrap();
     let endpoint = Endpoint {
-        base_url: server.url.clone(),
+        base_url: format!("{}{}", server.url, route.path),
         host: "provider.example".into(),
         key: Some(Key::given(KEY.into())),
+        key_header: route.key_header,
         key_variable: "PROVIDER_KEY",
         wire,
-        is_official,
-        without: Mutex::default(),
+        is_official: !route.is_elsewhere,
+        learnt: Learnt::default(),
         fault: None,
     };
     let described =
@@ -53,6 +74,7 @@ async fn asking_at(
     let models = Arc::new(ModelCatalog::new(vec![Reachable { provider, has_key: true, described }]));
     let endpoints = HashMap::from([(provider.id, Arc::new(endpoint))]);
     let router = Router::new(HashMap::new(), Remote { endpoints, catalog: Arc::clone(&models) });
+    let router = router.with_busy_limit(route.busy_limit);
     (TestClient::with(Setup { model: Some(Arc::new(router)), models, ..setup }), server)
 }
 
@@ -536,4 +558,89 @@ async fn long_waits_are_shown_every_five_minutes() {
     assert!(text.matches("Retrying").count() == 3 && text.ends_with("Here."), "{text}");
     assert_eq!(server.requests().len(), 2);
     agent.end().await;
+}
+
+#[tokio::test]
+async fn context_is_learnt_from_the_servers_list_of_models() {
+    let too_long = || Reply::error(400, r#"{"error":{"code":"context_length_exceeded","message":"no"}}"#);
+    let prompt = "word ".repeat(9_000);
+    for (list, expected) in [
+        (r#"{"data":[{"id":"gpt-6-luna","max_model_len":8192}]}"#, "takes 8,192 tokens"),
+        (r#"{"data":[]}"#, "takes 922,000 tokens"),
+    ] {
+        let (mut agent, server) = asking_at("openai", false, Setup::default(), [too_long()]).await;
+        server.lists(list);
+        let session = agent.session().await;
+        let id = agent.prompt(&session, &prompt).await;
+        let answer = agent.until_answer(id).await.pop().unwrap();
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("45,000 bytes") && message.contains(expected), "{message}");
+        agent.end().await;
+    }
+}
+
+#[tokio::test]
+async fn context_is_read_from_the_servers_list_before_it_is_needed() {
+    for (is_official, expected) in [(false, 8_192), (true, 922_000)] {
+        let replies = (0..6).map(|_| Reply::stream(provider_streams::text("openai", "Here.")));
+        let (mut agent, server) = asking_at("openai", is_official, Setup::default(), replies).await;
+        server.lists(r#"{"data":[{"id":"gpt-6-luna","max_model_len":8192}]}"#);
+        let session = agent.session().await;
+        let mut sizes = Vec::new();
+        // The list is read beside the first request, so a later turn has its size.
+        for prompt in ["word ".repeat(5_000), "a".into(), "b".into(), "c".into(), "d".into()] {
+            let id = agent.prompt(&session, &prompt).await;
+            let messages = agent.until_answer(id).await;
+            sizes.extend(messages.iter().filter_map(|line| line["params"]["update"]["size"].as_u64()));
+        }
+        assert_eq!((sizes[0], sizes.last()), (922_000, Some(&expected)), "{sizes:?}");
+        agent.end().await;
+    }
+}
+
+#[tokio::test]
+async fn busy_provider_is_given_up_after_the_limit_of_a_run_without_an_editor() {
+    let busy = || Reply::error(429, r#"{"error":{"message":"Slow down"}}"#).header("retry-after", "90");
+    let route = || Route { busy_limit: Some(Duration::from_mins(1)), ..Route::default() };
+    let (mut agent, server) = asking_through("openai", route(), Setup::default(), [busy()]).await;
+    let session = agent.session().await;
+    let id = agent.prompt(&session, "hello").await;
+    let answer = agent.until_answer(id).await.pop().unwrap();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("Slow down. A run without an editor waits 60 s at most"), "{message}");
+    assert_eq!(server.requests().len(), 1);
+    agent.end().await;
+    // The control: a shorter wait is waited out.
+    let replies = [
+        Reply::error(429, "{}").header("retry-after-ms", "1"),
+        Reply::stream(provider_streams::text("openai", "Here.")),
+    ];
+    let (mut agent, server) = asking_through("openai", route(), Setup::default(), replies).await;
+    let session = agent.session().await;
+    let id = agent.prompt(&session, "hello").await;
+    assert_eq!(agent.until_answer(id).await.pop().unwrap()["result"]["stopReason"], "end_turn");
+    assert_eq!(server.requests().len(), 2);
+    agent.end().await;
+}
+
+/// Azure has the name of the model and the version of its interface in the address.
+#[tokio::test]
+async fn azure_address_and_header_are_used() {
+    for (id, path) in [("openai", "/chat/completions"), ("openai-responses", "/responses")] {
+        let route = Route {
+            is_elsewhere: true,
+            path: "/openai/deployments/m?api-version=2026-05-01",
+            key_header: Some("api-key".into()),
+            ..Route::default()
+        };
+        let replies = [Reply::stream(provider_streams::text(id, "Here."))];
+        let (mut agent, server) = asking_through(id, route, Setup::default(), replies).await;
+        let session = agent.session().await;
+        let prompt = agent.prompt(&session, "hello").await;
+        assert!(shown(&agent.until_answer(prompt).await).contains("Here."), "{id}");
+        let request = &server.requests()[0];
+        assert_eq!(request.path, format!("/openai/deployments/m{path}?api-version=2026-05-01"));
+        assert_eq!((request.header("api-key"), request.header("authorization")), (Some(KEY), None), "{id}");
+        agent.end().await;
+    }
 }

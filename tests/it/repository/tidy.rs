@@ -249,7 +249,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 108] = [
+const PURE: [&str; 110] = [
     "acp",
     "audit",
     "chain",
@@ -260,12 +260,14 @@ const PURE: [&str; 108] = [
     "external_agent/client/error",
     "external_agent/client/messages",
     "external_agent/client/state",
+    "http/network",
     "http/public",
     "image_scaling",
     "mode",
     "mode/stored",
     "model/catalog",
     "model/excess",
+    "model/image_probe",
     "model/known",
     "model/schema/reduced",
     "model/wire",
@@ -442,7 +444,7 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
     ("std::env", &["config", "process/linux/supervisor", "process/plain", "process/shell", "sandbox/macos"]),
     (
         "url",
-        &["http/fetch_client", "permission/address_pattern", "tool/fetch", "tool/mcp/login"],
+        &["http/fetch_client", "http/network", "permission/address_pattern", "tool/fetch", "tool/mcp/login"],
     ),
     ("windows_sys", &["process/plain/group/windows"]),
 ];

@@ -124,7 +124,7 @@ const TURNS: [Row; 14] = [
     ),
 ];
 
-const MODELS: [Row; 12] = [
+const MODELS: [Row; 14] = [
     (
         "failed attempts of a model request, unless the provider is busy",
         "model/remote.rs",
@@ -156,6 +156,14 @@ const MODELS: [Row; 12] = [
         Of(""),
         "the longest wait applies",
     ),
+    (
+        "all waits of a headless run for one reply of a busy provider",
+        "config/connections.rs",
+        "BUSY_WAIT",
+        Time,
+        "the turn fails; `network: {busy_wait_s}` changes it",
+    ),
+    ("a server's list of models", "model/endpoint.rs", "LOOK_UP_TIMEOUT", Time, "it is not used"),
     ("connecting to a model's server", "http.rs", "CONNECT_TIMEOUT", Time, "the attempt fails"),
     ("silence of a model's server", "http.rs", "READ_TIMEOUT", Time, "the attempt fails"),
     ("`key_command`", "model/key.rs", "TIMEOUT", Time, "there is no key"),
@@ -217,7 +225,7 @@ const FILES: [Row; 22] = [
         "they are cut",
     ),
     ("reading instruction files", "conversation/instructions.rs", "TIMEOUT", Time, "none of them is used"),
-    ("script of the scripted model", "config.rs", "MAX_SCRIPT", Bytes, "the model cannot be used"),
+    ("script of the scripted model", "config/embedded.rs", "MAX_SCRIPT", Bytes, "the model cannot be used"),
     ("text piped to `-p`: wait for the first byte", "cli/piped.rs", "WAIT", Time, "the prompt is used alone"),
     ("shortest part of a session id", "cli/sessions.rs", "MIN_PART", Of("characters"), "an error"),
     (
