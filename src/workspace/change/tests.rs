@@ -121,18 +121,23 @@ fn file_with_several_names_is_refused() {
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "new", "the control");
 }
 
+/// Number of the ordinary user, and of the only group of that user.
+const USER: u32 = 65_534;
+
 /// Runs a test of this binary as an ordinary user, in a folder of that user. Root is not refused by mode bits.
-fn as_user(name: &str) {
+/// `prepare` fills the folder first.
+fn as_user(name: &str, prepare: impl FnOnce(&Path)) {
     if !is_root() || std::env::var_os("AS_USER").is_some() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     set_mode(dir.path(), 0o777);
+    prepare(dir.path());
     let binary = dir.path().join("test");
     fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
     set_mode(&binary, 0o755);
     let ran = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()])
         .arg(&binary)
         .args([name, "--exact", "--nocapture"])
         .env("AS_USER", "1")
@@ -150,7 +155,10 @@ fn as_user(name: &str) {
 
 #[test]
 fn mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes() {
-    as_user("workspace::change::tests::mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes");
+    as_user(
+        "workspace::change::tests::mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes",
+        |_| (),
+    );
     if is_root() {
         return;
     }
@@ -184,6 +192,52 @@ fn mode_bits_of_file_and_folder_decide_how_an_ordinary_user_writes() {
             assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "old");
         }
         set_mode(&folder, 0o755);
+    }
+}
+
+/// Mode of the folder, whether it belongs to the user, mode of a file of root that has the user's group, and whether
+/// it is written.
+const FILES_OF_ROOT: [(&str, u32, bool, u32, bool); 5] = [
+    ("owner-of-folder", 0o755, true, 0o664, true),
+    ("owner-of-folder-read-only-file", 0o755, true, 0o644, false),
+    ("sticky", 0o1777, false, 0o666, true),
+    ("sticky-read-only-file", 0o1777, false, 0o644, false),
+    ("not-sticky", 0o777, false, 0o666, true),
+];
+
+/// Only root can prepare it: an ordinary user has no files of others.
+#[test]
+fn files_of_another_user_keep_their_owner_or_are_refused() {
+    as_user("workspace::change::tests::files_of_another_user_keep_their_owner_or_are_refused", |dir| {
+        for (name, of_folder, is_own, of_file, _) in FILES_OF_ROOT {
+            let folder = dir.join(name);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("a"), "old").unwrap();
+            std::os::unix::fs::chown(folder.join("a"), None, Some(USER)).unwrap();
+            std::os::unix::fs::chown(&folder, is_own.then_some(USER), None).unwrap();
+            set_mode(&folder.join("a"), of_file);
+            set_mode(&folder, of_folder);
+        }
+    });
+    if std::env::var_os("AS_USER").is_none() {
+        return;
+    }
+    let root = std::env::current_dir().unwrap();
+    let workspace = Workspace::new(&root, &[]).unwrap();
+    for (name, _, _, of_file, is_written) in FILES_OF_ROOT {
+        let file = root.join(name).join("a");
+        let before = fs::metadata(&file).unwrap();
+        let outcome = change(&workspace, &[write(&workspace, &format!("{name}/a"), "new and long")]);
+        assert_eq!(outcome.is_ok(), is_written, "{name}: {outcome:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap() == "new and long", is_written, "{name}");
+        let after = fs::metadata(&file).unwrap();
+        assert_eq!((after.uid(), after.gid(), after.mode() & 0o777), (0, USER, of_file), "{name}");
+        assert_eq!(after.ino(), before.ino(), "{name}: only a write in place keeps the owner");
+        if let Ok(changes) = outcome {
+            undo(&workspace, &changes, &["old"]);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "old", "{name}");
+            assert_eq!(fs::metadata(&file).unwrap().uid(), 0, "{name}");
+        }
     }
 }
 
