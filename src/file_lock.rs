@@ -89,7 +89,7 @@ impl FileLocks {
 }
 
 impl Shared {
-    /// A folder that cannot be written or lacks locks limits them to this process: the files may be writable.
+    /// A folder in which nothing can be written limits the locks to this process: the files may be writable.
     fn open(&self) -> Result<Option<File>, LockError> {
         let Some(path) = &self.file else { return Ok(None) };
         let opened = open_private(path).or_else(|error| match (error.kind(), path.parent()) {
@@ -100,7 +100,7 @@ impl Shared {
         });
         match opened {
             Ok(file) => Ok(Some(file)),
-            Err(error) if is_read_only(&error) => {
+            Err(error) if cannot_share(&error) => {
                 tracing::debug!(%error, path = %path.display(), "files are locked within this process only");
                 Ok(None)
             }
@@ -114,8 +114,11 @@ impl Shared {
     }
 }
 
-fn is_read_only(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+/// Returns true for a folder in which nothing can be written, and for a file system without locks.
+fn cannot_share(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull, Unsupported};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | StorageFull | Unsupported)
+        || has_no_locks(error)
 }
 
 impl FileLock {
@@ -123,7 +126,12 @@ impl FileLock {
         if !self.shared.held().insert(number) {
             return Ok(false);
         }
-        let locked = self.file.as_ref().map_or(Ok(true), |file| try_lock_byte(file, number));
+        let mut locked = self.file.as_ref().map_or(Ok(true), |file| try_lock_byte(file, number));
+        if locked.as_ref().is_err_and(cannot_share) {
+            // Locks that this value has already taken were none.
+            self.file = None;
+            locked = Ok(true);
+        }
         match (locked, &self.shared.file) {
             (Ok(true), _) => {
                 self.numbers.insert(number);
@@ -165,7 +173,12 @@ fn number(path: &Path) -> u64 {
 }
 
 #[cfg(target_os = "linux")]
-use crate::sandbox::kernel::{try_lock_byte, unlock_all};
+use crate::sandbox::kernel::{has_no_locks, try_lock_byte, unlock_all};
+
+#[cfg(not(target_os = "linux"))]
+fn has_no_locks(_: &io::Error) -> bool {
+    false
+}
 
 /// On other systems a lock is one of the whole file, so writers of different files wait for each other, too.
 #[cfg(not(target_os = "linux"))]
@@ -217,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_writers_get_the_lock_in_turn() {
+    fn waiting_writers_exclude_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let count = Mutex::new(0);
         std::thread::scope(|scope| {
@@ -227,7 +240,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..50 {
                         let _lock = locks.lock(paths(&["/x", "/y"]), &|| false).unwrap();
-                        let mut alone = count.try_lock().expect("nobody else is under the lock");
+                        let mut alone = count.try_lock().expect("no other thread is under the lock");
                         *alone += 1;
                     }
                 });

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+use cap_std::fs::{Dir, File, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
 use self::step::Step;
@@ -16,7 +16,7 @@ use super::faults::{self, Point};
 use super::journal::{Recorded, Temporaries};
 use super::{FileError, remove_folders};
 use crate::permission::Target;
-use crate::platform::files::{check_write_access, copy_identity, private};
+use crate::platform::files::{check_write_access, copy_identity, mode, private};
 
 mod step;
 
@@ -113,8 +113,16 @@ fn perform(
         // An earlier step may have changed the path.
         let is_touched = touched.contains(&steps[at].target.path);
         if let Err(mut failure) = steps[at].perform(is_touched) {
+            let mut kept: Vec<String> = Vec::new();
             for step in steps[..at].iter_mut().rev() {
-                failure.is_clean &= step.undo();
+                if !step.undo() {
+                    kept.push(step.target.path.display().to_string());
+                }
+            }
+            if !kept.is_empty() {
+                failure.is_clean = false;
+                let text = format!("{}. Not put back, so read it again: {}", failure.error, kept.join(", "));
+                failure.error = FileError::Unsuitable(text);
             }
             return Err(failure);
         }
@@ -202,7 +210,18 @@ pub(super) fn write(dir: &Dir, name: &str, content: &[u8], like: Option<&File>) 
         let copied = faults::check(Point::Identity).and_then(|()| copy_identity(like, &file));
         copied.map_err(WriteError::Identity)?;
     }
-    faults::write_all(&mut file, content).map_err(WriteError::Content)
+    faults::write_all(&mut file, content).map_err(WriteError::Content)?;
+    match like.map(special_permissions).transpose().map_err(WriteError::Identity)? {
+        Some(Some(permissions)) => file.set_permissions(permissions).map_err(WriteError::Identity),
+        _ => Ok(()),
+    }
+}
+
+/// Permissions with setuid or setgid bits, which the system takes away when an ordinary user writes. `None` without
+/// such a bit.
+pub(super) fn special_permissions(file: &File) -> io::Result<Option<Permissions>> {
+    let found = file.metadata()?;
+    Ok((mode(&found) & 0o6000 != 0).then(|| found.permissions()))
 }
 
 #[cfg(unix)]

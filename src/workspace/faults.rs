@@ -25,8 +25,14 @@ pub(super) fn write_all(file: &mut impl Write, content: &[u8]) -> io::Result<()>
     file.write_all(content)
 }
 
+/// Runs `work` without faults.
+#[cfg(not(test))]
+pub(super) fn without<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
 #[cfg(test)]
-pub(super) use injected::{Faults, check, write_all};
+pub(super) use injected::{Faults, check, without, write_all};
 
 #[cfg(test)]
 mod injected {
@@ -95,6 +101,13 @@ mod injected {
             }
             Err(io::Error::from_raw_os_error(plan.error))
         })
+    }
+
+    pub(in crate::workspace) fn without<T>(work: impl FnOnce() -> T) -> T {
+        let plan = PLAN.with_borrow_mut(Option::take);
+        let done = work();
+        PLAN.with_borrow_mut(|of_thread| *of_thread = plan);
+        done
     }
 
     /// Writes a half before the fault.

@@ -7,8 +7,9 @@ use std::ffi::OsStr;
 use std::io::{self, Seek, SeekFrom};
 
 use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
-use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+use cap_std::fs::{Dir, File, Metadata, OpenOptions, Permissions};
 
+use super::change::special_permissions;
 use super::faults::{self, Point};
 use crate::platform::files::{nonblocking, number, reserve};
 
@@ -16,6 +17,8 @@ use crate::platform::files::{nonblocking, number, reserve};
 pub(super) struct InPlace {
     file: File,
     before: Vec<u8>,
+    /// See [`special_permissions`].
+    special: Option<Permissions>,
 }
 
 /// A failed write. `is_clean` says that the file has its content from before.
@@ -33,7 +36,8 @@ impl InPlace {
         nonblocking(&mut options);
         let file = dir.open_with(name, &options)?;
         if number(&file.metadata()?) == number(found) {
-            Ok(Self { file, before })
+            let special = special_permissions(&file)?;
+            Ok(Self { file, before, special })
         } else {
             Err(io::Error::other("it was replaced during the call"))
         }
@@ -41,6 +45,8 @@ impl InPlace {
 
     /// Writes the whole content, or the content from before again.
     pub(super) fn write(&mut self, content: &[u8]) -> Result<(), WriteFailure> {
+        // Who may not set the bits again is noticed before the system takes them away.
+        self.set_special().map_err(|error| WriteFailure { error, is_clean: true })?;
         let growth = content.len().saturating_sub(self.before.len());
         if growth > 0 {
             // A full disk is noticed before the first byte changes.
@@ -61,7 +67,12 @@ impl InPlace {
         self.file.seek(SeekFrom::Start(0))?;
         faults::write_all(&mut self.file, content)?;
         faults::check(Point::Truncate)?;
-        self.file.set_len(content.len() as u64)
+        self.file.set_len(content.len() as u64)?;
+        self.set_special()
+    }
+
+    fn set_special(&self) -> io::Result<()> {
+        self.special.iter().try_for_each(|permissions| self.file.set_permissions(permissions.clone()))
     }
 }
 

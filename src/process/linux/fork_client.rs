@@ -23,6 +23,9 @@ use super::{descriptors, orphans};
 /// How long the kernel may take to hand over the children of a killed supervisor.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
+/// How long the guard may take to end processes, which needs about a second. It can be stopped.
+const GUARD_LIMIT: Duration = Duration::from_secs(5);
+
 /// The fork server ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(in crate::process) struct ForkClient {
@@ -42,8 +45,16 @@ pub(super) struct GuardClient {
     /// Reaped when it ends, also after this is dropped.
     _guard: tokio::process::Child,
     number: Option<Pid>,
-    /// `None` once the guard has reported that nothing is left.
-    connection: Mutex<Option<BufReader<UnixStream>>>,
+    connection: Mutex<GuardConnection>,
+}
+
+#[derive(Debug)]
+enum GuardConnection {
+    Open(BufReader<UnixStream>),
+    /// The guard has reported that no process is left.
+    NothingLeft,
+    /// A report has not come in time. A late one must not answer the next order.
+    Silent,
 }
 
 impl ForkClient {
@@ -86,7 +97,7 @@ impl Running {
         drop(start);
         ours.set_nonblocking(true)?;
         to_guard.set_nonblocking(true)?;
-        let connection = Mutex::new(Some(BufReader::new(UnixStream::from_std(to_guard)?)));
+        let connection = Mutex::new(GuardConnection::Open(BufReader::new(UnixStream::from_std(to_guard)?)));
         let guard = Arc::new(GuardClient { _guard: guard, number, connection });
         Ok(Self { requests: UnixStream::from_std(ours)?, guard })
     }
@@ -114,18 +125,27 @@ impl GuardClient {
     }
 
     async fn ask(&self) -> io::Result<bool> {
-        let mut open = self.connection.lock().await;
-        let Some(connection) = &mut *open else { return Ok(true) };
+        let mut guard = self.connection.lock().await;
+        let connection = match &mut *guard {
+            GuardConnection::Open(connection) => connection,
+            GuardConnection::NothingLeft => return Ok(true),
+            GuardConnection::Silent => return Ok(false),
+        };
         let mut line = serde_json::to_vec(&GuardOrder::EndOrphans { supervisors: orphans::known() })?;
         line.push(b'\n');
         // The guard may have ended, after its last report.
         let _ = connection.write_all(&line).await;
         let mut report = Vec::new();
-        connection.read_until(b'\n', &mut report).await?;
+        let Ok(read) = tokio::time::timeout(GUARD_LIMIT, connection.read_until(b'\n', &mut report)).await
+        else {
+            *guard = GuardConnection::Silent;
+            return Ok(false);
+        };
+        read?;
         Ok(match serde_json::from_slice(&report)? {
             GuardReport::OrphansEnded { is_complete } => is_complete,
             GuardReport::NothingLeft => {
-                *open = None;
+                *guard = GuardConnection::NothingLeft;
                 true
             }
         })

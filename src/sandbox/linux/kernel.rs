@@ -135,6 +135,11 @@ pub fn try_lock_byte(file: &File, offset: u64) -> io::Result<bool> {
     }
 }
 
+/// Returns true if the file system has no locks, such as NFS without its lock service.
+pub fn has_no_locks(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL))
+}
+
 /// Releases all locks of an open file description.
 pub fn unlock_all(file: &File) {
     // Closing the file releases them, too.

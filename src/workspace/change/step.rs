@@ -14,10 +14,10 @@ use crate::permission::Target;
 use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
 use crate::workspace::faults::{self, Point};
 use crate::workspace::in_place::InPlace;
-use crate::workspace::inspect::open_file;
+use crate::workspace::inspect::{Found, inspect, open_file};
 use crate::workspace::journal::{Recorded, Temporaries};
 use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
-use crate::workspace::{FileError, make_parent, open_parent};
+use crate::workspace::{FileError, FileState, make_parent, open_parent};
 
 /// Temporary files are removed on drop.
 pub(super) struct Step<'a> {
@@ -31,8 +31,8 @@ pub(super) struct Step<'a> {
 }
 
 enum Kind<'a> {
-    Create { temporary: String },
-    Replace { temporary: String, old: Option<String>, spare: String },
+    Create { temporary: String, content: &'a [u8] },
+    Replace { temporary: String, content: &'a [u8], old: Option<String>, spare: String },
     WriteInPlace { file: InPlace, content: &'a [u8] },
     Remove { temporary: String },
     Rename { to: Dir, name: OsString },
@@ -87,7 +87,7 @@ impl<'a> Step<'a> {
         let found = check_writable(&dir, &name, target)?;
         let temporary = temporaries.name("tmp");
         let kind = match &found {
-            None => Kind::Create { temporary: temporary.clone() },
+            None => Kind::Create { temporary: temporary.clone(), content },
             Some(found) if plan.in_place.contains(&target.path) => {
                 let file = open_in_place(&dir, &name, (target, found), plan)?;
                 Kind::WriteInPlace { file, content }
@@ -95,7 +95,7 @@ impl<'a> Step<'a> {
             Some(found) => {
                 check_names(target, found)?;
                 let spare = temporaries.name("old");
-                Kind::Replace { temporary: temporary.clone(), old: None, spare }
+                Kind::Replace { temporary: temporary.clone(), content, old: None, spare }
             }
         };
         let mut step = Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() };
@@ -151,7 +151,7 @@ impl<'a> Step<'a> {
         let is_unchanged = |now: Option<&Metadata>| is_touched || plan.recorder.is_unchanged(target, now);
         let expected = plan.recorder.state(target).filter(|_| !is_touched);
         let replaced = match &mut self.kind {
-            Kind::Replace { temporary, old, spare } => {
+            Kind::Replace { temporary, old, spare, .. } => {
                 let outcome =
                     replace((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)));
                 match outcome {
@@ -175,7 +175,7 @@ impl<'a> Step<'a> {
                 set_aside((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)))
             }
             _ if !is_unchanged(None) => Ok(SwapOutcome::Changed),
-            Kind::Create { temporary } => faults::check(Point::Rename)
+            Kind::Create { temporary, .. } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name)))
                 .map(|()| SwapOutcome::Done),
             Kind::Rename { to, name } => faults::check(Point::Rename)
@@ -207,22 +207,12 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns true on success.
+    /// Returns true on success. What another program has written since stays.
     pub(super) fn undo(&mut self) -> bool {
         let undone = match &mut self.kind {
-            Kind::SetExecutable { before, .. } => match before {
-                Some(before) => open_file(&self.dir, &self.name)
-                    .and_then(|(file, _)| file.set_permissions(before.clone())),
-                None => Ok(()),
-            },
-            Kind::Rename { to, name } => to.rename(name, &self.dir, &self.name),
-            Kind::Replace { old: Some(old), .. } => self.dir.rename(old, &self.dir, &self.name),
-            Kind::Replace { old: None, .. } => Ok(()),
-            Kind::Remove { temporary } => {
-                rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name))
-            }
-            Kind::Create { .. } => self.dir.remove_file(&self.name),
             Kind::WriteInPlace { file, .. } => file.undo(),
+            // A rename needs no room, also on a disk that stays full.
+            _ => faults::without(|| self.move_back()),
         };
         if let Err(error) = &undone {
             tracing::error!(%error, path = %self.target.path.display(), "a change could not be reverted");
@@ -230,6 +220,43 @@ impl<'a> Step<'a> {
             self.temporaries.clear();
         }
         undone.is_ok()
+    }
+
+    fn move_back(&self) -> io::Result<()> {
+        let place = (&self.dir, self.name.as_os_str());
+        match &self.kind {
+            Kind::SetExecutable { before: Some(before), .. } => {
+                open_file(&self.dir, &self.name)?.0.set_permissions(before.clone())
+            }
+            Kind::Rename { to, name } => rename_to_new((to, name), place),
+            Kind::Remove { temporary } => rename_to_new((&self.dir, temporary.as_ref()), place),
+            Kind::Replace { old: Some(old), content, .. } => {
+                let made = self.made(content)?;
+                match replace((&self.dir, old), &self.name, made.as_ref(), |_| true)? {
+                    SwapOutcome::Unsupported => self.dir.rename(old, &self.dir, &self.name),
+                    outcome => is_done(outcome),
+                }
+            }
+            Kind::Create { temporary, content } => {
+                let made = self.made(content)?;
+                is_done(set_aside((&self.dir, temporary), &self.name, made.as_ref(), |_| true)?)
+            }
+            Kind::SetExecutable { before: None, .. }
+            | Kind::Replace { old: None, .. }
+            | Kind::WriteInPlace { .. } => Ok(()),
+        }
+    }
+
+    /// State of the file that this step has written. `None` if it is too large to compare.
+    ///
+    /// # Errors
+    /// Returns an error if another program has changed the file.
+    fn made(&self, content: &[u8]) -> io::Result<Option<FileState>> {
+        match inspect(&self.target) {
+            Found::State(state, Some(now)) if now == content => Ok(Some(state)),
+            Found::State(..) => Err(changed_since()),
+            Found::Unknown(_) => Ok(None),
+        }
     }
 
     fn failed(&self, error: &io::Error) -> FileError {
@@ -265,6 +292,14 @@ impl Drop for Step<'_> {
             }
         }
     }
+}
+
+fn changed_since() -> io::Error {
+    io::Error::other("another program has changed it since")
+}
+
+fn is_done(outcome: SwapOutcome) -> io::Result<()> {
+    if outcome == SwapOutcome::Done { Ok(()) } else { Err(changed_since()) }
 }
 
 /// A replacement would separate the names, and a write in place would change files outside of the decision.

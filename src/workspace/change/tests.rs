@@ -48,20 +48,26 @@ fn identity(path: &Path) -> (u32, u32, u32, Option<Vec<u8>>) {
     (found.uid(), found.gid(), found.mode() & 0o7777, length.map(|length| value[..length].to_vec()))
 }
 
+fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+    let set = rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty());
+    set.unwrap_or_else(|error| panic!("this test needs a file system with {name}: {error}"));
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 #[test]
 fn edits_and_their_undo_keep_owner_mode_and_attributes() {
-    for mode in [0o640, 0o755, 0o600, 0o2770] {
+    as_user("workspace::change::tests::edits_and_their_undo_keep_owner_mode_and_attributes", |_| ());
+    for mode in [0o640, 0o755, 0o600, 0o2770, 0o4755] {
         let (_dir, root, workspace) = root();
         let file = root.join("a");
         fs::write(&file, "old").unwrap();
         if is_root() {
             std::os::unix::fs::chown(&file, Some(1000), Some(1001)).unwrap();
         }
-        let _ = rustix::fs::setxattr(&file, "user.note", b"kept", rustix::fs::XattrFlags::empty());
+        set_attribute(&file, "user.note", b"kept");
         set_mode(&file, mode);
         let before = identity(&file);
         for content in ["new", "newer and longer"] {
@@ -78,23 +84,32 @@ fn edits_and_their_undo_keep_owner_mode_and_attributes() {
     }
 }
 
+/// An access list that gives one more user the right to read and write.
+#[cfg(target_os = "linux")]
+fn access_list(user: u32) -> Vec<u8> {
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    // Owner, user, group, mask and others.
+    let entries = [
+        entry(1, 6, u32::MAX),
+        entry(2, 6, user),
+        entry(4, 4, u32::MAX),
+        entry(16, 6, u32::MAX),
+        entry(32, 4, u32::MAX),
+    ];
+    [2_u32.to_le_bytes().to_vec(), entries.concat()].concat()
+}
+
 /// A default access list of the folder gives new files a list that the replaced file does not have.
+#[cfg(target_os = "linux")]
 #[test]
 fn access_lists_are_neither_lost_nor_inherited() {
     let (_dir, root, workspace) = root();
     fs::write(root.join("plain"), "old").unwrap();
     fs::write(root.join("listed"), "old").unwrap();
-    let set = |arguments: &[&str]| {
-        Command::new("setfacl")
-            .args(arguments)
-            .current_dir(&root)
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    if !set(&["-m", "u:1234:rw", "listed"]) || !set(&["-d", "-m", "u:4321:rwx", "."]) {
-        // The test of `user.note` shows that attributes are copied.
-        return;
-    }
+    set_attribute(&root.join("listed"), "system.posix_acl_access", &access_list(1234));
+    set_attribute(&root, "system.posix_acl_default", &access_list(4321));
     let list = |name: &str| {
         let mut value = [0; 256];
         let length = rustix::fs::getxattr(root.join(name), "system.posix_acl_access", &mut value[..]).ok();
@@ -104,6 +119,8 @@ fn access_lists_are_neither_lost_nor_inherited() {
     change(&workspace, &[write(&workspace, "plain", "new"), write(&workspace, "listed", "new")]).unwrap();
     assert_eq!((list("plain"), list("listed")), before);
     assert!(before.0.is_none() && before.1.is_some());
+    fs::write(root.join("new"), "").unwrap();
+    assert!(list("new").is_some(), "the control");
 }
 
 #[test]
@@ -368,22 +385,24 @@ fn failing_disk_leaves_all_files_as_before() {
 /// A write in place that fails puts the old content back, or names it and keeps it for undo.
 #[test]
 fn failing_write_in_place_loses_nothing() {
-    for at in 2..8 {
+    let mut points = Vec::new();
+    for at in 0..6 {
         for stays in [false, true] {
             let (_dir, root, workspace) = root();
             fs::write(root.join("a"), "old").unwrap();
+            let number = fs::metadata(root.join("a")).unwrap().ino();
             let (sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
             let journal = Journal::new(None, sender);
             let changes = [write(&workspace, "a", "new and longer")];
             let cancel = CancellationToken::new();
-            // The first fault makes the file irreplaceable; the second one comes while it is written.
             let in_place = [workspace.resolve_entry("a").unwrap().path].into();
             let mut operation = workspace.begin_in_place(&changes, &[], &journal, &in_place).unwrap();
-            let (outcome, failed) =
-                Faults::run(at - 2, ENOSPC, stays, || operation.carry_out(&changes, &cancel));
+            let (outcome, failed) = Faults::run(at, ENOSPC, stays, || operation.carry_out(&changes, &cancel));
             operation.conclude();
             let text = fs::read_to_string(root.join("a")).unwrap();
             let case = format!("fault {at} at {failed:?}, {outcome:?}: {text}");
+            assert_eq!(fs::metadata(root.join("a")).unwrap().ino(), number, "{case}: not in place");
+            points.extend(failed.first().copied());
             let recorded = reports.try_recv().unwrap_or_default();
             match outcome {
                 Ok(()) => assert_eq!((text.as_str(), failed.len()), ("new and longer", 0), "{case}"),
@@ -394,6 +413,35 @@ fn failing_write_in_place_loses_nothing() {
                 }
             }
         }
+    }
+    for point in [Point::Reserve, Point::Write, Point::Truncate] {
+        assert!(points.contains(&point), "{point:?} has not failed: {points:?}");
+    }
+}
+
+/// The first of two files is saved by an editor after its replacement, and the second one before.
+#[test]
+fn save_between_two_steps_is_kept_when_the_operation_fails() {
+    for is_new in [false, true] {
+        let (_dir, root, workspace) = root();
+        let (first, second) = (root.join("a"), root.join("b"));
+        if !is_new {
+            fs::write(&first, "old a").unwrap();
+        }
+        fs::write(&second, "old b").unwrap();
+        let changes = [write(&workspace, "a", "new a"), write(&workspace, "b", "new b")];
+        let (saved_first, saved_second) = (first.clone(), second.clone());
+        let save = move || {
+            assert_eq!(fs::read_to_string(&saved_first).unwrap(), "new a", "the control");
+            fs::write(saved_first, "saved a").unwrap();
+            fs::write(saved_second, "saved b").unwrap();
+        };
+        let renames = if is_new { 6 } else { 7 };
+        let (outcome, acted) = Faults::act(renames, save, || change(&workspace, &changes));
+        assert_eq!(acted, [Point::Rename]);
+        assert!(outcome.unwrap_err().to_string().contains("Not put back"), "{is_new}");
+        assert_eq!(fs::read_to_string(&first).unwrap(), "saved a", "{is_new}");
+        assert_eq!(fs::read_to_string(&second).unwrap(), "saved b", "{is_new}");
     }
 }
 

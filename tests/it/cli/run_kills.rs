@@ -161,7 +161,8 @@ fn round(victim: Victim, delay: Duration) -> Option<String> {
     while !is_over() && start.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let left = processes_in(&work);
+    let mut left = processes_in(&work);
+    left.extend(own.into_iter().filter(|pid| is_alive(*pid)));
     for pid in &left {
         let _ = kill_process(*pid, Signal::KILL);
     }

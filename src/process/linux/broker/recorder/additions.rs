@@ -15,6 +15,9 @@ use crate::process::linux::broker::resolve::{BENEATH, ResolvedPath, trim};
 use crate::process::linux::broker::revoke::Identity;
 use crate::sandbox::record::{Before, MAX_FILE};
 
+/// Copies that are made before the call is looked at again.
+const MAX_REQUESTS: usize = 500;
+
 /// Entries that are recorded together before a call.
 pub(super) struct Additions<'a> {
     recorder: &'a Recorder,
@@ -145,18 +148,18 @@ impl<'a> Additions<'a> {
         self.recorder.is_full_with(self.entries.len())
     }
 
-    /// Looks at the place to which `from` gets.
+    /// Looks at the place to which `from` gets. If `from` is not kept, undo must not touch the place, whatever was there
+    /// before: it would delete or overwrite the only copy.
     fn look_at_target(&mut self, to: &DiskEntry<'_>, from: &DiskEntry<'_>, kept: Kept) {
-        if self.recorded(to.path).is_some() || self.why_excluded(to.path).is_some() {
-            return;
-        }
-        let before = match (self.before(to), kept) {
-            // Otherwise undo would delete the only copy.
-            (Before::Absent, Kept::No) => {
+        let is_recorded = self.recorded(to.path).is_some();
+        let before = match kept {
+            Kept::Yes if is_recorded => return,
+            _ if !is_recorded && self.why_excluded(to.path).is_some() => return,
+            Kept::Yes => self.before(to),
+            Kept::No => {
                 let name = from.path.display();
                 Before::Unknown { why: format!("holds what was {name}, which was not kept") }
             }
-            (before, _) => before,
         };
         self.entries.insert(to.path.to_owned(), before);
     }
@@ -224,10 +227,13 @@ impl<'a> Additions<'a> {
             CopyLookup::Copy(copy) => copy,
             CopyLookup::Failed(why) => return Err(why),
             CopyLookup::Missing => {
-                let folder = entry.folder().map_err(std::io::Error::from).and_then(OwnedFd::try_clone);
-                let folder = folder.map_err(|error| format!("cannot be copied ({error})"))?;
-                let (name, path) = (entry.name.to_owned(), entry.path.to_owned());
-                self.missing.push(CopyRequest { folder, name, path });
+                // Each request has a descriptor. The rest follows when the call is looked at again.
+                if self.missing.len() < MAX_REQUESTS {
+                    let folder = entry.folder().map_err(std::io::Error::from).and_then(OwnedFd::try_clone);
+                    let folder = folder.map_err(|error| format!("cannot be copied ({error})"))?;
+                    let (name, path) = (entry.name.to_owned(), entry.path.to_owned());
+                    self.missing.push(CopyRequest { folder, name, path });
+                }
                 // Not recorded: the call is looked at again.
                 0
             }

@@ -80,7 +80,8 @@ pub(in crate::process::linux) struct CallCopies {
     made: HashMap<PathBuf, (u64, FileVersion)>,
     /// Why files could not be copied: the rest of a sentence.
     failed: HashMap<PathBuf, String>,
-    tries: usize,
+    /// Number of copies of each file so far.
+    tries: HashMap<PathBuf, usize>,
     /// True if a copy is good enough that is not of one moment.
     accepts_changes: bool,
 }
@@ -95,7 +96,13 @@ pub(super) enum CopyLookup {
 
 impl CallCopies {
     pub(in crate::process::linux) fn new(folder: Option<Arc<CopyFolder>>) -> Self {
-        Self { folder, made: HashMap::new(), failed: HashMap::new(), tries: 0, accepts_changes: false }
+        Self {
+            folder,
+            made: HashMap::new(),
+            failed: HashMap::new(),
+            tries: HashMap::new(),
+            accepts_changes: false,
+        }
     }
 
     /// Of files that programs are writing.
@@ -111,7 +118,6 @@ impl CallCopies {
         requests: Vec<CopyRequest>,
         is_wanted: impl Fn() -> bool,
     ) {
-        self.tries += 1;
         let Some(folder) = self.folder.clone() else { return };
         for request in requests {
             if !is_wanted() {
@@ -120,6 +126,7 @@ impl CallCopies {
             if let Some((outdated, _)) = self.made.remove(&request.path) {
                 folder.remove(outdated);
             }
+            *self.tries.entry(request.path.clone()).or_default() += 1;
             let copy = folder.reserve();
             match copy_file(&request, &folder.path(copy)) {
                 Ok(fingerprint) => drop(self.made.insert(request.path, (copy, fingerprint))),
@@ -140,7 +147,9 @@ impl CallCopies {
             Some((copy, fingerprint)) if self.accepts_changes || *fingerprint == FileVersion::new(found) => {
                 CopyLookup::Copy(*copy)
             }
-            _ if self.tries >= MAX_TRIES => CopyLookup::Failed("changes while it is copied".into()),
+            _ if self.tries.get(path).is_some_and(|tries| *tries >= MAX_TRIES) => {
+                CopyLookup::Failed("changes while it is copied".into())
+            }
             _ => CopyLookup::Missing,
         }
     }

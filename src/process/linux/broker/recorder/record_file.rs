@@ -57,7 +57,7 @@ impl RecordFile {
     /// Finishes the record, of which `all` are the lines, and begins the next one unless it is the last.
     ///
     /// # Errors
-    /// Returns why the record is not complete. Its file keeps the ending [`GROWING`].
+    /// Returns why the record is not complete. Its whole lines can be read all the same.
     pub(super) fn finish(&mut self, all: &[RecordLine], is_last: bool) -> Result<(), String> {
         if self.is_empty && self.failure.is_none() {
             if is_last {
@@ -80,12 +80,17 @@ impl RecordFile {
     }
 }
 
-/// The disk may have room again. Readers see the whole record or none.
+/// The disk may have room again. Otherwise the record keeps the lines that it has.
 fn write_again(new: &Path, finished: &Path, growing: &Path, lines: &[RecordLine]) -> io::Result<()> {
     let written = fs::write(new, record::to_text(lines)?).and_then(|()| fs::rename(new, finished));
-    let old = if written.is_ok() { growing } else { new };
-    // It may not exist.
-    let _ = fs::remove_file(old);
+    if written.is_ok() {
+        // It may not exist.
+        let _ = fs::remove_file(growing);
+    } else {
+        let _ = fs::remove_file(new);
+        // A rename needs no room. The lines that could be written count, and the caller reports that others are missing.
+        let _ = fs::rename(growing, finished);
+    }
     written
 }
 
@@ -128,15 +133,15 @@ mod tests {
         let record = record::read(&fs::read(dir.path().join("0.jsonl")).unwrap());
         assert!(record.uncovered.contains("one"), "written again");
         record_file.file = Some(full());
+        record_file.file = Some(File::options().append(true).open(dir.path().join("1.growing")).unwrap());
         record_file.append(&[line("two")]);
-        record_file.folder = PathBuf::from("/dev/full/no-folder");
-        assert!(record_file.finish(&[line("two")], true).is_err());
-        record_file.folder = dir.path().to_owned();
-        assert_eq!(
-            names(dir.path()),
-            ["0.jsonl", "1.growing"],
-            "the reader sees that the record is not whole"
-        );
+        record_file.file = Some(full());
+        record_file.append(&[line("three")]);
+        fs::create_dir(dir.path().join("1.new")).unwrap();
+        assert!(record_file.finish(&[line("two"), line("three")], true).is_err());
+        let record = record::read(&fs::read(dir.path().join("1.jsonl")).unwrap());
+        assert!(record.uncovered.contains("two"), "a line that was written is not lost");
+        assert_eq!(names(dir.path()), ["0.jsonl", "1.jsonl", "1.new"]);
     }
 
     #[test]
