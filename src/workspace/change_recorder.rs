@@ -85,7 +85,7 @@ impl ChangeRecorder {
             match change {
                 Change::Write { target, .. } => recorder.watch_created(target, vec![target.clone()]),
                 Change::Remove { target } | Change::SetExecutable { target, .. } => {
-                    recorder.watch(vec![target.clone()]);
+                    recorder.watch(std::slice::from_ref(target));
                 }
                 Change::Rename { from, to } => match below(from) {
                     Ok(below) => {
@@ -271,14 +271,14 @@ impl ChangeRecorder {
             }
             targets.push(above);
         }
-        self.watch(targets);
+        self.watch(&targets);
     }
 
     /// The first target is what changes, before the new folders above it or the parts of a moved folder. If one of the
     /// paths cannot be covered, none is.
-    fn watch(&mut self, targets: Vec<Target>) {
+    fn watch(&mut self, targets: &[Target]) {
         let mut found = Vec::new();
-        for target in &targets {
+        for target in targets {
             match &target.inside {
                 // The change will be refused.
                 None => return,

@@ -193,9 +193,12 @@ impl Step {
             return Err(io::Error::other(CHANGED));
         }
         let (dir, name) = open_parent(&self.target, false)?;
-        InPlace::open(&dir, &name, found, old)?.write(content).map_err(|failure| match failure.is_clean {
-            true => failure.error,
-            false => io::Error::other(format!("{}; the file has a part of both texts", failure.error)),
+        InPlace::open(&dir, &name, found, old)?.write(content).map_err(|failure| {
+            if failure.is_clean {
+                failure.error
+            } else {
+                io::Error::other(format!("{}; the file has a part of both texts", failure.error))
+            }
         })?;
         let FileState::File { mode, .. } = self.changed.before else { return Ok(()) };
         let FileState::File { mode: now, .. } = state else { return Ok(()) };
