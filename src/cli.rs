@@ -197,7 +197,7 @@ enum Command {
     Audit(audit::Arguments),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
-    Doctor,
+    Doctor(doctor::DoctorArguments),
     /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
     #[command(subcommand)]
     Scripts(scripts::Action),
@@ -330,7 +330,8 @@ where
             return replay::run(cli, arguments, &environment, streams, stop).await;
         }
         Some(Command::Setup(arguments)) => {
-            return setup::run(arguments, &environment, input, input_kind, output, errors);
+            let streams = Streams { input, input_kind, output, errors };
+            return setup::run(arguments, &environment, streams).await;
         }
         Some(Command::Completions { shell }) => return generated::completions(shell, output),
         Some(Command::Man) => return generated::man(output),
@@ -338,7 +339,9 @@ where
     }
     let mut flags = take_flags(&mut cli);
     match cli.command.take() {
-        Some(Command::Doctor) => return doctor::run(&flags, &environment, output).await,
+        Some(Command::Doctor(arguments)) => {
+            return doctor::run(&arguments, &flags, &environment, output).await;
+        }
         Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
         Some(Command::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
         Some(Command::Sessions(ask)) => {

@@ -52,6 +52,7 @@ mod connections;
 pub mod doctor_checks;
 mod embedded;
 pub mod environment;
+pub mod online;
 pub mod policies;
 mod project;
 pub mod providers;

@@ -168,10 +168,19 @@ impl Http {
         format!("{}{}", root(error), self.circumstances(error, url))
     }
 
+    /// Describes the way to an address: the proxy, and the trusted certificates.
+    pub fn route(&self, url: &str) -> String {
+        let proxy = self.network.proxy_for(url);
+        let way = proxy.map_or("without a proxy".to_owned(), |proxy| format!("through the {proxy}"));
+        if url.starts_with("http:") {
+            return format!("{way}, not encrypted");
+        }
+        format!("{way}; trusted are {}", self.network.certificates())
+    }
+
     /// Names the proxy on the way to an address. Empty without one.
     pub fn via(&self, url: &str) -> String {
-        let proxy = self.network.proxy_for(url);
-        proxy.map(|it| format!(" (through the proxy {} of {})", it.host(), it.variable)).unwrap_or_default()
+        self.network.proxy_for(url).map(|proxy| format!(" (through the {proxy})")).unwrap_or_default()
     }
 
     /// Names the proxy, and the certificates if they were the reason.

@@ -13,12 +13,14 @@ use crate::acp::SessionId;
 use excess::Excess;
 use schema::Schema;
 
+pub mod attempt;
 pub mod catalog;
 pub mod endpoint;
 pub mod excess;
 pub mod gallery;
 pub mod image_probe;
 pub mod key;
+pub mod key_form;
 pub mod known;
 pub mod learnt;
 pub mod offline;

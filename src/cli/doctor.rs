@@ -3,16 +3,30 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Args;
+
 use crate::config::Flags;
 use crate::config::doctor_checks::{self, State};
 use crate::config::environment::Environment;
+use crate::config::online;
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArguments {
+    /// Also ask the model of new sessions, and the small model, for a short reply from the provider
+    #[arg(long)]
+    online: bool,
+}
 
 pub(super) async fn run(
+    arguments: &DoctorArguments,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let findings = doctor_checks::check(flags, environment).await;
+    let mut findings = doctor_checks::check(flags, environment).await;
+    if arguments.online {
+        findings.extend(online::findings(flags, environment).await);
+    }
     let mut has_passed = true;
     for finding in findings {
         let (mark, text) = match finding.state {

@@ -9,10 +9,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use secrecy::SecretString;
 
-use super::InputKind;
+use super::{InputKind, Streams};
 use crate::config::environment::Environment;
+use crate::config::online::{self, Trial};
 use crate::config::user_file::{self, Setup};
 use crate::model::catalog::{PROVIDERS, Provider, provider};
+use crate::model::key_form;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -28,16 +30,17 @@ pub(super) struct Arguments {
     /// Shell command that prints the key, used instead of a stored key
     #[arg(long, value_name = "COMMAND")]
     key_command: Option<String>,
+    /// Ask the provider for a short reply with the key before it is stored
+    #[arg(long)]
+    online: bool,
 }
 
-pub(super) fn run<I: Read, O: Write, E: Write>(
+pub(super) async fn run<I: Read, O: Write, E: Write>(
     arguments: Arguments,
     environment: &Environment,
-    input: I,
-    input_kind: InputKind,
-    mut output: O,
-    errors: E,
+    streams: Streams<I, O, E>,
 ) -> anyhow::Result<ExitCode> {
+    let Streams { input, input_kind, mut output, errors } = streams;
     let folder =
         environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
     let mut terminal =
@@ -62,6 +65,9 @@ pub(super) fn run<I: Read, O: Write, E: Write>(
     };
     let model = format!("{}/{name}", provider.id);
     let setup = Setup { provider: provider.id, key, key_command: arguments.key_command, base_url, model };
+    if arguments.online || terminal.wants_trial(&setup)? {
+        terminal.try_out(environment, &setup).await?;
+    }
     let path = user_file::write(folder, &setup)?;
     let has_key = setup.key.is_some() || setup.key_command.is_some();
     let with = if has_key { "" } else { ", without a key" };
@@ -135,6 +141,90 @@ impl<I: Read, E: Write> Dialog<I, E> {
         if key.is_none() && provider.needs_key && is_official {
             bail!("{} needs a key: type or pipe one, or give --key-command", provider.title);
         }
+        if let Some(fault) = key.as_deref().and_then(key_form::fault) {
+            bail!("this is not a key: {fault}. Nothing is stored");
+        }
+        let other = key.as_deref().filter(|_| is_official);
+        if let Some(other) = other.and_then(|key| key_form::other_provider(key, provider.id)) {
+            writeln!(self.errors, "modegate: the key looks like one of {other}, not of {}", provider.id)?;
+        }
         Ok(key.map(SecretString::from))
+    }
+
+    /// False without a terminal: a request that nobody asked for is not sent.
+    fn agrees(&mut self, question: &str) -> anyhow::Result<bool> {
+        let answer = self.ask(&format!("{question} y/n"), "n")?;
+        Ok(answer.is_some_and(|answer| answer.to_ascii_lowercase().starts_with('y')))
+    }
+
+    fn wants_trial(&mut self, setup: &Setup) -> anyhow::Result<bool> {
+        let has_key = setup.key.is_some() || setup.key_command.is_some();
+        Ok(has_key && self.agrees("Try the key now, with a short request to the provider?")?)
+    }
+
+    /// Returns an error if the provider did not answer, and the user does not want to store the settings then.
+    async fn try_out(&mut self, environment: &Environment, setup: &Setup) -> anyhow::Result<()> {
+        let Some(Trial { host, route, outcome }) = online::try_setup(environment, setup).await? else {
+            return Ok(());
+        };
+        match outcome {
+            Ok(()) => writeln!(self.errors, "{host} answered (HTTP 200), {route}.")?,
+            Err(error) => {
+                writeln!(self.errors, "modegate: {} ({route})", error.text)?;
+                if !self.agrees("Store the settings nevertheless?")? {
+                    bail!("the provider did not answer, and nothing is stored");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialog(input: &str, is_person: bool) -> Dialog<&[u8], Vec<u8>> {
+        Dialog { input: BufReader::new(input.as_bytes()), errors: Vec::new(), is_person }
+    }
+
+    fn setup() -> Setup {
+        let base_url = Some("http://127.0.0.1:1".into());
+        Setup {
+            provider: "openai",
+            key: Some("k".into()),
+            key_command: None,
+            base_url,
+            model: "openai/m".into(),
+        }
+    }
+
+    #[test]
+    fn key_is_tried_only_if_the_user_agrees() {
+        for (input, is_person, expected) in [
+            ("y\n", true, true),
+            ("Yes\n", true, true),
+            ("\n", true, false),
+            ("n\n", true, false),
+            ("y\n", false, false),
+        ] {
+            assert_eq!(dialog(input, is_person).wants_trial(&setup()).unwrap(), expected, "{input:?}");
+        }
+        let without_key = Setup { key: None, ..setup() };
+        assert!(!dialog("y\n", true).wants_trial(&without_key).unwrap());
+    }
+
+    #[tokio::test]
+    async fn settings_that_do_not_work_are_stored_only_if_the_user_agrees() {
+        for (answer, is_stored) in [("y\n", true), ("\n", false)] {
+            let mut dialog = dialog(answer, true);
+            let tried = dialog.try_out(&Environment::default(), &setup()).await;
+            assert_eq!(tried.is_ok(), is_stored);
+            let shown = String::from_utf8(dialog.errors).unwrap();
+            assert!(
+                shown.contains("127.0.0.1:1: no connection") && shown.contains("without a proxy"),
+                "{shown}"
+            );
+        }
     }
 }

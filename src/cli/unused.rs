@@ -26,7 +26,7 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         Command::Sessions(_) => ("sessions", &["--mode", "--cwd", "--store"]),
         Command::Store(_) => ("store", &["--store"]),
         Command::Memories(_) => ("memories", &["--cwd", "--store"]),
-        Command::Doctor => ("doctor", &["--cwd", "--store"]),
+        Command::Doctor(_) => ("doctor", &["--cwd", "--store"]),
         Command::Audit(_) => ("audit", &["--store"]),
         Command::Permissions(_) => ("permissions", &["--cwd"]),
         Command::Trust { .. } => ("trust", &["--cwd"]),

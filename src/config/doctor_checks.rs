@@ -37,7 +37,7 @@ pub enum State {
 }
 
 impl State {
-    fn wrong(reason: impl Into<String>, advice: &'static str) -> Self {
+    pub(super) fn wrong(reason: impl Into<String>, advice: &'static str) -> Self {
         Self::Wrong { reason: reason.into(), advice }
     }
 }

@@ -131,6 +131,12 @@ impl Environment {
         connections
     }
 
+    /// Without the keys and the addresses of providers.
+    #[must_use]
+    pub fn without_providers(&self) -> Self {
+        Self { keys: HashMap::new(), urls: HashMap::new(), ..self.clone() }
+    }
+
     pub fn url(&self, variable: &str) -> Option<&str> {
         self.urls.get(variable).map(String::as_str)
     }

@@ -313,6 +313,17 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+impl UserFile {
+    /// Replaces the key and the address of the provider, and the model.
+    pub fn set_provider(&mut self, setup: &Setup) {
+        let settings = self.providers.entry(setup.provider.to_owned()).or_default();
+        settings.api_key.clone_from(&setup.key);
+        settings.key_command.clone_from(&setup.key_command);
+        settings.base_url.clone_from(&setup.base_url);
+        self.model = Some(setup.model.clone());
+    }
+}
+
 #[derive(Debug)]
 pub struct Setup {
     pub provider: &'static str,
@@ -327,16 +338,7 @@ pub fn write(folder: &Path, setup: &Setup) -> anyhow::Result<PathBuf> {
     check_url(setup.provider, setup.base_url.as_deref())?;
     let mut file =
         read_one(&path).context("the settings of an earlier setup; remove the file to begin anew")?;
-    let known = file.providers.remove(setup.provider).unwrap_or_default();
-    let settings = ProviderSettings {
-        api_key: setup.key.clone(),
-        key_command: setup.key_command.clone(),
-        base_url: setup.base_url.clone(),
-        key_header: known.key_header,
-        models: known.models,
-    };
-    file.providers.insert(setup.provider.to_owned(), settings);
-    file.model = Some(setup.model.clone());
+    file.set_provider(setup);
     create_private(folder, &path, &to_yaml(&file)?).with_context(|| format!("writing {}", path.display()))?;
     Ok(path)
 }

@@ -34,9 +34,15 @@ impl std::fmt::Debug for Network {
     }
 }
 
+/// Without a user name and a password.
+impl std::fmt::Display for NamedProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "proxy {} of {}", self.host(), self.variable)
+    }
+}
+
 impl NamedProxy {
-    /// For messages: the address without a user name and a password.
-    pub fn host(&self) -> String {
+    fn host(&self) -> String {
         let rest = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
         let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
         rest.rsplit('@').next().unwrap_or(rest).to_owned()

@@ -101,15 +101,16 @@ impl Rejection<'_> {
             status == 401 || kind.contains("API_KEY_INVALID") || message.contains("API key not valid");
         if bad_key && !has_key {
             let text = format!(
-                "{host} requires a key, and none was sent, because a key is sent only to the address that it was set \
+                "{host} requires a key (HTTP {status}), and none was sent, because a key is sent only to the address that it was set \
                  for. Set both in one place ({key_variable} and its address in the environment, or api_key and \
                  base_url in the settings)"
             );
             return permanent(Failure::Key, text);
         }
         if bad_key {
-            let text =
-                format!("{host} does not accept the key: check {key_variable}, or run `modegate setup`");
+            let text = format!(
+                "{host} does not accept the key (HTTP {status}): check {key_variable}, or run `modegate setup`"
+            );
             return permanent(Failure::Key, text);
         }
         if is_web_page(body) {

@@ -43,6 +43,13 @@ impl Router {
         Self { busy_limit, ..self }
     }
 
+    /// The host of a model's server, and the way to it. `None` for a model inside this process.
+    pub fn route(&self, model: &ModelId) -> Option<(String, String)> {
+        let remote = Arc::clone(&self.remote.lock().unwrap_or_else(PoisonError::into_inner));
+        let endpoint = remote.endpoints.get(model.parts()?.0)?;
+        Some((endpoint.host.clone(), self.http.route(&endpoint.base_url)))
+    }
+
     pub fn set_remote(&self, remote: Remote) {
         *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(remote);
     }

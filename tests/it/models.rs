@@ -15,3 +15,4 @@ mod remote;
 mod selection;
 mod stream_quirks;
 mod trace;
+mod trial;

@@ -95,7 +95,7 @@ fn missing_key_is_not_reported_as_rejected() {
         has_key: false,
     };
     let text = rejection.explain().error.text;
-    assert!(text.contains("requires a key, and none was sent"), "{text}");
+    assert!(text.contains("requires a key (HTTP 401), and none was sent"), "{text}");
 }
 
 #[test]

@@ -373,7 +373,7 @@ async fn permanent_errors_keep_partial_output() {
             "anthropic",
             Reply::error(401, &format!(r#"{{"error":{{"message":"bad {KEY}"}}}}"#)),
             -32000,
-            "does not accept the key: check PROVIDER_KEY",
+            "does not accept the key (HTTP 401): check PROVIDER_KEY",
             "",
         ),
         (

@@ -249,7 +249,7 @@ const SESSION: &[&str] = &[
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 110] = [
+const PURE: [&str; 111] = [
     "acp",
     "audit",
     "chain",
@@ -268,6 +268,7 @@ const PURE: [&str; 110] = [
     "model/catalog",
     "model/excess",
     "model/image_probe",
+    "model/key_form",
     "model/known",
     "model/schema/reduced",
     "model/wire",

@@ -1,0 +1,79 @@
+//! The form of a key, checked before the key is stored. Pure. No message contains the key.
+
+/// How the keys of providers begin. The first that fits counts.
+const PREFIXES: [(&str, &str); 3] = [("sk-ant-", "anthropic"), ("AIza", "gemini"), ("sk-", "openai")];
+
+/// Why a text cannot be a key, as a phrase.
+pub fn fault(key: &str) -> Option<&'static str> {
+    let quotes = ['"', '\'', '`'];
+    if key.starts_with(quotes) || key.ends_with(quotes) {
+        Some("it is in quotation marks")
+    } else if key.contains("_KEY=") || key.contains("_TOKEN=") {
+        Some("it begins with the name of a variable")
+    } else if key.starts_with('$') {
+        Some("it is the name of a variable, not the variable's value")
+    } else if key.contains("://") {
+        Some("it is an address")
+    } else if key.contains("***") || key.contains("...") || key.contains(['…', '•']) {
+        Some("a part of it is hidden")
+    } else if !key.chars().all(|c| c.is_ascii_graphic()) {
+        Some("it contains a blank, or a character that no key has")
+    } else {
+        None
+    }
+}
+
+/// The other provider whose keys begin in the same way. Only for the provider's own address: another server may
+/// take any key.
+pub fn other_provider(key: &str, provider: &str) -> Option<&'static str> {
+    let (_, likely) = PREFIXES.iter().find(|(prefix, _)| key.starts_with(prefix))?;
+    // Both formats of OpenAI take its keys.
+    let is_own = provider.strip_suffix("-responses").unwrap_or(provider) == *likely;
+    (!is_own).then_some(likely)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_cannot_be_keys_are_named() {
+        for (key, expected) in [
+            ("\"sk-1\"", Some("quotation marks")),
+            ("sk-1'", Some("quotation marks")),
+            ("ANTHROPIC_API_KEY=sk-1", Some("the name of a variable")),
+            ("$OPENAI_API_KEY", Some("not the variable's value")),
+            ("https://api.example/keys", Some("an address")),
+            ("sk-ant-***", Some("hidden")),
+            ("sk-ant-…x", Some("hidden")),
+            ("sk 1", Some("a blank")),
+            ("sk-1\n", Some("a blank")),
+            ("schlüssel", Some("no key has")),
+            ("x", None),
+            ("sk-ant-api03-a_B-9.=/+", None),
+        ] {
+            let fault = fault(key);
+            let is_right = fault.is_some() == expected.is_some();
+            assert!(
+                is_right && fault.unwrap_or_default().contains(expected.unwrap_or_default()),
+                "{key}: {fault:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_of_other_providers_are_recognised() {
+        for (key, provider, expected) in [
+            ("sk-ant-1", "anthropic", None),
+            ("sk-ant-1", "openai", Some("anthropic")),
+            ("sk-proj-1", "openai-responses", None),
+            ("sk-proj-1", "openai", None),
+            ("sk-proj-1", "gemini", Some("openai")),
+            ("AIzaSy1", "gemini", None),
+            ("AIzaSy1", "openai-responses", Some("gemini")),
+            ("other", "anthropic", None),
+        ] {
+            assert_eq!(other_provider(key, provider), expected, "{key} for {provider}");
+        }
+    }
+}
