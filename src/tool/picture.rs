@@ -9,8 +9,11 @@ use super::{ToolContent, ToolError, ToolOutput};
 use crate::acp::{ContentBlock, ImageContent};
 use crate::workspace::OpenFile;
 
-/// Maximum bytes of an image. A larger one than providers accept is scaled down with the result.
-const MAX_IMAGE: u64 = 15 * 1024 * 1024;
+/// Maximum bytes of an image: 5 MiB in Base64, which every provider accepts.
+const MAX_IMAGE: u64 = 3840 * 1024;
+
+/// Maximum bytes of a PNG or JPEG image, which is scaled down with the result.
+const MAX_SCALED_IMAGE: u64 = 15 * 1024 * 1024;
 
 /// The type of an image that every provider with image support accepts; `None` for anything else.
 pub(super) fn mime_type(start: &[u8]) -> Option<&'static str> {
@@ -27,12 +30,13 @@ pub(super) fn mime_type(start: &[u8]) -> Option<&'static str> {
 pub(super) fn read(start: &[u8], open: OpenFile, mime_type: &str) -> Result<ToolOutput, ToolError> {
     let length = open.metadata.len();
     let about = format!("image, {mime_type}, {length} bytes");
-    if length > MAX_IMAGE {
-        return Err(ToolError::Failed(format!("This is an {about}; at most {MAX_IMAGE} are shown.")));
+    let most = if matches!(mime_type, "image/png" | "image/jpeg") { MAX_SCALED_IMAGE } else { MAX_IMAGE };
+    if length > most {
+        return Err(ToolError::Failed(format!("This is an {about}; at most {most} are shown.")));
     }
     let mut bytes = Vec::new();
     // The file may grow, so the read is limited, too.
-    let read = start.chain(open.file).take(MAX_IMAGE).read_to_end(&mut bytes);
+    let read = start.chain(open.file).take(most).read_to_end(&mut bytes);
     read.map_err(|error| ToolError::Failed(format!("The file cannot be read: {error}")))?;
     let image = ContentBlock::Image(ImageContent::new(STANDARD.encode(bytes), mime_type));
     let content = vec![ToolContent::Block(Box::new(image))];

@@ -66,6 +66,14 @@ async fn large_images_and_binary_files_are_refused() {
             padded(b"GIF89a", 3840 * 1024),
             "This is an image, image/gif, 3932166 bytes; at most 3932160 are shown.",
         ),
+        (
+            padded(b"\x89PNG\r\n\x1a\n", 15 * 1024 * 1024),
+            "This is an image, image/png, 15728648 bytes; at most 15728640 are shown.",
+        ),
+        (
+            padded(b"\xff\xd8\xff", 3840 * 1024),
+            "[An image is left out: it is too large, and it cannot be read: failed to fill whole buffer.]",
+        ),
         (padded(b"GIF", 0), "     1\tGIF\n"),
         (padded(b"GIF", 9), "is a binary file (12 bytes)."),
         (padded(b"\n", 12_000_000), "is a binary file (12000001 bytes)."),

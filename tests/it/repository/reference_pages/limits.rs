@@ -244,7 +244,7 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 24] = [
+const FILE_TOOLS: [Row; 25] = [
     ("text file that is changed", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of a file whose changes a refusal shows",
@@ -289,6 +289,13 @@ const FILE_TOOLS: [Row; 24] = [
         "the answer says that there are more lines",
     ),
     ("image that `read_file` shows", "tool/picture.rs", "MAX_IMAGE", Bytes, "the call fails"),
+    (
+        "PNG or JPEG image that `read_file` scales and shows",
+        "tool/picture.rs",
+        "MAX_SCALED_IMAGE",
+        Bytes,
+        "the call fails",
+    ),
     (
         "entries of `list_directory`",
         "tool/list_directory.rs",
