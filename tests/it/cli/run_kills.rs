@@ -80,8 +80,8 @@ impl Processes {
             // The guard looks like a supervisor until it has executed itself again.
             (parent(guard)? == modegate).then_some(Self { modegate, guard, fork_server, supervisor })
         };
-        let candidates = processes_in(work).into_iter().filter(|pid| is_supervisor(*pid));
-        candidates.filter_map(with_parents).next().expect("a supervisor")
+        let mut candidates = processes_in(work).into_iter().filter(|pid| is_supervisor(*pid));
+        candidates.find_map(with_parents).expect("a supervisor")
     }
 
     fn kill(&self, victim: Victim) {
