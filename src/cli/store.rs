@@ -2,14 +2,14 @@
 //! aside.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Subcommand;
 
+use super::sessions::existing_store;
+use crate::config::Flags;
 use crate::config::environment::Environment;
-use crate::config::{self, Flags};
 use crate::store::check::{self, Condition, Soundness};
 use crate::store::salvage::{self, Salvaged};
 use crate::text::{counted, megabytes};
@@ -30,7 +30,7 @@ pub(super) fn run(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let path = existing(flags, environment)?;
+    let path = existing_store(flags, environment)?;
     let name = || path.display().to_string();
     match action {
         StoreAction::Check => {
@@ -67,12 +67,4 @@ pub(super) fn run(
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
-    let path = config::store_file(flags, environment)?;
-    if !config::has_record(&path)? {
-        bail!("there is no session store yet at {}", path.display());
-    }
-    Ok(path)
 }
