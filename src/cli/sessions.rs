@@ -378,15 +378,16 @@ async fn prune(
         return Ok(());
     }
     let ids: Vec<SessionId> = old.into_iter().map(|session| session.id).collect();
-    let left = store.delete_sessions(ids.clone()).await?;
-    for id in ids.iter().filter(|id| !left.contains(id)) {
-        writeln!(output, "deleted {id}")?;
-    }
-    for id in &left {
-        writeln!(output, "left {id}: it was opened meanwhile")?;
+    let deleted = store.delete_sessions(ids.clone()).await?;
+    for id in &ids {
+        if deleted.contains(id) {
+            writeln!(output, "deleted {id}")?;
+        } else {
+            writeln!(output, "left {id}: it was opened or deleted meanwhile")?;
+        }
     }
     retention::compact(store).await?;
-    writeln!(output, "{} deleted", counted(ids.len() - left.len(), "session", "sessions"))?;
+    writeln!(output, "{} deleted", counted(deleted.len(), "session", "sessions"))?;
     Ok(())
 }
 

@@ -40,15 +40,17 @@ const TABLES: [(&str, &str); 7] = [
 /// (S11).
 pub(super) async fn delete(store: &Store, id: &SessionId) -> Result<(), OpenError> {
     let marked = id.clone();
-    store.work(move |connection, owner| mark(connection, owner, &marked)).await??;
-    Ok(remove_marked(store).await?)
+    match store.work(move |connection, owner| mark(connection, owner, &marked)).await? {
+        Ok(()) | Err(OpenError::Unknown) => Ok(remove_marked(store).await?),
+        Err(error) => Err(error),
+    }
 }
 
-/// Deletes sessions, and returns those that are open or gone.
+/// Deletes sessions that no process has open, and returns them.
 pub(super) async fn delete_all(store: &Store, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
-    let left = delete_rows(store, ids).await?;
+    let deleted = delete_rows(store, ids).await?;
     remove_marked(store).await?;
-    Ok(left)
+    Ok(deleted)
 }
 
 /// As [`delete_all`], but the space stays in the file for other rows.
@@ -56,14 +58,14 @@ pub(super) async fn delete_rows(
     store: &Store,
     ids: Vec<SessionId>,
 ) -> Result<HashSet<SessionId>, StoreError> {
-    let mut left = HashSet::new();
+    let mut deleted = HashSet::new();
     for part in ids.chunks(MARKED) {
         let part = part.to_vec();
         let marked = move |connection: &mut Connection, owner: &Owner| mark_all(connection, owner, part);
-        left.extend(store.work(marked).await?);
+        deleted.extend(store.work(marked).await?);
     }
     remove_rows(store).await?;
-    Ok(left)
+    Ok(deleted)
 }
 
 async fn remove_rows(store: &Store) -> Result<(), StoreError> {
@@ -74,8 +76,9 @@ async fn remove_rows(store: &Store) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes the rows of all marked sessions, and gives the space back.
+/// Removes the rows of all marked sessions and abandoned copies, and gives the space back.
 pub(super) async fn remove_marked(store: &Store) -> Result<(), StoreError> {
+    store.work(mark_abandoned).await?;
     remove_rows(store).await?;
     while store.work(|connection, _| give_back(connection)).await? {
         store.query(|connection, _| sql::checkpoint(connection)).await?;
@@ -112,7 +115,8 @@ fn mark_one(
     match sessions::find(connection, owner, id)? {
         Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
         Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
-        Some(_) | None => {}
+        Some(_) => {}
+        None => return Ok(Err(OpenError::Unknown)),
     }
     let sql = "WITH RECURSIVE marked (id) AS (SELECT ?1 UNION SELECT sessions.id FROM sessions, marked \
                WHERE sessions.parent = marked.id) \
@@ -120,25 +124,31 @@ fn mark_one(
     sql::execute(connection, sql, [&*id.0]).map(Ok)
 }
 
-/// Returns the sessions that are not marked, because they are open, gone, or belong to another session.
+/// Marks sessions and returns them, without those that are open, gone, or belong to another session.
 pub(super) fn mark_all(
     connection: &mut Connection,
     owner: &Owner,
     ids: Vec<SessionId>,
 ) -> rusqlite::Result<Vec<SessionId>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut left = Vec::new();
+    let mut marked = Vec::new();
     for id in ids {
-        if mark_one(&transaction, owner, &id)?.is_err() {
-            left.push(id);
+        // This process may have opened the session after the caller listed it.
+        if !is_open_here(&transaction, owner, &id)? && mark_one(&transaction, owner, &id)?.is_ok() {
+            marked.push(id);
         }
     }
     transaction.commit()?;
-    Ok(left)
+    Ok(marked)
+}
+
+fn is_open_here(connection: &Connection, owner: &Owner, id: &SessionId) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND owner = ?2)";
+    connection.query_row(sql, params![&*id.0, owner.id], |row| row.get(0))
 }
 
 /// Marks copies that were not completed because their process ended.
-pub(super) fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
+fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
     let sql = "SELECT id, owner FROM sessions WHERE state = 'copying'";
     let copies = sql::rows(connection, sql, [], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default()))

@@ -1,5 +1,6 @@
 //! Flushed rows survive the process, and write failures are reported.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -430,11 +431,12 @@ async fn marked_sessions_are_gone_at_once_and_the_next_deletion_removes_them() {
     store.post(child("deeper", "below"));
     store.post(text("deeper", 0, "words of a sub-agent"));
     store.post(session("other"));
+    store.post(Row::Release { session: SessionId::new("long") });
     store.flush().await.unwrap();
     // As if the process had ended after the mark.
     let ids = vec![SessionId::new("long"), SessionId::new("below"), SessionId::new("unknown")];
-    let left = store.work(|connection, owner| removal::mark_all(connection, owner, ids)).await.unwrap();
-    assert_eq!(left, [] as [SessionId; 0], "those of sub-agents went with the first");
+    let marked = store.work(|connection, owner| removal::mark_all(connection, owner, ids)).await.unwrap();
+    assert_eq!(marked, [SessionId::new("long")], "those of sub-agents went with it");
     assert_eq!(count(&path, "sessions"), 4);
     for id in ["long", "below", "deeper"] {
         assert_eq!(store.session(&SessionId::new(id)).await, Ok(None), "{id}");
@@ -461,9 +463,8 @@ async fn fork_copies_all_events_and_abandoned_copies_are_removed() {
     let sql = "UPDATE sessions SET state = 'copying', owner = 'gone' WHERE id = 'copy'";
     Connection::open(&path).unwrap().execute(sql, []).unwrap();
     assert_eq!(store.session(&copy).await, Ok(None), "an incomplete copy is hidden");
-    store.work(removal::mark_abandoned).await.unwrap();
-    removal::remove_marked(&store).await.unwrap();
-    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500));
+    store.delete_session(&SessionId::new("unknown")).await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500), "any deletion removes it");
     assert_eq!(store.fork_session(&SessionId::new("no"), &copy, 9).await, Err(OpenError::Unknown));
 }
 
@@ -606,6 +607,31 @@ async fn retention_deletes_the_oldest_closed_sessions() {
     let nothing = retention::Retention { max_bytes: Some(0), ..off };
     assert_eq!(retention::apply(&store, nothing, 12).await, Ok(1));
     assert_eq!(left(), ["s0"]);
+}
+
+#[tokio::test]
+async fn session_that_was_opened_after_the_listing_is_not_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    for id in ["opened", "closed"] {
+        store.post(session(id));
+        store.post(text(id, 0, "words"));
+        store.post(Row::Release { session: SessionId::new(id) });
+    }
+    let listed = store.sessions_before(i64::MAX, None, 9).await.unwrap();
+    assert!(listed.len() == 2 && listed.iter().all(|session| !session.is_open), "{listed:?}");
+    let mut ids: Vec<SessionId> = listed.into_iter().map(|session| session.id).collect();
+    ids.push(SessionId::new("deleted by another process"));
+    let opened = SessionId::new("opened");
+    store.open_session(&opened).await.unwrap();
+    let deleted = store.delete_sessions(ids.clone()).await;
+    assert_eq!(deleted, Ok(HashSet::from([SessionId::new("closed")])));
+    store.post(text("opened", 1, "more words"));
+    store.flush().await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 2));
+    store.post(Row::Release { session: opened.clone() });
+    assert_eq!(store.delete_sessions(ids).await, Ok(HashSet::from([opened])), "the control");
 }
 
 #[tokio::test]
