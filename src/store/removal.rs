@@ -4,13 +4,14 @@
 //! back. If a process ends in between, the mark stays, and the next deletion goes on.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::owner::Owner;
 use super::sessions::{self, OpenError, StoredSession};
-use super::{Store, StoreError, schema, sql};
+use super::{Store, StoreError, intent, schema, sql};
 use crate::acp::SessionId;
 
 /// Time after which a step ends.
@@ -25,15 +26,14 @@ const PAGES: usize = 32;
 /// Sessions that one step marks.
 const MARKED: usize = 100;
 
-/// Tables with rows of a session, apart from its changes, and the column that counts its rows.
-const TABLES: [(&str, &str); 7] = [
+/// Tables with rows of a session that need no file contents, and the column that counts the rows.
+const TABLES: [(&str, &str); 6] = [
     ("events", "seq"),
     ("chain", "number"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
     ("uncovered", "rowid"),
-    ("intents", "id"),
 ];
 
 /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
@@ -80,10 +80,25 @@ async fn remove_rows(store: &Store) -> Result<(), StoreError> {
 pub(super) async fn remove_marked(store: &Store) -> Result<(), StoreError> {
     store.work(mark_abandoned).await?;
     remove_rows(store).await?;
+    remove_unneeded(store).await?;
     while store.work(|connection, _| give_back(connection)).await? {
         store.query(|connection, _| sql::checkpoint(connection)).await?;
     }
     overwrite_log(store).await
+}
+
+/// Removes the contents that earlier versions left behind, once in a process.
+async fn remove_unneeded(store: &Store) -> Result<(), StoreError> {
+    if store.has_removed_unneeded.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut next = Some(String::new());
+    while let Some(after) = next {
+        next = store.work(move |connection, _| remove_unneeded_after(connection, after)).await?;
+        store.query(|connection, _| sql::checkpoint(connection)).await?;
+    }
+    store.has_removed_unneeded.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Cuts the write-ahead log, which may contain deleted data.
@@ -191,27 +206,50 @@ fn remove_part(connection: &Connection, id: &str) -> rusqlite::Result<()> {
             return Ok(());
         }
     }
+    if let Some(contents) = intent::remove_next(connection, id)? {
+        return remove_contents(connection, contents);
+    }
     let sql = format!("SELECT id, content FROM changes WHERE session_id = ?1 LIMIT {ROWS}");
     let changes = sql::rows(connection, &sql, [id], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
     })?;
-    for (change, content) in &changes {
+    let count = changes.len();
+    for (change, content) in changes {
         sql::execute(connection, "DELETE FROM changes WHERE id = ?1", [change])?;
-        if let Some(hash) = content {
-            remove_content(connection, hash)?;
-        }
+        remove_contents(connection, content)?;
     }
-    if changes.len() < ROWS {
+    if count < ROWS {
         sql::execute(connection, "DELETE FROM sessions WHERE id = ?1", [id])?;
     }
     Ok(())
 }
 
-/// Removes the earlier content of a file, if no change and no intent needs it.
-fn remove_content(connection: &Connection, hash: &str) -> rusqlite::Result<()> {
+/// Removes unneeded contents for one step, in the order of their hashes. Returns the last hash of the step, or
+/// `None` at the end.
+fn remove_unneeded_after(connection: &mut Connection, after: String) -> rusqlite::Result<Option<String>> {
+    let started = Instant::now();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let sql = format!("SELECT hash FROM contents WHERE hash > ?1 ORDER BY hash LIMIT {ROWS}");
+    let mut last = Some(after);
+    while let Some(after) = &last
+        && started.elapsed() < STEP
+    {
+        let hashes = sql::rows(&transaction, &sql, [after], |row| row.get::<_, String>(0))?;
+        last = hashes.last().cloned();
+        remove_contents(&transaction, hashes)?;
+    }
+    transaction.commit()?;
+    Ok(last)
+}
+
+/// Removes contents of files, unless a change or an intent needs them.
+pub(super) fn remove_contents(
+    connection: &Connection,
+    hashes: impl IntoIterator<Item = String>,
+) -> rusqlite::Result<()> {
     let sql = "DELETE FROM contents WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM changes WHERE content = ?1) \
                AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = ?1)";
-    sql::execute(connection, sql, params![hash])
+    hashes.into_iter().try_for_each(|hash| sql::execute(connection, sql, [hash]))
 }
 
 /// Gives free pages back to the file system for one step. Returns false once there are none, or if the file is

@@ -17,7 +17,7 @@ use crate::event::SessionEvent;
 use crate::ids::Source;
 use crate::mode::ModeText;
 use crate::tool::memory::{Change, Memories, Memory, MemoryError};
-use crate::workspace::{Changed, Changes, FileState};
+use crate::workspace::{Changed, Changes, FileState, Intent};
 
 fn session(id: &str) -> Row {
     Row::Session {
@@ -473,32 +473,87 @@ async fn contents_stay_as_long_as_a_session_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
-    let row = |id: &str, hashes: &[&str]| {
-        let removed = |hash: &&str| Changed {
-            path: "/w/a".into(),
-            before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
-            after: FileState::Absent,
-            compared: false,
-        };
-        let contents = hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect();
-        let changes =
-            Changes { changed: hashes.iter().map(removed).collect(), contents, ..Changes::default() };
-        Row::Changes { session: SessionId::new(id), turn: 1, changes }
-    };
     for (id, hashes) in [("one", ["shared", "own"].as_slice()), ("two", &["shared"])] {
         store.post(session(id));
-        store.post(row(id, hashes));
+        store.post(changes(id, hashes, Changes { contents: contents(hashes), ..Changes::default() }));
     }
     store.flush().await.unwrap();
-    assert_eq!(count(&path, "contents"), 2);
+    assert_eq!(stored_contents(&path), ["own", "shared"]);
     store.delete_session(&SessionId::new("one")).await.unwrap();
-    let hash: String = Connection::open(&path)
-        .unwrap()
-        .query_row("SELECT group_concat(hash) FROM contents", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(hash, "shared");
+    assert_eq!(stored_contents(&path), ["shared"]);
     store.delete_session(&SessionId::new("two")).await.unwrap();
-    assert_eq!(count(&path, "contents"), 0);
+    assert_eq!(stored_contents(&path), [] as [&str; 0]);
+}
+
+fn contents(hashes: &[&str]) -> Vec<(String, Vec<u8>)> {
+    hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect()
+}
+
+/// Removals of files with these contents.
+fn changes(session: &str, hashes: &[&str], rest: Changes) -> Row {
+    let removed = |hash: &&str| Changed {
+        path: "/w/a".into(),
+        before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
+        after: FileState::Absent,
+        compared: false,
+    };
+    let changes = Changes { changed: hashes.iter().map(removed).collect(), ..rest };
+    Row::Changes { session: SessionId::new(session), turn: 1, changes }
+}
+
+fn stored_contents(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).unwrap();
+    sql::rows(&connection, "SELECT hash FROM contents ORDER BY hash", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn contents_of_intents_go_when_nothing_needs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let intent = |token: &str, hashes: &[&str]| {
+        let intent = Intent { token: token.into(), contents: contents(hashes), ..Intent::default() };
+        Row::Intent { session: SessionId::new("s"), turn: 1, intent: intent.into() }
+    };
+    let conclude = |token: &str, before: &[&str]| {
+        changes("s", before, Changes { concludes: Some(token.into()), ..Changes::default() })
+    };
+    store.post(session("s"));
+    store.post(intent("open", &["open", "shared"]));
+    let cases: [(&str, [&[&str]; 3]); 4] = [
+        ("failed", [&["a", "b"], &[], &["open", "shared"]]),
+        ("in place", [&["old", "new"], &["old"], &["old", "open", "shared"]]),
+        ("failed, but a change needs it", [&["old"], &[], &["old", "open", "shared"]]),
+        ("failed, but an intent needs it", [&["shared"], &[], &["old", "open", "shared"]]),
+    ];
+    for (token, [announced, before, expected]) in cases {
+        store.post(intent(token, announced));
+        store.flush().await.unwrap();
+        assert!(announced.iter().all(|hash| stored_contents(&path).contains(&(*hash).into())), "the control");
+        store.post(conclude(token, before));
+        store.flush().await.unwrap();
+        assert_eq!(stored_contents(&path), expected, "{token}");
+    }
+    store.delete_session(&SessionId::new("s")).await.unwrap();
+    assert_eq!((stored_contents(&path), count(&path, "intents")), (vec![], 0));
+}
+
+#[tokio::test]
+async fn contents_that_earlier_versions_left_behind_go_with_any_deletion() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    store.post(session("s"));
+    store.post(changes("s", &["h50"], Changes { contents: contents(&["h50"]), ..Changes::default() }));
+    store.flush().await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    for number in 10..99 {
+        let sql = "INSERT OR IGNORE INTO contents (hash, content) VALUES ('h' || ?1, x'00')";
+        other.execute(sql, [number]).unwrap();
+    }
+    assert_eq!(stored_contents(&path).len(), 89, "the control");
+    store.delete_session(&SessionId::new("unknown")).await.unwrap();
+    assert_eq!(stored_contents(&path), ["h50"]);
 }
 
 #[tokio::test]
