@@ -712,3 +712,36 @@ async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
     let after = fs::metadata(&path).unwrap().len();
     assert!(after < before / 4, "{before} bytes before, {after} after");
 }
+
+#[test]
+fn salvage_refuses_sound_stores_unless_forced_and_newer_ones_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let new_store = || {
+        let connection = schema::open_file(&path, Sync::Full).unwrap();
+        let sql = "INSERT OR IGNORE INTO sessions (id, cwd, created_at, updated_at) VALUES ('s', '/w', 1, 2)";
+        connection.execute(sql, []).unwrap();
+        connection
+    };
+    let names =
+        || fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect::<HashSet<_>>();
+    drop(new_store());
+    let before = fs::read(&path).unwrap();
+    let error = salvage::salvage(&path, false).unwrap_err().to_string();
+    assert!(error.contains("no damage is found") && error.contains("--force"), "{error}");
+    assert_eq!((fs::read(&path).unwrap(), names().len()), (before.clone(), 2), "{:?}", names());
+    let salvaged = salvage::salvage(&path, true).unwrap();
+    assert_eq!((salvaged.sessions, fs::read(&salvaged.kept).unwrap()), (1, before));
+    fs::remove_file(salvaged.kept).unwrap();
+
+    let connection = new_store();
+    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    connection.pragma_update(None, "user_version", version + 1).unwrap();
+    drop(connection);
+    let before = fs::read(&path).unwrap();
+    for is_forced in [false, true] {
+        let error = salvage::salvage(&path, is_forced).unwrap_err().to_string();
+        assert!(error.contains("a newer Modegate wrote it"), "{error}");
+        assert_eq!((fs::read(&path).unwrap(), names().len()), (before.clone(), 2), "{:?}", names());
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! strace makes system calls on the store's files fail, so the whole binary is tested.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,26 +49,34 @@ impl FaultFixture {
     /// Runs one prompt. `fault` is an argument of strace's option `inject`.
     fn run(&self, fault: Option<&str>) -> Ended {
         let _ = std::fs::remove_file(self.path("work/a.txt"));
-        let (store, trace) = (self.store(), self.path("trace"));
+        let mut strace = self.strace("pwrite64,ftruncate,fdatasync,fsync", fault);
+        for ending in ["", "-wal", "-journal"] {
+            strace.arg("-P").arg(format!("{}{ending}", self.store().display()));
+        }
+        let model = format!("scripted:{}", self.path("script.jsonl").display());
+        self.end(strace, &["--mode", "code", "--model", &model, "--output", "json", "-p", "write"])
+    }
+
+    /// Salvages the store, which is sound.
+    fn salvage(&self, fault: Option<&str>) -> Ended {
+        self.end(self.strace("/^rename", fault), &["store", "salvage", "--force"])
+    }
+
+    fn strace(&self, calls: &str, fault: Option<&str>) -> Command {
         let mut command = Command::new(STRACE);
-        command.args([
-            "-f",
-            "-qq",
-            "-o",
-            trace.to_str().unwrap(),
-            "-e",
-            "trace=pwrite64,ftruncate,fdatasync,fsync",
-        ]);
+        command.args(["-f", "-qq", "-o", self.path("trace").to_str().unwrap()]);
+        command.args(["-e", &format!("trace={calls}")]);
         if let Some(fault) = fault {
             command.args(["-e", &format!("inject={fault}")]);
         }
-        for ending in ["", "-wal", "-journal"] {
-            command.arg("-P").arg(format!("{}{ending}", store.display()));
-        }
-        let model = format!("scripted:{}", self.path("script.jsonl").display());
-        let output = command
+        command
+    }
+
+    /// Runs the binary to its end.
+    fn end(&self, mut strace: Command, arguments: &[&str]) -> Ended {
+        let output = strace
             .arg(env!("CARGO_BIN_EXE_modegate"))
-            .args(["--mode", "code", "--model", &model, "--output", "json", "-p", "write"])
+            .args(arguments)
             .current_dir(self.path("work"))
             .env_clear()
             .env("HOME", self.path(""))
@@ -79,8 +88,14 @@ impl FaultFixture {
             code: output.status.code().unwrap_or(-1),
             result: serde_json::from_str(&text(output.stdout)).unwrap_or_default(),
             errors: text(output.stderr),
-            is_hit: std::fs::read_to_string(trace).unwrap().contains("INJECTED"),
+            is_hit: std::fs::read_to_string(self.path("trace")).unwrap().contains("INJECTED"),
         }
+    }
+
+    /// The store's folder: names, and contents of files.
+    fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let paths = std::fs::read_dir(self.store().parent().unwrap()).unwrap().map(|it| it.unwrap().path());
+        paths.map(|path| (path.clone(), std::fs::read(path).ok())).collect()
     }
 
     /// Whether the change of the last session can be undone.
@@ -151,6 +166,44 @@ fn failing_disk_at_any_write_is_an_error_or_everything_is_recorded() {
     let hits = each_place(|at| format!("pwrite64:error=EIO:when={at}"));
     assert!(hits > 5, "the control: only {hits} places");
     each_place(|at| format!("fdatasync,fsync:error=EIO:when={at}+"));
+}
+
+#[test]
+fn salvage_that_cannot_rename_a_file_loses_none() {
+    let fixture = FaultFixture::new();
+    assert_eq!(fixture.run(None).code, 0);
+    let store = fixture.store();
+    let journal = store.with_file_name("modegate.db-journal");
+    std::fs::write(&journal, "none").unwrap();
+    let before = fixture.files();
+    let mut hits = 0;
+    while let Ended { code, errors, is_hit: true, .. } =
+        fixture.salvage(Some(&format!("/^rename:error=EIO:when={}", hits + 1)))
+    {
+        hits += 1;
+        assert!(code == 1 && errors.contains("Input/output error"), "{hits}: code {code}, {errors}");
+        let after = fixture.files();
+        assert!(after == before, "{hits}: {:?}, {errors}", after.keys());
+    }
+    assert!(hits >= 5, "the file, its companions and the new store, not {hits}");
+    let after = fixture.files();
+    assert!(after.len() > before.len(), "the control: without a fault, the store is salvaged");
+    for path in after.keys().filter(|path| path.is_file()) {
+        std::fs::remove_file(path).unwrap();
+    }
+
+    // The way back fails, too: the error names the old store and the new one.
+    for (path, content) in &before {
+        content.iter().for_each(|content| std::fs::write(path, content).unwrap());
+    }
+    let Ended { code, errors, .. } = fixture.salvage(Some(&format!("/^rename:error=EIO:when={hits}+")));
+    assert!(code == 1 && !store.exists(), "{errors}");
+    let words = errors.split([' ', ';', '\n']).map(|word| Path::new(word.trim_end_matches(['.', ','])));
+    let paths: Vec<&Path> = words.filter(|path| path.is_absolute() && path.is_file()).collect();
+    assert!(paths.iter().any(|path| std::fs::read(path).ok() == before[&store]), "{errors}");
+    let new = paths.iter().find(|path| path.ends_with("new.db")).expect(&errors);
+    let sessions = check::examine(new, None).unwrap().sessions;
+    assert_eq!(sessions, 1, "{errors}");
 }
 
 type Spoil<'a> = &'a dyn Fn(&Path);
