@@ -208,6 +208,26 @@ fn salvage_that_cannot_rename_a_file_loses_none() {
 
 type Spoil<'a> = &'a dyn Fn(&Path);
 
+/// Spoils the store of an open session, changes the mode and writes a file. Returns whether the file was written, and
+/// the list of sessions.
+async fn write_in(mode: &str, spoil: Spoil<'_>) -> (bool, Value) {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
+    let session = client.session().await;
+    turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
+    spoil(&fixture.store());
+    for _ in 0..3 {
+        turn(&mut client, &session, "more", &[&[text("Yes.")]]).await;
+    }
+    set_mode(&mut client, &session, mode).await;
+    let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
+    turn(&mut client, &session, "write", &[&[write], &[text("Done.")]]).await;
+    let is_written = client.cwd().join("a.txt").exists();
+    let list = client.call("session/list", json!({})).await;
+    client.end().await;
+    (is_written, list)
+}
+
 #[tokio::test]
 async fn store_that_is_spoiled_while_it_is_open_ends_no_session() {
     let truncate =
@@ -230,31 +250,32 @@ async fn store_that_is_spoiled_while_it_is_open_ends_no_session() {
         std::fs::remove_file(path).unwrap();
         std::fs::create_dir(path).unwrap();
     };
-    let spoils: [(&str, Spoil<'_>); 4] =
-        [("truncated", &truncate), ("random", &randomise), ("replaced", &replace), ("a folder", &folder)];
-    for (name, spoil) in spoils {
-        let fixture = StoreFixture::new();
-        let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
-        let session = client.session().await;
-        turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
-        spoil(&fixture.store());
-        for _ in 0..3 {
-            turn(&mut client, &session, "more", &[&[text("Yes.")]]).await;
-        }
+    // The log beside a file that is spoiled has the rows.
+    let spoils: [(&str, Spoil<'_>, bool); 4] = [
+        ("truncated", &truncate, true),
+        ("random", &randomise, true),
+        ("replaced", &replace, false),
+        ("a folder", &folder, false),
+    ];
+    for (name, spoil, is_listed) in spoils {
         // Tightening holds, whatever the store does.
-        let params = json!({ "sessionId": session, "modeId": "plan" });
-        let id = client.request("session/set_mode", params).await;
-        client.until_answer(id).await;
-        let write = || call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
-        turn(&mut client, &session, "write", &[&[write()], &[text("No.")]]).await;
-        assert!(!client.cwd().join("a.txt").exists(), "{name}");
-        client.call("session/list", json!({})).await;
-        client.end().await;
+        let (is_written, list) = write_in("plan", spoil).await;
+        assert!(!is_written, "{name}");
+        assert_eq!(
+            list["result"]["sessions"].as_array().map(Vec::len),
+            is_listed.then_some(1),
+            "{name}: {list}"
+        );
+        let error = (!is_listed).then_some("the stored session cannot be read");
+        assert_eq!(list["error"]["message"].as_str(), error, "{name}");
     }
-    let fixture = StoreFixture::new();
-    let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
-    let session = client.session().await;
-    set_mode(&mut client, &session, "plan").await;
-    assert_eq!(client.call("session/list", json!({})).await["result"]["sessions"], json!([]), "the control");
-    client.end().await;
+    let keep = |_: &Path| {};
+    for (mode, is_allowed) in [("plan", false), ("code", true)] {
+        let (is_written, list) = write_in(mode, &keep).await;
+        assert_eq!(
+            (is_written, list["result"]["sessions"].as_array().map(Vec::len)),
+            (is_allowed, Some(1)),
+            "{list}"
+        );
+    }
 }
