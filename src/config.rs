@@ -1,7 +1,7 @@
 //! Combines flags, environment and the user's files into a validated [`Config`].
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -436,9 +436,14 @@ pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
     real_path(&cwd).with_context(|| format!("the working folder {}", cwd.display()))
 }
 
-pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
+/// Returns the store's file, and whether it exists.
+pub fn find_store(flags: &Flags, environment: &Environment) -> anyhow::Result<(PathBuf, bool)> {
     match location(flags.store.as_deref(), environment)? {
-        Location::File(path) => Ok(path),
+        Location::File(path) => {
+            let exists = path.try_exists();
+            let exists = exists.with_context(|| format!("the store {} cannot be read", path.display()))?;
+            Ok((path, exists))
+        }
         Location::Memory if flags.store.is_none() => {
             bail!("there is no session store, because there is no home directory: name a file with --store")
         }
@@ -446,10 +451,6 @@ pub fn store_file(flags: &Flags, environment: &Environment) -> anyhow::Result<Pa
             bail!("there is no session store on disk: sessions are in memory only")
         }
     }
-}
-
-pub fn has_record(path: &Path) -> anyhow::Result<bool> {
-    path.try_exists().with_context(|| format!("the store {} cannot be read", path.display()))
 }
 
 pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {

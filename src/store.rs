@@ -6,7 +6,7 @@
 //! a file run on a second connection, so that a long one delays no row.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -131,6 +131,8 @@ pub struct Store {
     waiting: Arc<AtomicUsize>,
     /// Number of commands so far, by which idle times are recognised.
     activity: Arc<AtomicU64>,
+    /// True once contents that earlier versions left behind are gone.
+    has_removed_unneeded: Arc<AtomicBool>,
     substituted: Arc<OnceLock<Substitute>>,
 }
 
@@ -157,8 +159,14 @@ impl Store {
     ) -> std::io::Result<Self> {
         let (commands, queue) = mpsc::unbounded_channel();
         thread::Builder::new().name("store".into()).spawn(|| writer::write(open(), queue))?;
-        let (waiting, activity) = (Arc::default(), Arc::default());
-        Ok(Self { commands, is_memory, waiting, activity, substituted })
+        Ok(Self {
+            commands,
+            is_memory,
+            waiting: Arc::default(),
+            activity: Arc::default(),
+            has_removed_unneeded: Arc::default(),
+            substituted,
+        })
     }
 
     /// Returns an error if a file can neither be used nor created.

@@ -413,8 +413,8 @@ async fn show_log(
     as_json: bool,
     (mut output, mut errors): (impl Write, impl Write),
 ) -> anyhow::Result<ExitCode> {
-    let path = config::store_file(flags, environment)?;
-    if !config::has_record(&path)? {
+    let (path, exists) = config::find_store(flags, environment)?;
+    if !exists {
         let text = format!("Nothing is recorded yet in {}.", path.display());
         if as_json {
             writeln!(errors, "{text}")?;

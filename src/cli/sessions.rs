@@ -279,9 +279,10 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     }
 }
 
-fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
-    let path = config::store_file(flags, environment)?;
-    if !config::has_record(&path)? {
+/// Returns the store's file, or an error if it does not exist.
+pub(super) fn existing_store(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
+    let (path, exists) = config::find_store(flags, environment)?;
+    if !exists {
         bail!("there is no session store yet at {}", path.display());
     }
     Ok(path)
@@ -289,7 +290,11 @@ fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf>
 
 /// True if the user's own store does not exist yet. A missing file that `--store` names is an error instead.
 fn is_first_use(flags: &Flags, environment: &Environment) -> anyhow::Result<bool> {
-    Ok(flags.store.is_none() && !config::has_record(&config::store_file(flags, environment)?)?)
+    if flags.store.is_some() {
+        return Ok(false);
+    }
+    let (_, exists) = config::find_store(flags, environment)?;
+    Ok(!exists)
 }
 
 /// Returns an empty store if there is none yet, so that listings are empty and no file is created.
@@ -297,7 +302,7 @@ pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<S
     if is_first_use(flags, environment)? {
         return Ok(Store::open_now(&Location::Memory)?);
     }
-    let path = existing(flags, environment)?;
+    let path = existing_store(flags, environment)?;
     Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
 }
 
@@ -306,7 +311,7 @@ pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::
     if is_first_use(flags, environment)? {
         return open(flags, environment);
     }
-    let path = existing(flags, environment)?;
+    let path = existing_store(flags, environment)?;
     Store::open_now(&Location::File(path.clone()))
         .or_else(|error| Store::open_now(&Location::Reading(path.clone())).map_err(|_| error))
         .with_context(|| path.display().to_string())
@@ -373,15 +378,16 @@ async fn prune(
         return Ok(());
     }
     let ids: Vec<SessionId> = old.into_iter().map(|session| session.id).collect();
-    let left = store.delete_sessions(ids.clone()).await?;
-    for id in ids.iter().filter(|id| !left.contains(id)) {
-        writeln!(output, "deleted {id}")?;
-    }
-    for id in &left {
-        writeln!(output, "left {id}: it was opened meanwhile")?;
+    let deleted = store.delete_sessions(ids.clone()).await?;
+    for id in &ids {
+        if deleted.contains(id) {
+            writeln!(output, "deleted {id}")?;
+        } else {
+            writeln!(output, "left {id}: it was opened or deleted meanwhile")?;
+        }
     }
     retention::compact(store).await?;
-    writeln!(output, "{} deleted", counted(ids.len() - left.len(), "session", "sessions"))?;
+    writeln!(output, "{} deleted", counted(deleted.len(), "session", "sessions"))?;
     Ok(())
 }
 
@@ -428,7 +434,7 @@ struct OpenedSession {
 impl OpenedSession {
     async fn open(part: &str, flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         // Fail instead of creating a store.
-        existing(flags, &environment)?;
+        existing_store(flags, &environment)?;
         let Runtime { context, host, .. } = Config::new(flags, environment)?.into_runtime()?;
         let id = find(&context.store, part).await?.id;
         let (client, _end) = client::channel();

@@ -2,14 +2,14 @@
 //! aside.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Subcommand;
 
+use super::sessions::existing_store;
+use crate::config::Flags;
 use crate::config::environment::Environment;
-use crate::config::{self, Flags};
 use crate::store::check::{self, Condition, Soundness};
 use crate::store::salvage::{self, Salvaged};
 use crate::text::{counted, megabytes};
@@ -19,7 +19,11 @@ pub(super) enum StoreAction {
     /// Read the whole store, and say whether it is sound
     Check,
     /// Save what can be read of a damaged store in a new one, and keep the damaged file
-    Salvage,
+    Salvage {
+        /// Salvage the store also if the check finds no damage
+        #[arg(long)]
+        force: bool,
+    },
     /// Set the store aside, so that the next session starts a new one
     Reset,
 }
@@ -30,7 +34,7 @@ pub(super) fn run(
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let path = existing(flags, environment)?;
+    let path = existing_store(flags, environment)?;
     let name = || path.display().to_string();
     match action {
         StoreAction::Check => {
@@ -49,9 +53,9 @@ pub(super) fn run(
                 }
             }
         }
-        StoreAction::Salvage => {
+        StoreAction::Salvage { force } => {
             let Salvaged { sessions, events, memories, incomplete, kept } =
-                salvage::salvage(&path).with_context(name)?;
+                salvage::salvage(&path, force).with_context(name)?;
             let sessions = counted(sessions, "session", "sessions");
             let (events, memories) =
                 (counted(events, "event", "events"), counted(memories, "memory", "memories"));
@@ -59,7 +63,7 @@ pub(super) fn run(
             if !incomplete.is_empty() {
                 writeln!(output, "rows are missing in: {}", incomplete.join(", "))?;
             }
-            writeln!(output, "the damaged file is kept as {}", kept.display())?;
+            writeln!(output, "the old file is kept as {}", kept.display())?;
         }
         StoreAction::Reset => {
             let kept = salvage::reset(&path).with_context(name)?;
@@ -67,12 +71,4 @@ pub(super) fn run(
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn existing(flags: &Flags, environment: &Environment) -> anyhow::Result<PathBuf> {
-    let path = config::store_file(flags, environment)?;
-    if !config::has_record(&path)? {
-        bail!("there is no session store yet at {}", path.display());
-    }
-    Ok(path)
 }

@@ -86,10 +86,11 @@ pub struct StoreSettings {
     /// What happens to calls that may change something while the store cannot be written, such as on a full disk.
     /// Default: refuse in headless runs, else allow.
     pub unrecorded_changes: Option<UnrecordedChanges>,
-    /// Sessions that were not used for this number of days are deleted while Modegate is idle. Default: none are.
+    /// Sessions that were not used for this number of days are deleted, while Modegate is idle and after headless
+    /// runs. Default: none are.
     pub max_age_days: Option<u32>,
-    /// The longest unused sessions are deleted while Modegate is idle, as long as the store has more data, in MB.
-    /// Default: no limit.
+    /// The longest unused sessions are deleted, while Modegate is idle and after headless runs, as long as the
+    /// store has more data, in MB. Default: no limit.
     pub max_size_mb: Option<u32>,
 }
 

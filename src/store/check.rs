@@ -65,7 +65,8 @@ fn read(connection: &Connection, limit: Option<Duration>) -> rusqlite::Result<(S
     Ok((soundness, all.cast_unsigned().saturating_sub(used), sessions.cast_unsigned()))
 }
 
-fn check(connection: &Connection, limit: Option<Duration>) -> rusqlite::Result<Soundness> {
+/// Runs SQLite's check for at most the time of `limit`.
+pub(super) fn check(connection: &Connection, limit: Option<Duration>) -> rusqlite::Result<Soundness> {
     let interrupt = connection.get_interrupt_handle();
     let (done, wait) = channel::<()>();
     let timer = limit.map(|limit| {

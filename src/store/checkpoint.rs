@@ -1,12 +1,12 @@
 //! File changes of turns, with the contents needed to undo them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::sql;
+use super::{intent, removal, sql};
 use crate::acp::SessionId;
 use crate::sandbox::path_bytes;
 use crate::workspace::{Changed, Changes, FileState};
@@ -78,15 +78,18 @@ pub(super) fn insert(
 ) -> rusqlite::Result<()> {
     let turn = turn.cast_signed();
     insert_contents(connection, &changes.contents)?;
+    let mut held: HashSet<String> = changes.contents.iter().map(|(hash, _)| hash.clone()).collect();
     if let Some(token) = &changes.concludes {
-        let sql = "DELETE FROM intents WHERE session_id = ?1 AND token = ?2";
-        sql::execute(connection, sql, params![&*id.0, token])?;
+        held.extend(intent::remove(connection, id, token)?);
     }
     let sql = "INSERT INTO changes (session_id, turn, path, before, after, content, compared) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     for Changed { path, before, after, compared } in &changes.changed {
         let content = match before {
-            FileState::File { hash, .. } => Some(hash),
+            FileState::File { hash, .. } => {
+                held.remove(hash);
+                Some(hash)
+            }
             FileState::Absent | FileState::Link { .. } | FileState::Folder { .. } => None,
         };
         let (before, after) = (write_file_state(before), write_file_state(after));
@@ -97,7 +100,8 @@ pub(super) fn insert(
     for text in &changes.uncovered {
         sql::execute(connection, sql, params![&*id.0, turn, text])?;
     }
-    Ok(())
+    // Such as those of an edit that failed, and the new content of a file that was written in place.
+    removal::remove_contents(connection, held)
 }
 
 pub(super) fn insert_contents(

@@ -40,6 +40,28 @@ pub(super) fn insert(
     sql::execute(connection, sql, params![&*id.0, turn.cast_signed(), intent.token, body.to_string()])
 }
 
+/// Removes an intent, and returns the hashes of its contents.
+pub(super) fn remove(connection: &Connection, id: &SessionId, token: &str) -> rusqlite::Result<Vec<String>> {
+    let sql = "DELETE FROM intents WHERE session_id = ?1 AND token = ?2 RETURNING body";
+    let bodies = sql::rows(connection, sql, params![&*id.0, token], |row| row.get::<_, String>(0))?;
+    Ok(bodies.iter().flat_map(|body| content_hashes(body)).collect())
+}
+
+/// Removes one of a session's intents, and returns the hashes of its contents, or `None` if there is no intent.
+pub(super) fn remove_next(connection: &Connection, id: &str) -> rusqlite::Result<Option<Vec<String>>> {
+    let sql =
+        "DELETE FROM intents WHERE id = (SELECT min(id) FROM intents WHERE session_id = ?1) RETURNING body";
+    let body = sql::rows(connection, sql, [id], |row| row.get::<_, String>(0))?.pop();
+    Ok(body.map(|body| content_hashes(&body)))
+}
+
+/// A text that cannot be read names no contents, so that the intent can be removed nevertheless.
+fn content_hashes(body: &str) -> Vec<String> {
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let hashes = body["contents"].as_array().into_iter().flatten();
+    hashes.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 fn read(connection: &Connection, token: String, body: &str) -> rusqlite::Result<Intent> {
     let body: Value = serde_json::from_str(body).map_err(invalid_json)?;
     let texts = |key: &str| body[key].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -80,7 +80,7 @@ impl Store {
         removal::delete(self, id).await
     }
 
-    /// Deletes sessions, and returns those that are open or gone.
+    /// Deletes sessions that no process has open, and returns them.
     pub async fn delete_sessions(&self, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
         removal::delete_all(self, ids).await
     }

@@ -4,13 +4,14 @@
 //! back. If a process ends in between, the mark stays, and the next deletion goes on.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::owner::Owner;
 use super::sessions::{self, OpenError, StoredSession};
-use super::{Store, StoreError, schema, sql};
+use super::{Store, StoreError, intent, schema, sql};
 use crate::acp::SessionId;
 
 /// Time after which a step ends.
@@ -25,30 +26,31 @@ const PAGES: usize = 32;
 /// Sessions that one step marks.
 const MARKED: usize = 100;
 
-/// Tables with rows of a session, apart from its changes, and the column that counts its rows.
-const TABLES: [(&str, &str); 7] = [
+/// Tables with rows of a session that need no file contents, and the column that counts the rows.
+const TABLES: [(&str, &str); 6] = [
     ("events", "seq"),
     ("chain", "number"),
     ("mode_changes", "id"),
     ("denials", "id"),
     ("grants", "id"),
     ("uncovered", "rowid"),
-    ("intents", "id"),
 ];
 
 /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
 /// (S11).
 pub(super) async fn delete(store: &Store, id: &SessionId) -> Result<(), OpenError> {
     let marked = id.clone();
-    store.work(move |connection, owner| mark(connection, owner, &marked)).await??;
-    Ok(remove_marked(store).await?)
+    match store.work(move |connection, owner| mark(connection, owner, &marked)).await? {
+        Ok(()) | Err(OpenError::Unknown) => Ok(remove_marked(store).await?),
+        Err(error) => Err(error),
+    }
 }
 
-/// Deletes sessions, and returns those that are open or gone.
+/// Deletes sessions that no process has open, and returns them.
 pub(super) async fn delete_all(store: &Store, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
-    let left = delete_rows(store, ids).await?;
+    let deleted = delete_rows(store, ids).await?;
     remove_marked(store).await?;
-    Ok(left)
+    Ok(deleted)
 }
 
 /// As [`delete_all`], but the space stays in the file for other rows.
@@ -56,14 +58,14 @@ pub(super) async fn delete_rows(
     store: &Store,
     ids: Vec<SessionId>,
 ) -> Result<HashSet<SessionId>, StoreError> {
-    let mut left = HashSet::new();
+    let mut deleted = HashSet::new();
     for part in ids.chunks(MARKED) {
         let part = part.to_vec();
         let marked = move |connection: &mut Connection, owner: &Owner| mark_all(connection, owner, part);
-        left.extend(store.work(marked).await?);
+        deleted.extend(store.work(marked).await?);
     }
     remove_rows(store).await?;
-    Ok(left)
+    Ok(deleted)
 }
 
 async fn remove_rows(store: &Store) -> Result<(), StoreError> {
@@ -74,13 +76,29 @@ async fn remove_rows(store: &Store) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes the rows of all marked sessions, and gives the space back.
+/// Removes the rows of all marked sessions and abandoned copies, and gives the space back.
 pub(super) async fn remove_marked(store: &Store) -> Result<(), StoreError> {
+    store.work(mark_abandoned).await?;
     remove_rows(store).await?;
+    remove_unneeded(store).await?;
     while store.work(|connection, _| give_back(connection)).await? {
         store.query(|connection, _| sql::checkpoint(connection)).await?;
     }
     overwrite_log(store).await
+}
+
+/// Removes the contents that earlier versions left behind, once in a process.
+async fn remove_unneeded(store: &Store) -> Result<(), StoreError> {
+    if store.has_removed_unneeded.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut next = Some(String::new());
+    while let Some(after) = next {
+        next = store.work(move |connection, _| remove_unneeded_after(connection, after)).await?;
+        store.query(|connection, _| sql::checkpoint(connection)).await?;
+    }
+    store.has_removed_unneeded.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Cuts the write-ahead log, which may contain deleted data.
@@ -112,7 +130,8 @@ fn mark_one(
     match sessions::find(connection, owner, id)? {
         Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
         Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
-        Some(_) | None => {}
+        Some(_) => {}
+        None => return Ok(Err(OpenError::Unknown)),
     }
     let sql = "WITH RECURSIVE marked (id) AS (SELECT ?1 UNION SELECT sessions.id FROM sessions, marked \
                WHERE sessions.parent = marked.id) \
@@ -120,25 +139,31 @@ fn mark_one(
     sql::execute(connection, sql, [&*id.0]).map(Ok)
 }
 
-/// Returns the sessions that are not marked, because they are open, gone, or belong to another session.
+/// Marks sessions and returns them, without those that are open, gone, or belong to another session.
 pub(super) fn mark_all(
     connection: &mut Connection,
     owner: &Owner,
     ids: Vec<SessionId>,
 ) -> rusqlite::Result<Vec<SessionId>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut left = Vec::new();
+    let mut marked = Vec::new();
     for id in ids {
-        if mark_one(&transaction, owner, &id)?.is_err() {
-            left.push(id);
+        // This process may have opened the session after the caller listed it.
+        if !is_open_here(&transaction, owner, &id)? && mark_one(&transaction, owner, &id)?.is_ok() {
+            marked.push(id);
         }
     }
     transaction.commit()?;
-    Ok(left)
+    Ok(marked)
+}
+
+fn is_open_here(connection: &Connection, owner: &Owner, id: &SessionId) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND owner = ?2)";
+    connection.query_row(sql, params![&*id.0, owner.id], |row| row.get(0))
 }
 
 /// Marks copies that were not completed because their process ended.
-pub(super) fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
+fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
     let sql = "SELECT id, owner FROM sessions WHERE state = 'copying'";
     let copies = sql::rows(connection, sql, [], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default()))
@@ -181,27 +206,50 @@ fn remove_part(connection: &Connection, id: &str) -> rusqlite::Result<()> {
             return Ok(());
         }
     }
+    if let Some(contents) = intent::remove_next(connection, id)? {
+        return remove_contents(connection, contents);
+    }
     let sql = format!("SELECT id, content FROM changes WHERE session_id = ?1 LIMIT {ROWS}");
     let changes = sql::rows(connection, &sql, [id], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
     })?;
-    for (change, content) in &changes {
+    let count = changes.len();
+    for (change, content) in changes {
         sql::execute(connection, "DELETE FROM changes WHERE id = ?1", [change])?;
-        if let Some(hash) = content {
-            remove_content(connection, hash)?;
-        }
+        remove_contents(connection, content)?;
     }
-    if changes.len() < ROWS {
+    if count < ROWS {
         sql::execute(connection, "DELETE FROM sessions WHERE id = ?1", [id])?;
     }
     Ok(())
 }
 
-/// Removes the earlier content of a file, if no change and no intent needs it.
-fn remove_content(connection: &Connection, hash: &str) -> rusqlite::Result<()> {
+/// Removes unneeded contents for one step, in the order of their hashes. Returns the last hash of the step, or
+/// `None` at the end.
+fn remove_unneeded_after(connection: &mut Connection, after: String) -> rusqlite::Result<Option<String>> {
+    let started = Instant::now();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let sql = format!("SELECT hash FROM contents WHERE hash > ?1 ORDER BY hash LIMIT {ROWS}");
+    let mut last = Some(after);
+    while let Some(after) = &last
+        && started.elapsed() < STEP
+    {
+        let hashes = sql::rows(&transaction, &sql, [after], |row| row.get::<_, String>(0))?;
+        last = hashes.last().cloned();
+        remove_contents(&transaction, hashes)?;
+    }
+    transaction.commit()?;
+    Ok(last)
+}
+
+/// Removes contents of files, unless a change or an intent needs them.
+pub(super) fn remove_contents(
+    connection: &Connection,
+    hashes: impl IntoIterator<Item = String>,
+) -> rusqlite::Result<()> {
     let sql = "DELETE FROM contents WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM changes WHERE content = ?1) \
                AND NOT EXISTS (SELECT 1 FROM intents, json_each(intents.body, '$.contents') WHERE value = ?1)";
-    sql::execute(connection, sql, params![hash])
+    hashes.into_iter().try_for_each(|hash| sql::execute(connection, sql, [hash]))
 }
 
 /// Gives free pages back to the file system for one step. Returns false once there are none, or if the file is

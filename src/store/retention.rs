@@ -35,18 +35,18 @@ impl Retention {
 /// Deletes sessions beyond the limits, the oldest first, and what earlier deletions have left. Returns the
 /// number of deleted sessions. `now_ms` is in milliseconds since 1970.
 pub async fn apply(store: &Store, retention: Retention, now_ms: i64) -> Result<usize, StoreError> {
-    store.work(removal::mark_abandoned).await?;
+    // The rows of earlier deletions count as data.
+    removal::remove_marked(store).await?;
     let mut deleted = 0;
     if let Some(age) = retention.max_age_ms {
         let old = store.sessions_before(now_ms.saturating_sub(age), None, usize::MAX).await?;
         let old: Vec<_> = old.into_iter().filter(|old| !old.is_open).map(|old| old.id).collect();
-        deleted += old.len();
-        deleted -= removal::delete_all(store, old).await?.len();
+        deleted += removal::delete_all(store, old).await?.len();
     }
     if let Some(max) = retention.max_bytes {
         deleted += shrink(store, max).await?;
+        removal::remove_marked(store).await?;
     }
-    removal::remove_marked(store).await?;
     Ok(deleted)
 }
 
@@ -60,7 +60,7 @@ async fn shrink(store: &Store, max_bytes: u64) -> Result<usize, StoreError> {
             if bytes_of_data(store).await? <= max_bytes {
                 break;
             }
-            deleted += usize::from(removal::delete_rows(store, vec![id]).await?.is_empty());
+            deleted += removal::delete_rows(store, vec![id]).await?.len();
         }
         if deleted == before {
             // Only open sessions are left.

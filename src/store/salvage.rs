@@ -1,4 +1,5 @@
-//! Saves what can be read of a damaged store in a new one, and keeps the damaged file.
+//! Saves what can be read of a damaged store in a new one, and keeps the damaged file. If a step fails, the store
+//! stays in its place, or the error names the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use super::check::is_damage;
+use super::check::{self, Soundness, is_damage};
 use super::files::{COMPANIONS, companion};
 use super::owner::Owner;
-use super::{StoreError, Sync, schema, sql};
+use super::schema::{self, OpenError};
+use super::{StoreError, Sync, sql};
 use crate::ids;
 use crate::platform::files::create_private_folders;
 
@@ -40,23 +42,27 @@ pub struct Salvaged {
     pub memories: u64,
     /// Tables with rows that could not be read.
     pub incomplete: Vec<&'static str>,
-    /// The damaged file.
+    /// The old file.
     pub kept: PathBuf,
 }
 
+/// Name of the new store in the working folder.
+const NEW: &str = "new.db";
+
 /// Writes a new store with all that can be read of this one, which stays beside it. Fails, and changes nothing, if
-/// another process has the store open or nothing can be read.
-pub fn salvage(path: &Path) -> Result<Salvaged, StoreError> {
-    require_closed(path)?;
+/// another process has the store open, a newer version wrote it, or nothing can be read; also if no damage is found,
+/// unless `is_forced`.
+pub fn salvage(path: &Path, is_forced: bool) -> Result<Salvaged, StoreError> {
+    let owner = require_closed(path)?;
     let folder = working_folder(path)?;
-    let saved = copy_all(path, &folder);
-    let new = folder.join("new.db");
-    let outcome = saved.and_then(|mut saved| {
-        saved.kept = set_aside(path, "damaged")?;
-        std::fs::rename(&new, path)?;
-        Ok(saved)
+    let outcome = copy_all(path, &folder, is_forced).and_then(|saved| {
+        require_alone(&owner)?;
+        Ok(Salvaged { kept: replace(path, &folder.join(NEW))?, ..saved })
     });
-    if let Err(error) = std::fs::remove_dir_all(&folder) {
+    // Without a store in its place, the folder has the new one.
+    if path.exists()
+        && let Err(error) = std::fs::remove_dir_all(&folder)
+    {
         tracing::info!(%error, folder = %folder.display(), "a temporary folder stays");
     }
     outcome
@@ -65,20 +71,25 @@ pub fn salvage(path: &Path) -> Result<Salvaged, StoreError> {
 /// Renames the file of a store, so that the next session starts a new one. Returns the new name. Fails if another
 /// process has the store open.
 pub fn reset(path: &Path) -> Result<PathBuf, StoreError> {
-    require_closed(path)?;
-    set_aside(path, "old")
+    let _owner = require_closed(path)?;
+    set_aside(path)
 }
 
-fn require_closed(path: &Path) -> Result<(), StoreError> {
+/// While the owner lives, other calls of [`salvage`] and [`reset`] fail.
+fn require_closed(path: &Path) -> Result<Owner, StoreError> {
     if !path.is_file() {
         return Err(StoreError("there is no such file".into()));
     }
-    if Owner::is_any(path) {
-        return Err(StoreError(
-            "another process has it open: close your editors and other runs first".into(),
-        ));
+    let owner = Owner::beside(path)?;
+    require_alone(&owner)?;
+    Ok(owner)
+}
+
+fn require_alone(owner: &Owner) -> Result<(), StoreError> {
+    if owner.is_alone() {
+        return Ok(());
     }
-    Ok(())
+    Err(StoreError("another process has it open: close your editors and other runs first".into()))
 }
 
 fn working_folder(path: &Path) -> Result<PathBuf, StoreError> {
@@ -87,21 +98,50 @@ fn working_folder(path: &Path) -> Result<PathBuf, StoreError> {
     Ok(folder)
 }
 
-/// Renames a store and its companions.
-fn set_aside(path: &Path, word: &str) -> Result<PathBuf, StoreError> {
-    let kept = companion(path, &format!(".{word}-{}", ids::unique()));
-    std::fs::rename(path, &kept)?;
-    for ending in COMPANIONS {
-        match std::fs::rename(companion(path, ending), companion(&kept, ending)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            Ok(()) | Err(_) => {}
-        }
-    }
+/// Moves `new` to the place of a store, whose new name is returned.
+fn replace(path: &Path, new: &Path) -> Result<PathBuf, StoreError> {
+    let kept = set_aside(path)?;
+    let Err(error) = std::fs::rename(new, path) else { return Ok(kept) };
+    Err(match rename_all(&kept, path) {
+        Ok(()) => StoreError(format!("the new store cannot be moved to its place: {error}")),
+        Err(StoreError(again)) => StoreError(format!(
+            "the new store cannot be moved to its place: {error}; move {} there. {again}; the old file is {}",
+            new.display(),
+            kept.display()
+        )),
+    })
+}
+
+/// Gives a store another name, which is returned.
+fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
+    let kept = companion(path, &format!(".old-{}", ids::unique()));
+    rename_all(path, &kept)?;
     Ok(kept)
 }
 
+/// Renames a store and its companions, or none of them.
+fn rename_all(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let companions = COMPANIONS.map(|ending| (companion(from, ending), companion(to, ending)));
+    let renamed = companions.iter().try_for_each(|(from, to)| rename_existing(from, to));
+    let Err(error) = renamed.and_then(|()| std::fs::rename(from, to)) else { return Ok(()) };
+    let text = format!("{} cannot be renamed: {error}", from.display());
+    for (from, to) in companions.iter().filter(|(_, to)| to.exists()) {
+        if let Err(error) = std::fs::rename(to, from) {
+            return Err(StoreError(format!("{text}; {} is now {} ({error})", from.display(), to.display())));
+        }
+    }
+    Err(StoreError(text))
+}
+
+fn rename_existing(from: &Path, to: &Path) -> std::io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Works on a copy, because SQLite changes a file when it reads the log.
-fn copy_all(path: &Path, folder: &Path) -> Result<Salvaged, StoreError> {
+fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, StoreError> {
     let copy = folder.join("copy.db");
     std::fs::copy(path, &copy)?;
     match std::fs::copy(companion(path, "-wal"), companion(&copy, "-wal")) {
@@ -109,7 +149,8 @@ fn copy_all(path: &Path, folder: &Path) -> Result<Salvaged, StoreError> {
         Ok(_) | Err(_) => {}
     }
     let old = Connection::open(&copy)?;
-    let new = schema::open_file(&folder.join("new.db"), Sync::Full)?;
+    require_salvageable(&old, is_forced)?;
+    let new = schema::open_file(&folder.join(NEW), Sync::Full)?;
     new.pragma_update(None, "foreign_keys", false)?;
     new.execute_batch("BEGIN IMMEDIATE")?;
     let mut incomplete = Vec::new();
@@ -133,6 +174,24 @@ fn copy_all(path: &Path, folder: &Path) -> Result<Salvaged, StoreError> {
     sql::overwrite(&new);
     new.close().map_err(|(_, error)| error)?;
     Ok(Salvaged { sessions, events, memories, incomplete, kept: PathBuf::new() })
+}
+
+fn require_salvageable(old: &Connection, is_forced: bool) -> Result<(), StoreError> {
+    match schema::version(old) {
+        Err(OpenError::Sqlite(error)) if is_damage(&error) => {}
+        version => drop(version?),
+    }
+    if is_forced {
+        return Ok(());
+    }
+    match check::check(old, None) {
+        Ok(Soundness::Sound) => Err(StoreError(
+            "no damage is found, so it stays as it is; `modegate store salvage --force` makes a new store of it".into(),
+        )),
+        Ok(Soundness::Damaged(_) | Soundness::Unfinished) => Ok(()),
+        Err(error) if is_damage(&error) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns false if some rows could not be read.

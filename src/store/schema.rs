@@ -299,12 +299,7 @@ pub(super) fn compact(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     check_kind(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-    let found: i64 = open_immutable(path)?.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
-        Ok(())
-    } else {
-        Err(OpenError::Newer { found, known: MIGRATIONS.len() })
-    }
+    version(&open_immutable(path)?).map(drop)
 }
 
 /// `immutable` keeps SQLite from creating files beside the database.
@@ -337,13 +332,16 @@ fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
     migrate(connection)
 }
 
+/// Returns the number of migrations of a file. Fails for a file of a newer version.
+pub(super) fn version(connection: &Connection) -> Result<usize, OpenError> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let known = MIGRATIONS.len();
+    usize::try_from(found).ok().filter(|done| *done <= known).ok_or(OpenError::Newer { found, known })
+}
+
 fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
     connection.pragma_update(None, "foreign_keys", true)?;
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let done = usize::try_from(found).unwrap_or(usize::MAX);
-    if done > MIGRATIONS.len() {
-        return Err(OpenError::Newer { found, known: MIGRATIONS.len() });
-    }
+    let done = version(&connection)?;
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(done) {
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         // Another process may have run this migration already.

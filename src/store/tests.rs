@@ -1,5 +1,6 @@
 //! Flushed rows survive the process, and write failures are reported.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::event::SessionEvent;
 use crate::ids::Source;
 use crate::mode::ModeText;
 use crate::tool::memory::{Change, Memories, Memory, MemoryError};
-use crate::workspace::{Changed, Changes, FileState};
+use crate::workspace::{Changed, Changes, FileState, Intent};
 
 fn session(id: &str) -> Row {
     Row::Session {
@@ -430,11 +431,12 @@ async fn marked_sessions_are_gone_at_once_and_the_next_deletion_removes_them() {
     store.post(child("deeper", "below"));
     store.post(text("deeper", 0, "words of a sub-agent"));
     store.post(session("other"));
+    store.post(Row::Release { session: SessionId::new("long") });
     store.flush().await.unwrap();
     // As if the process had ended after the mark.
     let ids = vec![SessionId::new("long"), SessionId::new("below"), SessionId::new("unknown")];
-    let left = store.work(|connection, owner| removal::mark_all(connection, owner, ids)).await.unwrap();
-    assert_eq!(left, [] as [SessionId; 0], "those of sub-agents went with the first");
+    let marked = store.work(|connection, owner| removal::mark_all(connection, owner, ids)).await.unwrap();
+    assert_eq!(marked, [SessionId::new("long")], "those of sub-agents went with it");
     assert_eq!(count(&path, "sessions"), 4);
     for id in ["long", "below", "deeper"] {
         assert_eq!(store.session(&SessionId::new(id)).await, Ok(None), "{id}");
@@ -461,9 +463,8 @@ async fn fork_copies_all_events_and_abandoned_copies_are_removed() {
     let sql = "UPDATE sessions SET state = 'copying', owner = 'gone' WHERE id = 'copy'";
     Connection::open(&path).unwrap().execute(sql, []).unwrap();
     assert_eq!(store.session(&copy).await, Ok(None), "an incomplete copy is hidden");
-    store.work(removal::mark_abandoned).await.unwrap();
-    removal::remove_marked(&store).await.unwrap();
-    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500));
+    store.delete_session(&SessionId::new("unknown")).await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500), "any deletion removes it");
     assert_eq!(store.fork_session(&SessionId::new("no"), &copy, 9).await, Err(OpenError::Unknown));
 }
 
@@ -472,32 +473,87 @@ async fn contents_stay_as_long_as_a_session_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
-    let row = |id: &str, hashes: &[&str]| {
-        let removed = |hash: &&str| Changed {
-            path: "/w/a".into(),
-            before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
-            after: FileState::Absent,
-            compared: false,
-        };
-        let contents = hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect();
-        let changes =
-            Changes { changed: hashes.iter().map(removed).collect(), contents, ..Changes::default() };
-        Row::Changes { session: SessionId::new(id), turn: 1, changes }
-    };
     for (id, hashes) in [("one", ["shared", "own"].as_slice()), ("two", &["shared"])] {
         store.post(session(id));
-        store.post(row(id, hashes));
+        store.post(changes(id, hashes, Changes { contents: contents(hashes), ..Changes::default() }));
     }
     store.flush().await.unwrap();
-    assert_eq!(count(&path, "contents"), 2);
+    assert_eq!(stored_contents(&path), ["own", "shared"]);
     store.delete_session(&SessionId::new("one")).await.unwrap();
-    let hash: String = Connection::open(&path)
-        .unwrap()
-        .query_row("SELECT group_concat(hash) FROM contents", [], |row| row.get(0))
-        .unwrap();
-    assert_eq!(hash, "shared");
+    assert_eq!(stored_contents(&path), ["shared"]);
     store.delete_session(&SessionId::new("two")).await.unwrap();
-    assert_eq!(count(&path, "contents"), 0);
+    assert_eq!(stored_contents(&path), [] as [&str; 0]);
+}
+
+fn contents(hashes: &[&str]) -> Vec<(String, Vec<u8>)> {
+    hashes.iter().map(|hash| ((*hash).to_owned(), b"x".to_vec())).collect()
+}
+
+/// Removals of files with these contents.
+fn changes(session: &str, hashes: &[&str], rest: Changes) -> Row {
+    let removed = |hash: &&str| Changed {
+        path: "/w/a".into(),
+        before: FileState::File { hash: (*hash).to_owned(), mode: 0o644 },
+        after: FileState::Absent,
+        compared: false,
+    };
+    let changes = Changes { changed: hashes.iter().map(removed).collect(), ..rest };
+    Row::Changes { session: SessionId::new(session), turn: 1, changes }
+}
+
+fn stored_contents(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).unwrap();
+    sql::rows(&connection, "SELECT hash FROM contents ORDER BY hash", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn contents_of_intents_go_when_nothing_needs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let intent = |token: &str, hashes: &[&str]| {
+        let intent = Intent { token: token.into(), contents: contents(hashes), ..Intent::default() };
+        Row::Intent { session: SessionId::new("s"), turn: 1, intent: intent.into() }
+    };
+    let conclude = |token: &str, before: &[&str]| {
+        changes("s", before, Changes { concludes: Some(token.into()), ..Changes::default() })
+    };
+    store.post(session("s"));
+    store.post(intent("open", &["open", "shared"]));
+    let cases: [(&str, [&[&str]; 3]); 4] = [
+        ("failed", [&["a", "b"], &[], &["open", "shared"]]),
+        ("in place", [&["old", "new"], &["old"], &["old", "open", "shared"]]),
+        ("failed, but a change needs it", [&["old"], &[], &["old", "open", "shared"]]),
+        ("failed, but an intent needs it", [&["shared"], &[], &["old", "open", "shared"]]),
+    ];
+    for (token, [announced, before, expected]) in cases {
+        store.post(intent(token, announced));
+        store.flush().await.unwrap();
+        assert!(announced.iter().all(|hash| stored_contents(&path).contains(&(*hash).into())), "the control");
+        store.post(conclude(token, before));
+        store.flush().await.unwrap();
+        assert_eq!(stored_contents(&path), expected, "{token}");
+    }
+    store.delete_session(&SessionId::new("s")).await.unwrap();
+    assert_eq!((stored_contents(&path), count(&path, "intents")), (vec![], 0));
+}
+
+#[tokio::test]
+async fn contents_that_earlier_versions_left_behind_go_with_any_deletion() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    store.post(session("s"));
+    store.post(changes("s", &["h50"], Changes { contents: contents(&["h50"]), ..Changes::default() }));
+    store.flush().await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    for number in 10..99 {
+        let sql = "INSERT OR IGNORE INTO contents (hash, content) VALUES ('h' || ?1, x'00')";
+        other.execute(sql, [number]).unwrap();
+    }
+    assert_eq!(stored_contents(&path).len(), 89, "the control");
+    store.delete_session(&SessionId::new("unknown")).await.unwrap();
+    assert_eq!(stored_contents(&path), ["h50"]);
 }
 
 #[tokio::test]
@@ -609,6 +665,31 @@ async fn retention_deletes_the_oldest_closed_sessions() {
 }
 
 #[tokio::test]
+async fn session_that_was_opened_after_the_listing_is_not_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    for id in ["opened", "closed"] {
+        store.post(session(id));
+        store.post(text(id, 0, "words"));
+        store.post(Row::Release { session: SessionId::new(id) });
+    }
+    let listed = store.sessions_before(i64::MAX, None, 9).await.unwrap();
+    assert!(listed.len() == 2 && listed.iter().all(|session| !session.is_open), "{listed:?}");
+    let mut ids: Vec<SessionId> = listed.into_iter().map(|session| session.id).collect();
+    ids.push(SessionId::new("deleted by another process"));
+    let opened = SessionId::new("opened");
+    store.open_session(&opened).await.unwrap();
+    let deleted = store.delete_sessions(ids.clone()).await;
+    assert_eq!(deleted, Ok(HashSet::from([SessionId::new("closed")])));
+    store.post(text("opened", 1, "more words"));
+    store.flush().await.unwrap();
+    assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 2));
+    store.post(Row::Release { session: opened.clone() });
+    assert_eq!(store.delete_sessions(ids).await, Ok(HashSet::from([opened])), "the control");
+}
+
+#[tokio::test]
 async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
@@ -630,4 +711,37 @@ async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
     retention::compact(&store).await.unwrap();
     let after = fs::metadata(&path).unwrap().len();
     assert!(after < before / 4, "{before} bytes before, {after} after");
+}
+
+#[test]
+fn salvage_refuses_sound_stores_unless_forced_and_newer_ones_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let new_store = || {
+        let connection = schema::open_file(&path, Sync::Full).unwrap();
+        let sql = "INSERT OR IGNORE INTO sessions (id, cwd, created_at, updated_at) VALUES ('s', '/w', 1, 2)";
+        connection.execute(sql, []).unwrap();
+        connection
+    };
+    let names =
+        || fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect::<HashSet<_>>();
+    drop(new_store());
+    let before = fs::read(&path).unwrap();
+    let error = salvage::salvage(&path, false).unwrap_err().to_string();
+    assert!(error.contains("no damage is found") && error.contains("--force"), "{error}");
+    assert_eq!((fs::read(&path).unwrap(), names().len()), (before.clone(), 2), "{:?}", names());
+    let salvaged = salvage::salvage(&path, true).unwrap();
+    assert_eq!((salvaged.sessions, fs::read(&salvaged.kept).unwrap()), (1, before));
+    fs::remove_file(salvaged.kept).unwrap();
+
+    let connection = new_store();
+    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    connection.pragma_update(None, "user_version", version + 1).unwrap();
+    drop(connection);
+    let before = fs::read(&path).unwrap();
+    for is_forced in [false, true] {
+        let error = salvage::salvage(&path, is_forced).unwrap_err().to_string();
+        assert!(error.contains("a newer Modegate wrote it"), "{error}");
+        assert_eq!((fs::read(&path).unwrap(), names().len()), (before.clone(), 2), "{:?}", names());
+    }
 }

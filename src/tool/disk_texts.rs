@@ -129,11 +129,13 @@ impl Texts {
         }
     }
 
-    /// Of a report, which may come after newer texts.
+    /// Of a report, which may come after the newest text.
     fn hold_earlier(&mut self, hash: ContentHash) {
         if !self.held.contains(&hash) {
-            self.held.push_front(hash);
-            self.held.truncate(MAX_TEXTS);
+            if self.held.len() >= MAX_TEXTS {
+                self.held.pop_front();
+            }
+            self.held.insert(self.held.len().saturating_sub(1), hash);
         }
     }
 }
@@ -147,6 +149,7 @@ fn content_hash(text: &str) -> ContentHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::Changed;
 
     #[test]
     fn texts_that_the_disk_had_are_stale() {
@@ -168,6 +171,24 @@ mod tests {
         assert_eq!(texts.judge(path, "typed", "two"), EditorText::Unclear);
         texts.agreed(path, "two");
         assert_eq!(texts.judge(path, "typed", "two"), EditorText::Unsaved);
+    }
+
+    #[test]
+    fn text_from_before_a_command_is_known_at_the_limit() {
+        let (texts, path) = (DiskTexts::default(), Path::new("/a"));
+        for number in 0..MAX_TEXTS {
+            texts.held(path, &number.to_string());
+        }
+        let file = |hash: &str| FileState::File { hash: hash.into(), mode: 0o644 };
+        let changed = Changed { path: path.into(), before: file("h"), after: file("other"), compared: false };
+        let contents = vec![("h".into(), b"between".to_vec())];
+        texts.note_earlier(&Changes { changed: vec![changed], contents, ..Changes::default() });
+        for (shown, kind) in
+            [("between", EditorText::Stale), ("31", EditorText::Stale), ("typed", EditorText::Unclear)]
+        {
+            assert_eq!(texts.judge(path, shown, "now"), kind, "{shown}");
+        }
+        assert_eq!(texts.of(path, |texts| texts.held.len()), MAX_TEXTS);
     }
 
     #[test]

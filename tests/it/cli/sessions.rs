@@ -569,6 +569,8 @@ fn damaged_store_is_named_salvaged_and_kept() {
     let store = fixture.path("store.db");
     let (code, text, _) = fixture.run(&["store", "check"]);
     assert!(code == 0 && text.starts_with("ok ") && text.contains("12 sessions"), "{text}");
+    let (code, text, errors) = fixture.run(&["store", "salvage"]);
+    assert!(code == 1 && text.is_empty() && errors.contains("`modegate store salvage --force`"), "{errors}");
     damage(&store);
     let damaged = std::fs::read(&store).unwrap();
     let (code, text, _) = fixture.run(&["doctor"]);

@@ -2,6 +2,7 @@
 //!
 //! strace makes system calls on the store's files fail, so the whole binary is tested.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,26 +49,34 @@ impl FaultFixture {
     /// Runs one prompt. `fault` is an argument of strace's option `inject`.
     fn run(&self, fault: Option<&str>) -> Ended {
         let _ = std::fs::remove_file(self.path("work/a.txt"));
-        let (store, trace) = (self.store(), self.path("trace"));
+        let mut strace = self.strace("pwrite64,ftruncate,fdatasync,fsync", fault);
+        for ending in ["", "-wal", "-journal"] {
+            strace.arg("-P").arg(format!("{}{ending}", self.store().display()));
+        }
+        let model = format!("scripted:{}", self.path("script.jsonl").display());
+        self.end(strace, &["--mode", "code", "--model", &model, "--output", "json", "-p", "write"])
+    }
+
+    /// Salvages the store, which is sound.
+    fn salvage(&self, fault: Option<&str>) -> Ended {
+        self.end(self.strace("/^rename", fault), &["store", "salvage", "--force"])
+    }
+
+    fn strace(&self, calls: &str, fault: Option<&str>) -> Command {
         let mut command = Command::new(STRACE);
-        command.args([
-            "-f",
-            "-qq",
-            "-o",
-            trace.to_str().unwrap(),
-            "-e",
-            "trace=pwrite64,ftruncate,fdatasync,fsync",
-        ]);
+        command.args(["-f", "-qq", "-o", self.path("trace").to_str().unwrap()]);
+        command.args(["-e", &format!("trace={calls}")]);
         if let Some(fault) = fault {
             command.args(["-e", &format!("inject={fault}")]);
         }
-        for ending in ["", "-wal", "-journal"] {
-            command.arg("-P").arg(format!("{}{ending}", store.display()));
-        }
-        let model = format!("scripted:{}", self.path("script.jsonl").display());
-        let output = command
+        command
+    }
+
+    /// Runs the binary to its end.
+    fn end(&self, mut strace: Command, arguments: &[&str]) -> Ended {
+        let output = strace
             .arg(env!("CARGO_BIN_EXE_modegate"))
-            .args(["--mode", "code", "--model", &model, "--output", "json", "-p", "write"])
+            .args(arguments)
             .current_dir(self.path("work"))
             .env_clear()
             .env("HOME", self.path(""))
@@ -79,8 +88,14 @@ impl FaultFixture {
             code: output.status.code().unwrap_or(-1),
             result: serde_json::from_str(&text(output.stdout)).unwrap_or_default(),
             errors: text(output.stderr),
-            is_hit: std::fs::read_to_string(trace).unwrap().contains("INJECTED"),
+            is_hit: std::fs::read_to_string(self.path("trace")).unwrap().contains("INJECTED"),
         }
+    }
+
+    /// The store's folder: names, and contents of files.
+    fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let paths = std::fs::read_dir(self.store().parent().unwrap()).unwrap().map(|it| it.unwrap().path());
+        paths.map(|path| (path.clone(), std::fs::read(path).ok())).collect()
     }
 
     /// Whether the change of the last session can be undone.
@@ -153,7 +168,65 @@ fn failing_disk_at_any_write_is_an_error_or_everything_is_recorded() {
     each_place(|at| format!("fdatasync,fsync:error=EIO:when={at}+"));
 }
 
+#[test]
+fn salvage_that_cannot_rename_a_file_loses_none() {
+    let fixture = FaultFixture::new();
+    assert_eq!(fixture.run(None).code, 0);
+    let store = fixture.store();
+    let journal = store.with_file_name("modegate.db-journal");
+    std::fs::write(&journal, "none").unwrap();
+    let before = fixture.files();
+    let mut hits = 0;
+    while let Ended { code, errors, is_hit: true, .. } =
+        fixture.salvage(Some(&format!("/^rename:error=EIO:when={}", hits + 1)))
+    {
+        hits += 1;
+        assert!(code == 1 && errors.contains("Input/output error"), "{hits}: code {code}, {errors}");
+        let after = fixture.files();
+        assert!(after == before, "{hits}: {:?}, {errors}", after.keys());
+    }
+    assert!(hits >= 5, "the file, its companions and the new store, not {hits}");
+    let after = fixture.files();
+    assert!(after.len() > before.len(), "the control: without a fault, the store is salvaged");
+    for path in after.keys().filter(|path| path.is_file()) {
+        std::fs::remove_file(path).unwrap();
+    }
+
+    // The way back fails, too: the error names the old store and the new one.
+    for (path, content) in &before {
+        content.iter().for_each(|content| std::fs::write(path, content).unwrap());
+    }
+    let Ended { code, errors, .. } = fixture.salvage(Some(&format!("/^rename:error=EIO:when={hits}+")));
+    assert!(code == 1 && !store.exists(), "{errors}");
+    let words = errors.split([' ', ';', '\n']).map(|word| Path::new(word.trim_end_matches(['.', ','])));
+    let paths: Vec<&Path> = words.filter(|path| path.is_absolute() && path.is_file()).collect();
+    assert!(paths.iter().any(|path| std::fs::read(path).ok() == before[&store]), "{errors}");
+    let new = paths.iter().find(|path| path.ends_with("new.db")).expect(&errors);
+    let sessions = check::examine(new, None).unwrap().sessions;
+    assert_eq!(sessions, 1, "{errors}");
+}
+
 type Spoil<'a> = &'a dyn Fn(&Path);
+
+/// Spoils the store of an open session, changes the mode and writes a file. Returns whether the file was written, and
+/// the list of sessions.
+async fn write_in(mode: &str, spoil: Spoil<'_>) -> (bool, Value) {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
+    let session = client.session().await;
+    turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
+    spoil(&fixture.store());
+    for _ in 0..3 {
+        turn(&mut client, &session, "more", &[&[text("Yes.")]]).await;
+    }
+    set_mode(&mut client, &session, mode).await;
+    let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
+    turn(&mut client, &session, "write", &[&[write], &[text("Done.")]]).await;
+    let is_written = client.cwd().join("a.txt").exists();
+    let list = client.call("session/list", json!({})).await;
+    client.end().await;
+    (is_written, list)
+}
 
 #[tokio::test]
 async fn store_that_is_spoiled_while_it_is_open_ends_no_session() {
@@ -177,31 +250,32 @@ async fn store_that_is_spoiled_while_it_is_open_ends_no_session() {
         std::fs::remove_file(path).unwrap();
         std::fs::create_dir(path).unwrap();
     };
-    let spoils: [(&str, Spoil<'_>); 4] =
-        [("truncated", &truncate), ("random", &randomise), ("replaced", &replace), ("a folder", &folder)];
-    for (name, spoil) in spoils {
-        let fixture = StoreFixture::new();
-        let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
-        let session = client.session().await;
-        turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
-        spoil(&fixture.store());
-        for _ in 0..3 {
-            turn(&mut client, &session, "more", &[&[text("Yes.")]]).await;
-        }
+    // The log beside a file that is spoiled has the rows.
+    let spoils: [(&str, Spoil<'_>, bool); 4] = [
+        ("truncated", &truncate, true),
+        ("random", &randomise, true),
+        ("replaced", &replace, false),
+        ("a folder", &folder, false),
+    ];
+    for (name, spoil, is_listed) in spoils {
         // Tightening holds, whatever the store does.
-        let params = json!({ "sessionId": session, "modeId": "plan" });
-        let id = client.request("session/set_mode", params).await;
-        client.until_answer(id).await;
-        let write = || call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
-        turn(&mut client, &session, "write", &[&[write()], &[text("No.")]]).await;
-        assert!(!client.cwd().join("a.txt").exists(), "{name}");
-        client.call("session/list", json!({})).await;
-        client.end().await;
+        let (is_written, list) = write_in("plan", spoil).await;
+        assert!(!is_written, "{name}");
+        assert_eq!(
+            list["result"]["sessions"].as_array().map(Vec::len),
+            is_listed.then_some(1),
+            "{name}: {list}"
+        );
+        let error = (!is_listed).then_some("the stored session cannot be read");
+        assert_eq!(list["error"]["message"].as_str(), error, "{name}");
     }
-    let fixture = StoreFixture::new();
-    let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
-    let session = client.session().await;
-    set_mode(&mut client, &session, "plan").await;
-    assert_eq!(client.call("session/list", json!({})).await["result"]["sessions"], json!([]), "the control");
-    client.end().await;
+    let keep = |_: &Path| {};
+    for (mode, is_allowed) in [("plan", false), ("code", true)] {
+        let (is_written, list) = write_in(mode, &keep).await;
+        assert_eq!(
+            (is_written, list["result"]["sessions"].as_array().map(Vec::len)),
+            (is_allowed, Some(1)),
+            "{list}"
+        );
+    }
 }
