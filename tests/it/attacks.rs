@@ -2,6 +2,7 @@
 //! runs in every sandbox that has the surface, and without one as the control.
 
 mod held;
+mod own_files;
 mod system_calls;
 mod taken_back;
 mod terminals;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 59] = [
+const LAYERS: [(&str, &[&str]); 60] = [
     ("acp", &[]),
     (
         "agent",
@@ -77,6 +77,7 @@ const LAYERS: [(&str, &[&str]); 59] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("process", &["git_folder", "sandbox"]),
@@ -126,6 +127,7 @@ const LAYERS: [(&str, &[&str]); 59] = [
         &[
             "bounded_file",
             "file_lock",
+            "own_files",
             "git_folder",
             "ids",
             "permission",
@@ -173,6 +175,7 @@ const CONFIG: &[&str] = &[
     "agent",
     "bounded_file",
     "file_lock",
+    "own_files",
     "git_folder",
     "http",
     "client",
@@ -227,6 +230,7 @@ const SESSION: &[&str] = &[
     "error",
     "event",
     "file_lock",
+    "own_files",
     "gate",
     "git_folder",
     "external_agent",
