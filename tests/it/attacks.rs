@@ -3,6 +3,7 @@
 
 mod held;
 mod own_files;
+mod questions;
 mod system_calls;
 mod taken_back;
 mod terminals;
