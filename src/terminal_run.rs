@@ -26,6 +26,7 @@ use crate::text;
 use control::{Choice, ControlSocket, Order, Question, Report};
 
 pub mod control;
+mod origin;
 
 pub struct Job<'a> {
     pub cwd: &'a Path,
