@@ -423,6 +423,7 @@ fn usage_error(errors: &mut impl Write, message: &str) -> anyhow::Result<ExitCod
 
 fn take_flags(cli: &mut Cli) -> Flags {
     Flags {
+        record: cli.record.clone(),
         wrapped: None,
         mode: cli.mode.take(),
         agent: cli.agent.take(),

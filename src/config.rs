@@ -22,6 +22,7 @@ use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
 use crate::model::scripted::Scripted;
 use crate::model::{Model, ModelId};
+use crate::own_files::OwnFiles;
 use crate::permission::compare;
 use crate::platform::files::real_path;
 use crate::policy::Layers;
@@ -69,7 +70,7 @@ const READING_TIME: Duration = Duration::from_millis(500);
 /// Time that a session's first model request waits for starting MCP servers.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longer than in an editor, because a headless run may have one turn only.
+/// Longer than in an editor: a headless run may have one turn.
 pub const HEADLESS_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Silence of a deterministic run after which an answer will not come, for a model in this process.
@@ -91,6 +92,8 @@ pub struct Flags {
     pub eof_grace: Option<f64>,
     pub deterministic: bool,
     pub wrapped: Option<(String, ExternalAgentDefinition)>,
+    /// The file of `--record`.
+    pub record: Option<PathBuf>,
 }
 
 pub struct Config {
@@ -147,7 +150,7 @@ impl Config {
     }
 
     /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
-    fn without_store(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
+    fn without_store(flags: &Flags, mut environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
         let named = flags.model.as_deref().or(environment.model.as_deref());
         let script = named.map(embedded::script).transpose()?.flatten();
@@ -165,13 +168,14 @@ impl Config {
         if let Some(obsolete) = commands.obsolete() {
             tracing::warn!("{obsolete}");
         }
-        let shell = commands::shell(&environment, &commands)?;
         let fetch_client = Arc::new(file.fetch.unwrap_or_default().to_fetch_client()?);
         let connections = Connections::new(&file.network.unwrap_or_default(), &environment)?;
         let is_without_data_folder = environment.data_folder.is_none();
         // A deterministic run gives the same bytes each time, so it neither reads nor writes the user's store.
         let default_store = if flags.deterministic { Some("memory") } else { None };
         let store = location(flags.store.as_deref().or(default_store), &environment)?;
+        environment.protect(store.files().into_iter().chain(flags.record.clone()));
+        let shell = commands::shell(&environment, &commands)?;
         let cwd = working_folder(flags)?;
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
@@ -311,11 +315,8 @@ impl Config {
         let source = if self.deterministic { Source::counted() } else { Source::real() };
         let memories: Arc<dyn Memories> = Arc::new(StoredMemories::new(store.clone(), source.clone()));
         // Deterministic runs leave the data folder alone. Without a home folder, it is relative.
-        let data_folder = self
-            .environment
-            .data_folder
-            .as_deref()
-            .filter(|folder| folder.is_absolute() && !self.deterministic);
+        let data_folder = self.environment.data_folder.as_deref();
+        let data_folder = data_folder.filter(|folder| folder.is_absolute() && !self.deterministic);
         let file_locks = data_folder.map(FileLocks::in_folder).unwrap_or_default();
         let context = SessionContext {
             modes: Arc::new(Modes::built_in()),
@@ -347,6 +348,7 @@ impl Config {
             store,
             disk_texts: DiskTexts::default(),
             file_locks,
+            own_files: OwnFiles::new(&self.environment.user.own, &self.environment.user.private),
             source,
             parallel: if self.deterministic { 1 } else { PARALLEL },
             live: !self.deterministic,
@@ -472,18 +474,4 @@ fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Lo
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Without a home directory, the user learns why the store is in memory.
-    #[tokio::test]
-    async fn unrequested_memory_store_has_a_reason() {
-        for (store, expected) in
-            [(None, Some("there is no home directory to keep the store in")), (Some("memory"), None)]
-        {
-            let flags = Flags { store: store.map(str::to_owned), ..Flags::default() };
-            let runtime = Config::new(&flags, Environment::default()).unwrap().into_runtime().unwrap();
-            assert_eq!(runtime.context.store.substituted(), expected, "{store:?}");
-        }
-    }
-}
+mod tests;

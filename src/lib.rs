@@ -39,6 +39,7 @@ pub mod lazy_channel;
 pub mod line_diff;
 pub mod mode;
 pub mod model;
+pub mod own_files;
 pub mod permission;
 pub mod platform;
 pub mod policy;

@@ -23,7 +23,10 @@ mod macos;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 mod missing;
 #[cfg(target_os = "linux")]
-pub use linux::{confine, kernel, kernel::wipe_variable, network_syscalls, operation, support};
+pub use linux::{
+    READABLE_DEVICES, confine, controlling_terminal, kernel, kernel::wipe_variable, network_syscalls,
+    operation, support,
+};
 #[cfg(target_os = "macos")]
 pub use macos::{command, support, wipe_variable};
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]

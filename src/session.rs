@@ -17,6 +17,7 @@ use crate::mode::{Mode, Modes};
 pub use crate::model::TraceContext;
 use crate::model::catalog::ModelCatalog;
 use crate::model::{Model, ModelId};
+use crate::own_files::OwnFiles;
 use crate::permission::rules::Rules;
 use crate::skill::Skills;
 use crate::store::Store;
@@ -118,6 +119,8 @@ pub struct SessionContext {
     pub store: Store,
     /// Shared with all other sessions of this user.
     pub file_locks: FileLocks,
+    /// Files that no tool changes.
+    pub own_files: OwnFiles,
     /// Shared by the sessions of the client.
     pub disk_texts: DiskTexts,
     pub source: Source,

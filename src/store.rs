@@ -50,6 +50,16 @@ pub enum Location {
     Reading(PathBuf),
 }
 
+impl Location {
+    /// The store, and all that Modegate keeps beside it.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::File(path) | Self::Reading(path) => files::with_companions(path),
+            Self::Memory => Vec::new(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sync {

@@ -20,13 +20,13 @@ use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender
 use crate::conversation::acp_updates::NOTICE_META;
 use crate::external_agent::client::EXIT_META;
 use crate::external_agent::session::QUESTION_LIMIT;
-use crate::headless::printable;
 use crate::process::{Exit, terminal};
 use crate::session::{LastTurn, PromptOptions, SessionHandle};
 use crate::text;
 use control::{Choice, ControlSocket, Order, Question, Report};
 
 pub mod control;
+mod origin;
 
 pub struct Job<'a> {
     pub cwd: &'a Path,
@@ -77,7 +77,7 @@ pub async fn run(
         part,
         state: Report::State {
             session: session.to_string(),
-            program: job.program,
+            program: text::visible_line(&job.program),
             mode,
             is_confirmed: true,
             modes: snapshot.modes.available_modes.iter().map(|mode| mode.id.to_string()).collect(),
@@ -217,7 +217,7 @@ impl<W: Write> Run<'_, W> {
             }
             SessionUpdate::AgentMessageChunk(chunk) => match (&chunk.content, &chunk.meta) {
                 (ContentBlock::Text(block), Some(meta)) if meta.contains_key(NOTICE_META) => {
-                    self.note(printable(block.text.trim()), control)
+                    self.note(text::visible(block.text.trim()), control)
                 }
                 _ => Ok(()),
             },
@@ -293,19 +293,19 @@ fn question(number: u64, request: &RequestPermissionRequest) -> Question {
     let fields = &request.tool_call.fields;
     let texts = fields.content.iter().flatten().filter_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
-            ContentBlock::Text(text) => Some(printable(text.text.trim())),
+            ContentBlock::Text(block) => Some(text::visible(block.text.trim())),
             _ => None,
         },
         _ => None,
     });
     Question {
         number,
-        title: printable(fields.title.as_deref().unwrap_or_default()),
+        title: text::visible_line(fields.title.as_deref().unwrap_or_default()),
         text: texts.collect::<Vec<_>>().join("\n"),
         options: request
             .options
             .iter()
-            .map(|option| Choice { id: option.option_id.to_string(), name: printable(&option.name) })
+            .map(|option| Choice { id: option.option_id.to_string(), name: text::visible_line(&option.name) })
             .collect(),
     }
 }

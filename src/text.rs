@@ -19,6 +19,48 @@ pub fn one_line(text: &str, most: usize) -> String {
     shorten(&line, most).into_owned()
 }
 
+/// Foreign text on one line, with escapes for invisible characters and those that change the direction of text.
+pub fn visible_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if is_unseen(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Escapes invisible characters and those that change the direction of text.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unseen(c) && c != '\n' && c != '\t' { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// The name of a file or program in a sentence. In quotation marks, unless the name can be taken for nothing else.
+pub fn quoted_name(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "._/-+@%=:~".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", visible_line(&name.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// True if a character is invisible, or reorders the characters around it.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// Formats a size as `1.2 MB`.
 pub fn megabytes(bytes: u64) -> String {
     let tenths = bytes.saturating_add(50_000) / 100_000;
@@ -58,6 +100,28 @@ pub fn first_line(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_one_line_and_cannot_pass_for_a_sentence() {
+        for (name, shown) in [
+            ("src/a.rs", "src/a.rs"),
+            ("größe.txt", "größe.txt"),
+            ("a b", "\"a b\""),
+            ("a to b (make)?", "\"a to b (make)?\""),
+            ("a\nb", "\"a\\nb\""),
+            ("a\u{202e}b\u{200b}", "\"a\\u{202e}b\\u{200b}\""),
+            ("a\"b\\n", "\"a\\\"b\\\\n\""),
+            ("", "\"\""),
+            ("\u{1b}[2J", "\"\\u{1b}[2J\""),
+        ] {
+            assert_eq!(quoted_name(name), shown, "{name:?}");
+        }
+        for code in 0..0x11_0000 {
+            let Some(c) = char::from_u32(code) else { continue };
+            let shown = visible_line(&c.to_string());
+            assert!(!shown.chars().any(is_unseen), "{code:x}");
+        }
+    }
 
     #[test]
     fn text_is_cut_at_character_boundaries() {

@@ -13,6 +13,7 @@ use cap_std::fs::{Dir, File, Metadata};
 use tokio_util::sync::CancellationToken;
 
 use crate::file_lock::{FileLock, FileLocks, LockError};
+use crate::own_files::OwnFiles;
 use crate::permission::Target;
 use crate::platform::Platform;
 use crate::platform::files::real_path;
@@ -55,6 +56,7 @@ pub struct Workspace {
     roots: Arc<[PathBuf]>,
     outputs: Outputs,
     locks: FileLocks,
+    own_files: OwnFiles,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,13 +114,25 @@ impl Workspace {
                 roots.push(root);
             }
         }
-        Ok(Self { roots: roots.into(), outputs: Outputs::default(), locks: FileLocks::default() })
+        let (outputs, locks, own_files) = Default::default();
+        Ok(Self { roots: roots.into(), outputs, locks, own_files })
     }
 
     /// Shares the locks of files with other sessions.
     #[must_use]
     pub fn with_locks(self, locks: FileLocks) -> Self {
         Self { locks, ..self }
+    }
+
+    /// Refuses tools the files of Modegate.
+    #[must_use]
+    pub fn with_own_files(self, own_files: OwnFiles) -> Self {
+        Self { own_files, ..self }
+    }
+
+    /// Returns true for files that no tool reads.
+    pub fn is_private(&self, path: &Path) -> bool {
+        self.own_files.is_private(path)
     }
 
     /// Locks files against all other writers of this user. The lock lasts from the last read to the end of the change.
@@ -128,7 +142,10 @@ impl Workspace {
         targets: impl IntoIterator<Item = &'a Target>,
         cancel: &CancellationToken,
     ) -> Result<FileLock, FileError> {
-        let paths = targets.into_iter().map(|target| target.path.as_path());
+        let paths: Vec<_> = targets.into_iter().map(|target| target.path.as_path()).collect();
+        if let Some(own) = paths.iter().find(|path| self.own_files.are_changed_by(path)) {
+            return Err(refusal(own, "changes"));
+        }
         self.locks.lock(paths, &|| cancel.is_cancelled()).map_err(FileError::from)
     }
 
@@ -151,7 +168,7 @@ impl Workspace {
         }
         self.check_spelling(path)?;
         let requested = self.cwd().join(path);
-        Ok(self.place(resolve_links(&requested)?))
+        self.check_private(self.place(resolve_links(&requested)?))
     }
 
     /// Resolves an entry without following it if it is a link. Links in its parents are followed.
@@ -164,7 +181,15 @@ impl Workspace {
             return Err(FileError::Unsuitable(format!("{path:?} does not name a file")));
         };
         let parent = self.resolve(&parent.to_string_lossy())?;
-        Ok(self.place(parent.path.join(name)))
+        self.check_private(self.place(parent.path.join(name)))
+    }
+
+    fn check_private(&self, target: Target) -> Result<Target, FileError> {
+        if self.is_private(&target.path) {
+            Err(refusal(&target.path, "reads or changes"))
+        } else {
+            Ok(target)
+        }
     }
 
     fn check_spelling(&self, path: &str) -> Result<(), FileError> {
@@ -187,6 +212,10 @@ impl Workspace {
             Err(_) => target.path.display().to_string(),
         }
     }
+}
+
+fn refusal(path: &Path, acts: &str) -> FileError {
+    FileError::Unsuitable(format!("{} belongs to Modegate: no tool {acts} it", path.display()))
 }
 
 #[derive(Debug)]

@@ -337,7 +337,9 @@ impl Agent {
         }
         let (folder, others) = (cwd.to_owned(), directories.to_vec());
         match reading("the session's folder", move || Workspace::new(&folder, &others)).await? {
-            Ok(workspace) => Ok(workspace.with_locks(self.context.file_locks.clone())),
+            Ok(workspace) => Ok(workspace
+                .with_locks(self.context.file_locks.clone())
+                .with_own_files(self.context.own_files.clone())),
             Err(unusable) => {
                 let key = if unusable.folder == cwd { "cwd" } else { "additionalDirectories" };
                 invalid(key, format!("{key} cannot be used: {unusable}"))

@@ -107,6 +107,13 @@ impl Environment {
         }
     }
 
+    /// Protects the store and the recording, wherever the user keeps them.
+    pub fn protect(&mut self, files: impl Iterator<Item = PathBuf>) {
+        let files: Vec<_> = files.filter_map(|path| std::path::absolute(path).ok()).collect();
+        self.user.own.extend(files.iter().cloned());
+        self.user.private.extend(files);
+    }
+
     #[cfg(test)]
     pub fn of(keys: &[(&'static str, &str)], urls: &[(&'static str, &str)]) -> Self {
         Self {

@@ -221,7 +221,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
 
     fn print_heading(&mut self, call: &ToolCallId, title: &str) -> io::Result<()> {
         self.last_call = Some(call.clone());
-        writeln!(self.progress, "· {title}")
+        writeln!(self.progress, "· {}", text::visible_line(title))
     }
 
     /// Repeats the heading of the call if lines of another call stand below it.
@@ -294,7 +294,11 @@ impl<O: Write, P: Write> View<'_, O, P> {
         }
         let what = request.tool_call.fields.title.clone().unwrap_or_default();
         self.last_call = Some(request.tool_call.tool_call_id.clone());
-        writeln!(self.progress, "denied: {what}: needs permission, and a headless run has no user to ask")?;
+        writeln!(
+            self.progress,
+            "denied: {}: needs permission, and a headless run has no user to ask",
+            text::visible_line(&what)
+        )?;
         let hint = hint(reason, request.tool_call.fields.kind);
         writeln!(self.progress, "        {}", printable(&hint))?;
         if self.format == Format::StreamJson {

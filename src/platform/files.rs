@@ -19,6 +19,16 @@ pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     dunce::canonicalize(path)
 }
 
+/// Resolves the part of a path that exists, and appends the rest.
+pub fn real_place(path: &Path) -> PathBuf {
+    let resolved = |above: &Path| Some((real_path(above).ok()?, path.strip_prefix(above).ok()?.to_owned()));
+    match path.ancestors().find_map(resolved) {
+        Some((real, rest)) if rest.as_os_str().is_empty() => real,
+        Some((real, rest)) => real.join(rest),
+        None => path.to_owned(),
+    }
+}
+
 /// Between the check and the move, another process can take the new name.
 pub(super) fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Result<()> {
     if to.0.symlink_metadata(to.1).is_ok() {

@@ -75,8 +75,10 @@ pub struct User {
     pub scratch: Vec<PathBuf>,
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
-    /// Modegate's own settings and event log.
+    /// Modegate's own settings, store and recording. Nothing that Modegate starts changes them.
     pub own: Vec<PathBuf>,
+    /// Those of [`Self::own`] that hold what sessions read and changed: the store, and the copies for undo.
+    pub private: Vec<PathBuf>,
 }
 
 impl User {

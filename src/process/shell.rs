@@ -12,7 +12,8 @@ use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
 use super::{Command, Process, Processes, Streams};
-use crate::sandbox::denied_reads::DeniedReads;
+use crate::platform::files::real_place;
+use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{BrokerPolicy, Brokered, Confinement, Egress, Support};
 
@@ -137,9 +138,27 @@ impl Shell {
         Self(Arc::new(Inner { denied_reads: patterns, ..Inner::clone(&self.0) }))
     }
 
+    /// The store contains what rules deny, and a command should not read it in the session's folders either.
     fn denied_reads(&self, roots: &[PathBuf]) -> Option<DeniedReads> {
-        let patterns = self.0.denied_reads.clone();
+        let private = &self.0.user.private;
+        let is_inside = private.iter().any(|path| roots.iter().any(|root| path.starts_with(root)));
+        let mut patterns = self.0.denied_reads.clone();
+        if is_inside || !patterns.is_empty() {
+            patterns.extend(
+                private
+                    .iter()
+                    .flat_map(|path| [path.clone(), real_place(path)])
+                    .flat_map(|path| patterns_of(&path)),
+            );
+        }
         (!patterns.is_empty()).then(|| DeniedReads { patterns, folders: roots.to_vec() })
+    }
+
+    /// Returns true if one of these places contains Modegate's own files. Landlock cannot exclude them, so the broker
+    /// does.
+    fn contain_own(&self, places: &[PathBuf]) -> bool {
+        let own = &self.0.user.own;
+        own.iter().any(|own| places.iter().any(|place| is_below(own, place)))
     }
 
     /// Returns `None` if the kernel does not support the sandbox or a root is too wide.
@@ -162,7 +181,7 @@ impl Shell {
     }
 
     fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
-        let denies_reads = !self.0.denied_reads.is_empty();
+        let denies_reads = self.denied_reads(paths.roots()).is_some();
         let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
         let own = paths.readable_own().filter(|_| is_supported)?;
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
@@ -176,9 +195,18 @@ impl Shell {
     fn workspace_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         match self.0.sandbox {
             _ if self.brokers_commands() => self.brokered_in(paths),
+            Sandbox::Workspace if self.0.support.broker() && self.writes_own(paths) => {
+                self.brokered_in(paths)
+            }
             Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
+    }
+
+    /// Returns true if commands could change Modegate's own files.
+    fn writes_own(&self, paths: &mut SandboxPaths<'_>) -> bool {
+        let system = SandboxPaths::of_system(&self.0.user, &[]).writable_system();
+        self.contain_own(&paths.writable_own()) || self.contain_own(&system)
     }
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
@@ -199,7 +227,9 @@ impl Shell {
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
             let (others, denied) = (outermost(others), shell.denied_reads(&roots));
             // A folder that the command writes itself can contain a root, and then it could read there, too.
-            let (write, caches) = if denied.is_some() { (Vec::new(), others) } else { (others, Vec::new()) };
+            let (write, caches): (Vec<_>, Vec<_>) = others
+                .into_iter()
+                .partition(|folder| denied.is_none() && !shell.contain_own(std::slice::from_ref(folder)));
             let broker = Brokered {
                 roots: roots.clone(),
                 caches,
@@ -345,6 +375,11 @@ impl Shell {
             keeps_terminal: false,
         }
     }
+}
+
+/// Returns true if a file, which may not exist, lies below a folder by its name or its real path.
+fn is_below(file: &Path, folder: &Path) -> bool {
+    file.starts_with(folder) || real_place(file).starts_with(folder)
 }
 
 impl CommandSandbox {

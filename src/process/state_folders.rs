@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::sandbox_paths::User;
-use crate::platform::files::{create_private_folders, real_path};
+use crate::platform::files::{create_private_folders, real_path, real_place};
 
 /// Real paths of the state folders. Missing folders are created, because a sandboxed agent could not create
 /// them. A folder inside another one is dropped.
@@ -35,7 +35,7 @@ pub fn create(user: &User, named: &Path) -> Result<(), String> {
 pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
     let wrong = |path: &PathBuf| {
         let path = at_home(user, path)?;
-        check(user, roots, &path, &real(&path))
+        check(user, roots, &path, &real_place(&path))
     };
     named.iter().find_map(|path| wrong(path).err())
 }
@@ -47,29 +47,16 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
         return Err(format!("its state folder {text} contains the home folder"));
     }
     let shares = |root: PathBuf| root.starts_with(folder) || folder.starts_with(&root);
-    if roots.iter().map(|root| real(root)).any(shares) {
+    if roots.iter().map(|root| real_place(root)).any(shares) {
         return Err(format!("its state folder {text} shares files with the session's folder"));
     }
     // An agent must not write mode definitions or the event log.
-    if user.own.iter().map(|own| real(own)).any(shares) {
+    if user.own.iter().map(|own| real_place(own)).any(shares) {
         return Err(format!(
             "its state folder {text} shares files with Modegate's settings or session store"
         ));
     }
     Ok(())
-}
-
-/// Resolves the existing part and appends the rest.
-fn real(path: &Path) -> PathBuf {
-    let there = path.ancestors().find_map(|folder| Some((folder, real_path(folder).ok()?)));
-    there.map_or_else(
-        || path.to_owned(),
-        |(folder, real)| match path.strip_prefix(folder) {
-            Ok(rest) if rest.as_os_str().is_empty() => real,
-            Ok(rest) => real.join(rest),
-            Err(_) => path.to_owned(),
-        },
-    )
 }
 
 fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {

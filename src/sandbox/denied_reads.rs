@@ -20,6 +20,12 @@ pub struct DeniedFiles {
     folders: Vec<PathBuf>,
 }
 
+/// Patterns of a file or folder, and of all below.
+pub fn patterns_of(path: &Path) -> [String; 2] {
+    let name = globset::escape(&path.to_string_lossy());
+    [format!("{name}/**"), name]
+}
+
 impl DeniedReads {
     /// # Errors
     /// Returns a sentence if a pattern is no glob.

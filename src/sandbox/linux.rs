@@ -16,6 +16,8 @@ pub mod operation;
 mod syscalls;
 mod workspace_syscalls;
 
+pub use landlock::{READABLE_DEVICES, controlling_terminal};
+
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the numbers of the system calls are known for x86_64 and aarch64 only");
 

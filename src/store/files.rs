@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::owner::folder_beside;
 use crate::platform::files::{Identity, identity};
 
 /// Length of the header of an SQLite database.
@@ -36,6 +37,11 @@ pub(super) fn companion(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+pub(super) fn with_companions(path: &Path) -> Vec<PathBuf> {
+    let beside = COMPANIONS.map(|ending| companion(path, ending));
+    [path.to_owned(), folder_beside(path)].into_iter().chain(beside).collect()
 }
 
 /// Returns a companion that is no file, such as a FIFO, which SQLite would read from forever.

@@ -93,7 +93,7 @@ fn has_owner(folder: &Path, other_than: Option<&str>) -> bool {
     })
 }
 
-fn folder_beside(store: &Path) -> PathBuf {
+pub(super) fn folder_beside(store: &Path) -> PathBuf {
     companion(store, "-owners")
 }
 

@@ -1,5 +1,6 @@
 //! The socket over which other terminals control a running program. Messages are JSON, one per line. The socket is
-//! in a folder of Modegate's own: sandboxed programs have no UNIX sockets, so none changes its own mode.
+//! in a folder of Modegate's own. Programs of `modegate run` have no UNIX sockets, and orders of other processes that
+//! Modegate has started are refused.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
+
+use super::origin;
 
 const EXTENSION: &str = "sock";
 
@@ -138,6 +141,11 @@ impl Drop for ControlSocket {
 async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
     let mut terminal = 0;
     while let Ok((connection, _)) = listener.accept().await {
+        let process = connection.peer_cred().ok().and_then(|peer| peer.pid());
+        if !process.is_some_and(origin::is_outside) {
+            tokio::spawn(refuse(connection));
+            continue;
+        }
         terminal += 1;
         let (reports, queue) = mpsc::unbounded_channel();
         if to.send(Received::Connected(terminal, reports)).is_err() {
@@ -149,6 +157,16 @@ async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
             let _ = serve(connection, terminal, queue, &to).await;
             let _ = to.send(Received::Disconnected(terminal));
         });
+    }
+}
+
+/// Tells a process why it may not give orders.
+async fn refuse(mut connection: UnixStream) {
+    let reason =
+        "a program that Modegate has started cannot change the mode of another one: use a terminal of yours";
+    if let Ok(line) = to_line(&Report::Refused(reason.into())) {
+        // The process may be gone.
+        let _ = connection.write_all(&line).await;
     }
 }
 

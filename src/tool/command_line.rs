@@ -23,9 +23,10 @@ use std::fmt::Write;
 use self::pieces::Pieces;
 use self::stack::Word;
 use self::variables::Variable;
-use super::content::{is_unseen, visible};
+use super::content::visible;
 use crate::permission::{CommandScope, Commands};
 use crate::platform::Platform;
+use crate::text::is_unseen;
 
 /// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]

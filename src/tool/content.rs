@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Location;
 use crate::acp::ContentBlock;
 use crate::line_diff::{self, lines};
+pub use crate::text::visible;
 
 /// Maximum bytes of all diffs of one call, both sides, as JSON.
 pub const DIFF: usize = 40 * 1024;
@@ -153,15 +154,6 @@ fn encoded_char(c: char) -> usize {
     }
 }
 
-/// Escapes invisible characters and those that change the direction of text.
-pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unseen(c) && c != '\n' && c != '\t' { shown.extend(c.escape_unicode()) } else { shown.push(c) }
-    }
-    shown
-}
-
 /// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.
 pub fn code_span(text: &str) -> String {
     let text: String =
@@ -180,13 +172,6 @@ pub fn code_block(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}{language}\n{text}\n{fence}\n")
-}
-
-/// True if a character is invisible, or reorders the characters around it.
-pub fn is_unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
-            | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -72,6 +72,9 @@ impl<'a> ToolWalk<'a> {
                 self.is_partial = true;
                 break;
             }
+            if self.workspace.is_private(&entry.path) {
+                continue;
+            }
             if self.permit.admits(&self.workspace.place(entry.path.clone())) {
                 return Ok(Some(entry));
             }

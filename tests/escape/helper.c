@@ -191,6 +191,15 @@ int main(int argc, char **argv) {
         return effect(result);
     }
 #endif
+    if (IS("lease-write")) return effect(fcntl(open(arg, O_RDONLY), F_SETLEASE, F_WRLCK));
+    if (IS("lease-after-fork")) {
+        /* The child has the same open file, and another process sets the lease on it. */
+        int fd = open(arg, O_RDONLY), status;
+        if (fork() == 0) _exit(fcntl(fd, F_SETLEASE, F_WRLCK) != 0);
+        wait(&status);
+        return effect(status ? -1 : 0);
+    }
+    if (IS("notify")) return effect(fcntl(open(arg, O_RDONLY), F_NOTIFY, 0x8000001f));
     if (IS("lease")) return effect(fcntl(open(arg, O_RDONLY), F_SETLEASE, F_RDLCK));
     if (IS("rw-hint")) { uint64_t hint = 2; return effect(fcntl(open(arg, O_RDONLY), 1036 /* F_SET_RW_HINT */, &hint)); }
     if (IS("getxattr")) {
@@ -242,6 +251,24 @@ int main(int argc, char **argv) {
     if (IS("udp")) { int fd = socket(AF_INET, SOCK_DGRAM, 0); return effect(fd < 0 ? -1 : sendto(fd, "x", 1, 0, (void *)&in, sizeof in)); }
     if (IS("socket")) return effect(socket(atoi(arg), atoi(second), argc > 4 ? atoi(argv[4]) : 0));
     /* what is shared by a key or a name */
+    if (IS("make-shared")) {
+        /* Printed for the attacks below; they are another program's. */
+        printf("%d %d %d\n", semget(IPC_PRIVATE, 1, 0600), msgget(IPC_PRIVATE, 0600), shmget(IPC_PRIVATE, 4096, 0600));
+        return 0;
+    }
+    if (IS("remove-shared")) {
+        if (semctl((int)number, 0, IPC_RMID) || msgctl(atoi(second), IPC_RMID, 0)) return 1;
+        return shmctl(atoi(argv[4]), IPC_RMID, 0) != 0;
+    }
+    struct sembuf add = {0, 1, IPC_NOWAIT};
+    struct timespec soon = {0, 1000};
+    if (IS("semop")) return effect(semop((int)number, &add, 1));
+    if (IS("semop-raw")) return effect(syscall(SYS_semop, (int)number, &add, 1));
+    if (IS("semtimedop")) return effect(syscall(SYS_semtimedop, (int)number, &add, 1, &soon));
+    if (IS("semtimedop-forever")) return effect(syscall(SYS_semtimedop, (int)number, &add, 1, 0));
+    if (IS("semctl")) return effect(semctl((int)number, 0, SETVAL, 7));
+    if (IS("msgsnd")) { struct { long type; char text[1]; } message = {1, "x"}; return effect(msgsnd((int)number, &message, 1, IPC_NOWAIT)); }
+    if (IS("shmat")) return effect(shmat((int)number, 0, 0) == (void *)-1 ? -1 : 0);
     if (IS("shmget")) { int id = shmget(IPC_PRIVATE, 4096, 0600); if (id >= 0) shmctl(id, IPC_RMID, 0); return effect(id); }
     if (IS("semget")) { int id = semget(IPC_PRIVATE, 1, 0600); if (id >= 0) semctl(id, 0, IPC_RMID); return effect(id); }
     if (IS("msgget")) { int id = msgget(IPC_PRIVATE, 0600); if (id >= 0) msgctl(id, IPC_RMID, 0); return effect(id); }
@@ -349,6 +376,16 @@ int main(int argc, char **argv) {
         struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t rest[3]; } attr = {48, 0, 0, 7};
         return effect(syscall(SYS_sched_setattr, pid, &attr, 0));
     }
+    if (IS("affinity-thread")) { cpu_set_t set; CPU_ZERO(&set); CPU_SET(0, &set); return effect(syscall(SYS_sched_setaffinity, pid, sizeof set, &set)); }
+    if (IS("move-pages")) {
+        /* Only asks where the pages are: a right to move them is a right to ask. */
+        void *page = (void *)(strtoul(second, 0, 16) & ~4095UL);
+        int status;
+        return effect(syscall(SYS_move_pages, pid, 1, &page, 0, &status, 0));
+    }
+    if (IS("migrate-pages")) { unsigned long nodes = 1; return effect(syscall(SYS_migrate_pages, pid, 8, &nodes, &nodes)); }
+    if (IS("sched-core")) return effect(prctl(62, 1, 0, 0, 0) || prctl(62, 2, pid, 0, 0) ? -1 : 0);
+    if (IS("mrelease")) return effect(syscall(448, syscall(SYS_pidfd_open, pid, 0), 0) == 0 || errno == EINVAL ? 0 : -1);
     if (IS("group-priority")) return effect(setpriority(PRIO_PGRP, (id_t)getpgid(pid), 7));
     if (IS("own-priority")) {
         struct sched_param p = {0};

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -80,6 +81,61 @@ static int race(const char *host, const char *port, const char *bad_port) {
     printf("tries %s, allowed %s, %s\n", tries > 100 ? "many" : "few", allowed ? "some" : "none",
            reached ? "reached" : "never the other");
     return reached > 0;
+}
+
+static volatile int racing = -1;
+
+static void *end_connection(void *unused) {
+    while (!done) {
+        int s = racing;
+        if (s >= 0) {
+            for (volatile int i = rand() % 20000; i > 0; i--)
+                ;
+            shutdown(s, SHUT_RDWR);
+            racing = -1;
+        }
+    }
+    return unused;
+}
+
+// Listens while another thread ends the socket's connection, which clears its address. Prints whether it listened at
+// another address than that of this machine.
+static int listen_race(void) {
+    struct sockaddr_in here = v4("127.0.0.1", "0"), bound;
+    socklen_t length = sizeof here;
+    int full = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(full, (struct sockaddr *)&here, length) || listen(full, 0))
+        return end("listen", 0);
+    getsockname(full, (struct sockaddr *)&here, &length);
+    // Nothing is accepted, so further connections stay unfinished.
+    for (int i = 0; i < 2; i++)
+        connect(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), (struct sockaddr *)&here, sizeof here);
+    usleep(100000);
+    pthread_t thread;
+    pthread_create(&thread, NULL, end_connection, NULL);
+    int tries = 0, reached = 0;
+    for (time_t until = time(NULL) + 4; time(NULL) < until && !reached; tries++) {
+        int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        if (connect(s, (struct sockaddr *)&here, sizeof here) == 0 || errno != EINPROGRESS) {
+            close(s);
+            continue;
+        }
+        racing = s;
+        listen(s, 8);
+        while (racing >= 0)
+            ;
+        int listens = 0;
+        socklen_t size = sizeof listens;
+        getsockopt(s, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+        length = sizeof bound;
+        getsockname(s, (struct sockaddr *)&bound, &length);
+        reached = listens && bound.sin_addr.s_addr != htonl(INADDR_LOOPBACK);
+        close(s);
+    }
+    done = 1;
+    pthread_join(thread, NULL);
+    printf("tries %s, %s\n", tries > 100 ? "many" : "few", reached ? "reached" : "never elsewhere");
+    return reached;
 }
 
 static int connects(int s, const struct sockaddr *to, socklen_t length) {
@@ -167,6 +223,43 @@ int main(int count, char **arguments) {
     if (strcmp(how, "route") == 0) {
         unsigned char options[8] = { 131, 7, 4, 127, 0, 0, 1, 0 };
         return end(how, setsockopt(s, IPPROTO_IP, IP_OPTIONS, options, sizeof options) == 0);
+    }
+    if (strcmp(how, "listen-race") == 0)
+        return listen_race();
+    if (strcmp(how, "listen-after-end") == 0) {
+        // The end of a connection clears the address that the system chose.
+        struct sockaddr none = { .sa_family = AF_UNSPEC };
+        int first = connects(s, address, length);
+        return end(how, first && connect(s, &none, sizeof none) == 0 && listen(s, 1) == 0);
+    }
+    if (strcmp(how, "listen-after-shutdown") == 0) {
+        fcntl(s, F_SETFL, O_NONBLOCK);
+        connect(s, address, length);
+        shutdown(s, SHUT_RDWR);
+        return end(how, listen(s, 1) == 0 || (close(s), listen(socket(family, SOCK_STREAM, 0), 1) == 0));
+    }
+    if (strcmp(how, "listen-copy") == 0) {
+        int copy = dup(s);
+        return end(how, bind(s, address, length) == 0 && listen(copy, 1) == 0);
+    }
+    if (strcmp(how, "listen-child") == 0) {
+        if (bind(s, address, length) != 0)
+            return end(how, 0);
+        if (fork() == 0)
+            _exit(listen(s, 1) != 0);
+        int status;
+        wait(&status);
+        return end(how, status == 0);
+    }
+    if (strcmp(how, "listen-twice") == 0)
+        return end(how, bind(s, address, length) == 0 && (listen(s, 1), listen(s, 2)) == 0);
+    if (strcmp(how, "listen-untied") == 0) {
+        // A socket that listens for this machine is tied to all interfaces again.
+        struct sockaddr_in here = v4("127.0.0.1", "0");
+        int all = 0;
+        if (bind(s, (struct sockaddr *)&here, sizeof here) != 0 || listen(s, 1) != 0)
+            return 0;
+        return end(how, setsockopt(s, SOL_SOCKET, 62 /* SO_BINDTOIFINDEX */, &all, sizeof all) == 0);
     }
     if (strcmp(how, "listen-unbound") == 0)
         return end(how, listen(s, 1) == 0);

@@ -11,7 +11,7 @@ mod modes;
 mod modes_import;
 mod permissions;
 #[cfg(target_os = "linux")]
-mod run;
+pub(crate) mod run;
 #[cfg(target_os = "linux")]
 mod run_kills;
 #[cfg(target_os = "linux")]

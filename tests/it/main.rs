@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod agents;
+#[cfg(target_os = "linux")]
+mod attacks;
 mod cli;
 mod models;
 mod modes;

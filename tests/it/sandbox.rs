@@ -1,7 +1,7 @@
 //! The kernel sandbox, the fork server, the supervisor, and the cleanup of processes.
 
 mod agent;
-mod broker;
+pub(crate) mod broker;
 mod broker_attacks;
 mod broker_differential;
 mod broker_inputs;
@@ -9,10 +9,10 @@ mod broker_locks;
 mod broker_questions;
 mod broker_terminals;
 mod cleanup;
-mod commands;
+pub(crate) mod commands;
 mod denied_reads;
-mod egress;
-mod fixture;
+pub(crate) mod egress;
+pub(crate) mod fixture;
 mod fork_server;
 mod seatbelt;
 mod supervisor;

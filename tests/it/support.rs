@@ -25,6 +25,7 @@ use modegate::ids::Source;
 use modegate::mode::Modes;
 use modegate::model::Model;
 use modegate::model::catalog::ModelCatalog;
+use modegate::own_files::OwnFiles;
 use modegate::permission::rules::Rules;
 use modegate::policy::Layers;
 use modegate::process::Processes;
@@ -165,6 +166,7 @@ impl TestClient {
             client_prompt: None,
             store,
             file_locks: setup.file_locks,
+            own_files: OwnFiles::default(),
             disk_texts: DiskTexts::default(),
             source: setup.source,
             parallel: setup.parallel,

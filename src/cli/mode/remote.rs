@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
@@ -30,7 +31,8 @@ pub(in crate::cli) async fn run(
     let mut controller =
         Controller::connect(&folder, &session).await.with_context(|| format!("session {session}"))?;
     let Some(mode) = arguments.mode else {
-        return Attached { controller, output, questions: Vec::new() }.follow(input).await;
+        let attached = Attached { controller, output, questions: Vec::new(), keys: 1, shown_at: None };
+        return attached.follow(input).await;
     };
     controller.send(&Order::SetMode(mode)).await?;
     while let Some(report) = controller.next().await? {
@@ -85,13 +87,22 @@ struct Attached<W> {
     output: W,
     /// Open questions, the one that is shown first.
     questions: Vec<Question>,
+    /// The number of the first answer to the question that is shown. No number stands for two answers, so one that was
+    /// meant for another question counts for none.
+    keys: usize,
+    shown_at: Option<Instant>,
 }
+
+/// A line that comes sooner after a question appeared was not typed for the question.
+const READING_TIME: Duration = Duration::from_secs(1);
 
 impl<W: Write> Attached<W> {
     async fn follow(mut self, input: impl Read + Send + 'static) -> anyhow::Result<ExitCode> {
         // The state comes first, also if the input has ended.
-        if let Some(state) = self.controller.next().await? {
-            self.report(state)?;
+        match self.controller.next().await? {
+            Some(Report::Refused(reason)) => bail!("{reason}"),
+            Some(state) => self.report(state)?,
+            None => {}
         }
         let mut lines = lines(input);
         loop {
@@ -105,7 +116,7 @@ impl<W: Write> Attached<W> {
                 }
                 line = lines.recv() => {
                     let Some(line) = line else { return Ok(ExitCode::SUCCESS) };
-                    if let Some(order) = self.order(line.trim())? {
+                    if let Some(order) = self.order(line.trim(), Instant::now())? {
                         self.controller.send(&order).await?;
                     }
                 }
@@ -138,9 +149,14 @@ impl<W: Write> Attached<W> {
                 if self.questions.len() == 1 { self.show() } else { Ok(()) }
             }
             Report::Closed(number) => {
-                let was_shown = self.questions.first().is_some_and(|shown| shown.number == number);
-                self.questions.retain(|question| question.number != number);
-                if was_shown { self.show() } else { Ok(()) }
+                let shown = self.questions.first().filter(|shown| shown.number == number);
+                let Some(count) = shown.map(|shown| shown.options.len()) else {
+                    self.questions.retain(|question| question.number != number);
+                    return Ok(());
+                };
+                self.questions.remove(0);
+                self.keys += count;
+                self.show()
             }
             Report::Ended => Ok(()),
         }
@@ -149,18 +165,19 @@ impl<W: Write> Attached<W> {
     fn show(&mut self) -> std::io::Result<()> {
         let Some(question) = self.questions.first() else { return Ok(()) };
         writeln!(self.output, "{}?", question.title)?;
-        if !question.text.is_empty() {
-            writeln!(self.output, "  {}", question.text.replace('\n', "\n  "))?;
+        for line in question.text.lines() {
+            writeln!(self.output, "  | {line}")?;
         }
         for (index, choice) in question.options.iter().enumerate() {
-            writeln!(self.output, "  {} {}", index + 1, choice.name)?;
+            writeln!(self.output, "  {} {}", self.keys + index, choice.name)?;
         }
+        self.shown_at = Some(Instant::now());
         writeln!(self.output, "Type the number of an answer.")?;
         self.output.flush()
     }
 
     /// Reads a line of the user: the number of an answer, or a mode.
-    fn order(&mut self, line: &str) -> std::io::Result<Option<Order>> {
+    fn order(&mut self, line: &str, now: Instant) -> std::io::Result<Option<Order>> {
         if line.is_empty() {
             return Ok(None);
         }
@@ -169,10 +186,19 @@ impl<W: Write> Attached<W> {
             writeln!(self.output, "There is no question.")?;
             return Ok(None);
         };
-        let Some(option) = choice.checked_sub(1).and_then(|index| question.options.get(index)) else {
-            writeln!(self.output, "Type a number from 1 to {}.", question.options.len())?;
+        let Some(option) = choice.checked_sub(self.keys).and_then(|index| question.options.get(index)) else {
+            let last = self.keys + question.options.len() - 1;
+            writeln!(
+                self.output,
+                "Type a number from {} to {last}, for the question that is shown.",
+                self.keys
+            )?;
             return Ok(None);
         };
+        if self.shown_at.is_none_or(|shown_at| now.saturating_duration_since(shown_at) < READING_TIME) {
+            writeln!(self.output, "The question has just appeared. Read it, and type the number again.")?;
+            return Ok(None);
+        }
         Ok(Some(Order::Answer { number: question.number, option: option.id.clone() }))
     }
 }

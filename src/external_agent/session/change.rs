@@ -20,6 +20,7 @@ use crate::conversation::acp_updates::text_content;
 use crate::event::SessionEvent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
+use crate::text;
 
 /// Time that a program waits for the user. Then its change is refused.
 pub const LIMIT: Duration = Duration::from_mins(10);
@@ -171,17 +172,18 @@ impl AskedChanges {
             _ => ToolKind::Edit,
         };
         let title = asker.title(&question);
-        let mut text =
-            format!("By the program {}. The new content is not known before the change.", question.program);
+        let program = text::quoted_name(&question.program);
+        let mut details =
+            format!("By the program {program}. The new content is not known before the change.");
         if matches!(question.change, ChangeKind::Create | ChangeKind::Write) {
-            text.push_str(" Until the program closes the file, it can write it, also after this turn.");
+            details.push_str(" Until the program closes the file, it can write it, also after this turn.");
         }
         // JSON has texts only; the title names every path.
         let locations = question.ends().filter(|path| path.to_str().is_some()).map(ToolCallLocation::new);
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
-            .content(vec![text_content(&text)])
+            .content(vec![text_content(&details)])
             .locations(locations.collect::<Vec<_>>());
         let fields = ToolCallUpdateFields::new()
             .title(title)
@@ -338,7 +340,9 @@ impl Asker<'_> {
     }
 
     fn title(&self, question: &ChangeQuestion) -> String {
-        let name = |path: &Path| path.strip_prefix(&self.host.cwd).unwrap_or(path).display().to_string();
+        let name = |path: &Path| {
+            text::quoted_name(&path.strip_prefix(&self.host.cwd).unwrap_or(path).to_string_lossy())
+        };
         let path = name(&question.path);
         let what = match (question.change, &question.to) {
             (ChangeKind::Create, _) => format!("Create {path}"),
@@ -353,14 +357,14 @@ impl Asker<'_> {
             }
             (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
         };
-        format!("{what} ({})", self.host.agent.id)
+        format!("{what} ({})", text::visible_line(&self.host.agent.id))
     }
 
     fn options(&self, question: &ChangeQuestion, mode: &str) -> Vec<PermissionOption> {
         let below = folder(question).map(|folder| match self.inside(folder) {
             Some(inside) if inside.as_os_str().is_empty() => "in this folder".to_owned(),
-            Some(inside) => format!("below {}", inside.display()),
-            None => format!("below {}", folder.display()),
+            Some(inside) => format!("below {}", text::quoted_name(&inside.to_string_lossy())),
+            None => format!("below {}", text::quoted_name(&folder.to_string_lossy())),
         });
         let options = OPTIONS.iter().filter_map(|(id, kind, scope)| {
             let name = match scope {

@@ -1,6 +1,7 @@
 //! The user's consents to changes of a brokered agent. Pure.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::acp::ToolCallId;
@@ -86,16 +87,47 @@ impl Consents {
         self.paths.contains(path) || path.ancestors().any(|folder| self.folders.contains(folder))
     }
 
-    /// True if the name contains that of a covered file in the same folder.
+    /// True if the name is that of a covered file in the same folder with more behind or before it.
     fn is_temporary(&self, path: &Path) -> bool {
-        let Some(name) = path.file_name() else { return false };
-        let name = name.to_string_lossy();
-        self.paths.iter().any(|covered| {
-            let covered_name = covered.file_name().map(|name| name.to_string_lossy());
-            covered.parent() == path.parent()
-                && covered_name.is_some_and(|covered| covered.len() > 2 && name.contains(&*covered))
-        })
+        let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
+        !is_special(name)
+            && self.paths.iter().filter(|covered| covered.parent() == path.parent()).any(|covered| {
+                let covered = covered.file_name().and_then(OsStr::to_str).unwrap_or_default();
+                covered.len() > 2 && !is_special(covered) && extends(name, covered)
+            })
     }
+}
+
+/// True if a separator stands between the two names.
+fn extends(name: &str, covered: &str) -> bool {
+    let after = name.strip_prefix(covered).is_some_and(|rest| rest.starts_with(SEPARATORS) && rest.len() > 1);
+    let before = name.strip_suffix(covered).is_some_and(|rest| rest.ends_with(SEPARATORS) && rest.len() > 1);
+    after || before || name.strip_prefix(covered) == Some("~")
+}
+
+const SEPARATORS: [char; 5] = ['.', '-', '_', '~', '#'];
+
+/// Files that a program reads and runs without being told to, by their names in lower case.
+#[rustfmt::skip]
+const RUN_BY_THEMSELVES: &[&str] = &[
+    "makefile", "gnumakefile", "bsdmakefile", "justfile", "rakefile", "dockerfile", "vagrantfile", "gemfile",
+    "procfile", "jenkinsfile", "brewfile", "podfile", "cmakelists.txt", "meson.build", "build.rs", "build.zig",
+    "build.gradle", "settings.gradle", "build.gradle.kts", "settings.gradle.kts", "build.sbt", "pom.xml",
+    "package.json", "composer.json", "deno.json", "cargo.toml", "pyproject.toml", "setup.py", "setup.cfg",
+    "conftest.py", "sitecustomize.py", "usercustomize.py", "noxfile.py", "tox.ini", "manage.py", "go.mod",
+    "flake.nix", "shell.nix", "default.nix", "taskfile.yml", "docker-compose.yml", "compose.yaml",
+];
+
+/// True for hidden files, files that run by themselves, and their kin (`Makefile.am`, `vite.config.js`).
+fn is_special(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let stem = name.split(SEPARATORS).next().unwrap_or_default();
+    let is_kin = |known: &str| !known.contains('.') && known == stem;
+    name.starts_with('.')
+        || RUN_BY_THEMSELVES.contains(&&*name)
+        || RUN_BY_THEMSELVES.iter().any(|known| is_kin(known))
+        || name.contains(".config.")
+        || name.rsplit('.').next() == Some("pth")
 }
 
 /// The folder that an answer for a folder covers: the one that contains both paths.
@@ -147,6 +179,40 @@ mod tests {
         assert!(consents.cover(&to("/w/a.rs.tmp.1"), "ask"));
         assert!(!consents.cover(&question(ChangeKind::Write, "/w/xa.rs", None), "ask"), "an older file");
         assert!(!consents.cover(&question(ChangeKind::Create, "/w/d/a.rs", None), "ask"), "elsewhere");
+    }
+
+    #[test]
+    fn file_beside_a_covered_one_is_covered_only_if_it_is_certainly_temporary() {
+        for (covered, new, expected) in [
+            ("a.rs", "a.rs.tmp.1", true),
+            ("a.rs", "a.rs~", true),
+            ("a.rs", "a.rs-new", true),
+            ("a.rs", "tmp.a.rs", true),
+            ("a.rs", "#1#a.rs", true),
+            ("out.log", "out.log to x", false),
+            ("out.log", "out.logged", false),
+            ("out.log", "about.log", false),
+            ("file", "Makefile", false),
+            ("file", "Make.file", true),
+            ("a.rs", ".a.rs.swp", false),
+            ("gitignore", ".gitignore", false),
+            ("Makefile", "Makefile.tmp", false),
+            ("makefile", "GNUmakefile", false),
+            ("json", "package.json", false),
+            ("config.js", "vite.config.js", false),
+            ("rs.rs", "build.rs.rs", true),
+            ("test.py", "conftest.py", false),
+            (".env", ".env.tmp", false),
+            ("ab", "ab.tmp", false),
+            ("a.rs", "d/a.rs.tmp", false),
+        ] {
+            let mut consents = Consents::default();
+            let in_folder = |name: &str| format!("/w/{name}");
+            let write = question(ChangeKind::Write, &in_folder(covered), None);
+            consents.allow(&write, ConsentScope::Path, "ask");
+            let create = question(ChangeKind::Create, &in_folder(new), None);
+            assert_eq!(consents.cover(&create, "ask"), expected, "{covered} {new}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::event::SessionEvent;
 use crate::external_agent::requested_call::{EDIT, RequestedCall};
 use crate::gate::{Gate, Permit};
 use crate::permission::{self, CallFacts, Denial, Grants, Verdict};
+use crate::text::visible_line;
 
 /// Tool and rule of a denied request in the audit log.
 const TOOL: &str = "harness";
@@ -117,7 +118,8 @@ impl ExternalAgentSession {
     pub fn forward(&mut self, forwarded: Forwarded) {
         let Forwarded { number, request, reply, permit, asked } = forwarded;
         let reply = self.until_answered(number, permit, asked.is_some(), reply);
-        let id = self.host.client.forward(request.of_session(&self.host.session), reply);
+        let request = in_lines(request.of_session(&self.host.session));
+        let id = self.host.client.forward(request, reply);
         self.open_requests.insert(number, OpenRequest { id, asked });
     }
 
@@ -249,6 +251,19 @@ impl ExternalAgentSession {
             }
         }
     }
+}
+
+/// The agent's own words about a call must not pass for Modegate's.
+fn in_lines(mut request: ClientRequest) -> ClientRequest {
+    if let ClientRequest::RequestPermission(request) = &mut request {
+        if let Some(title) = &mut request.tool_call.fields.title {
+            *title = visible_line(title);
+        }
+        for option in &mut request.options {
+            option.name = visible_line(&option.name);
+        }
+    }
+    request
 }
 
 fn option(request: &RequestPermissionRequest, kind: PermissionOptionKind) -> Option<&PermissionOptionId> {

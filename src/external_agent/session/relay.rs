@@ -14,6 +14,7 @@ use crate::acp::{
 use crate::client::{Client, ClientEnd, ClientRequest, Outgoing};
 use crate::conversation::open_calls::OpenCalls;
 use crate::event::SessionEvent;
+use crate::text::visible_line;
 
 pub(super) struct ExternalAgentRelay {
     pub start: u64,
@@ -183,10 +184,12 @@ impl ExternalAgentRelay {
             }
             SessionUpdate::ToolCall(mut call) => {
                 call.tool_call_id = self.id(&call.tool_call_id);
+                call.title = visible_line(&call.title);
                 forwarded(shown.call(call))
             }
             SessionUpdate::ToolCallUpdate(mut update) => {
                 update.tool_call_id = self.id(&update.tool_call_id);
+                update.fields.title = update.fields.title.as_deref().map(visible_line);
                 match shown.update(update) {
                     SessionUpdate::ToolCallUpdate(update)
                         if update.fields.status.is_none() && update.fields.title.is_none() =>

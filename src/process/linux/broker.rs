@@ -197,7 +197,12 @@ impl Broker {
             BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
             BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
         };
-        let Revoked { ended, is_complete } = revoked;
+        let Revoked { ended, mut is_complete } = revoked;
+        if let Some(egress) = &self.egress
+            && sandbox::Egress::under(policy) == sandbox::Egress::Hosts
+        {
+            is_complete &= egress.take_back();
+        }
         self.report(BrokerEvent::PolicySet { ended, is_complete });
     }
 

@@ -38,7 +38,7 @@ pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd
         .map_err(|error| format!("system calls cannot be suspended: {error}"))
 }
 
-fn program(limits_network: bool, limits_reads: bool) -> BpfProgram {
+pub(super) fn program(limits_network: bool, limits_reads: bool) -> BpfProgram {
     let mut parts = agent_syscalls::parts();
     for calls in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         parts.extend(calls.iter().map(|call| (number(*call), vec![answer(SUSPEND)])));
@@ -55,11 +55,9 @@ fn program(limits_network: bool, limits_reads: bool) -> BpfProgram {
     let requests = agent_syscalls::requests(&agent_syscalls::PSEUDO_TERMINALS);
     parts.insert(number(libc::SYS_ioctl), requests);
     // The supervisor reads the memory of dumpable processes only. Reported as done.
-    let dumpable = libc::PR_SET_DUMPABLE.cast_unsigned();
-    parts.insert(
-        number(libc::SYS_prctl),
-        vec![load(low(0)), jump(dumpable, 0, 1), answer(fail(0)), answer(ALLOW)],
-    );
+    let dumpable = [load(low(0)), jump(libc::PR_SET_DUMPABLE.cast_unsigned(), 0, 1), answer(fail(0))];
+    let others = parts.remove(&number(libc::SYS_prctl)).unwrap_or_default();
+    parts.insert(number(libc::SYS_prctl), dumpable.into_iter().chain(others).collect());
     if limits_network {
         network_syscalls::limit(&mut parts);
     }

@@ -178,6 +178,31 @@ fn set_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }).map(drop)
 }
 
+/// Index of the loopback interface in every network namespace.
+const LOOPBACK: libc::c_int = 1;
+
+/// Ties a socket to the loopback interface: whatever its address becomes, only this machine reaches it. Without
+/// `CAP_NET_RAW`, no process unties it.
+///
+/// # Errors
+/// Fails if the socket is tied to another interface.
+pub fn tie_to_loopback(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    let mut index = LOOPBACK;
+    let mut size = libc::socklen_t::try_from(size_of_val(&index)).expect("a few bytes");
+    let pointer = &raw mut index;
+    // SAFETY: the pointer is valid for `size` bytes.
+    let set = unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, pointer.cast_const().cast(), size)
+    };
+    let Err(error) = checked(set) else { return Ok(()) };
+    // SAFETY: as above; the call writes at most `size` bytes.
+    let read = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, pointer.cast(), &raw mut size)
+    };
+    if checked(read).is_ok() && index == LOOPBACK { Ok(()) } else { Err(error) }
+}
+
 pub fn has_seccomp() -> bool {
     let action: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads the action and changes nothing.

@@ -16,6 +16,15 @@ const NEWEST: ABI = ABI::V7;
 /// Writable devices that store nothing.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
+/// Devices that agents may read: none holds what the user types or stores.
+pub const READABLE_DEVICES: [&str; 5] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// Stands for the controlling terminal of the process that opens it.
+const OWN_TERMINAL: &str = "/dev/tty";
+
+const SHARED_MEMORY: &str = "/dev/shm";
+
 pub(super) fn abi() -> u32 {
     let known = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7];
     let supported = |abi: &&ABI| handles(**abi);
@@ -63,19 +72,52 @@ pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     restrict(ruleset).map(drop)
 }
 
-/// Denies new device nodes. With ABI 6, signals and abstract Unix sockets stay within the sandbox.
+/// Denies new device nodes, and reading devices: what the user types into a terminal, and its settings. With ABI 6,
+/// signals and abstract Unix sockets stay within the sandbox.
 pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);
     let writing = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let ruleset = required()
-        .handle_access(handled)
+        .handle_access(handled | AccessFs::ReadFile)
         .map(|ruleset| ruleset.set_compatibility(CompatLevel::BestEffort))
         .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(write, writing)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, writing)))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)));
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(readable_by_agents(), AccessFs::ReadFile)));
     restrict(ruleset).map(drop)
+}
+
+/// All but devices. Rules only add, so the folders beside `/dev` are listed.
+fn readable_by_agents() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/").into_iter().flatten().flatten().map(|entry| entry.path());
+    let own = own_terminals();
+    let devices = READABLE_DEVICES.iter().chain(&[OWN_TERMINAL, SHARED_MEMORY]).map(PathBuf::from);
+    entries.filter(|path| path != Path::new("/dev")).chain(devices).chain(own).collect()
+}
+
+/// The terminals that the command gets as its streams, and its controlling terminal.
+fn own_terminals() -> Vec<PathBuf> {
+    let mut terminals: Vec<_> =
+        (0..3).filter_map(|stream| std::fs::read_link(format!("/proc/self/fd/{stream}")).ok()).collect();
+    terminals.retain(|path| path.starts_with("/dev/pts"));
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    terminals.extend(controlling_terminal(&stat).map(|number| PathBuf::from(format!("/dev/pts/{number}"))));
+    terminals
+}
+
+/// Major device number of pseudo-terminals.
+const MAJOR: u32 = 136;
+
+/// The number of a process's controlling terminal, from its `stat` file in `/proc`. `None` if it has none, or one
+/// that is no pseudo-terminal.
+pub fn controlling_terminal(stat: &str) -> Option<u32> {
+    // The second field, the name of the program, can have spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let device: u32 = fields.split_ascii_whitespace().nth(4)?.parse().ok()?;
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    (major == MAJOR).then_some(minor)
 }
 
 fn required() -> Ruleset {
@@ -90,4 +132,20 @@ fn restrict(ruleset: Result<RulesetCreated, RulesetError>) -> Result<Restriction
         return Err("the kernel does not enforce Landlock".into());
     }
     Ok(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controlling_terminal_is_read() {
+        let stat = |device: &str| format!("12 (a) b (c) S 1 12 12 {device} 12 4194304 0");
+        assert_eq!(controlling_terminal(&stat("34816")), Some(0));
+        assert_eq!(controlling_terminal(&stat("34819")), Some(3));
+        assert_eq!(controlling_terminal(&stat("1083393")), Some(257));
+        assert_eq!(controlling_terminal(&stat("0")), None);
+        assert_eq!(controlling_terminal(&stat("1025")), None, "a console");
+        assert_eq!(controlling_terminal("12 (a"), None);
+    }
 }

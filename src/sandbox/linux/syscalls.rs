@@ -16,7 +16,7 @@ use super::operation::TMPFILE;
 use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
 
 #[rustfmt::skip]
-const ALLOWED: &[c_long] = &[
+pub(super) const ALLOWED: &[c_long] = &[
     // files that are open, and names; Landlock decides which can be opened and made
     libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
     libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_openat,
@@ -41,7 +41,7 @@ const ALLOWED: &[c_long] = &[
     // in every child
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_pidfd_open, libc::SYS_set_tid_address, libc::SYS_set_robust_list, libc::SYS_get_robust_list,
-    libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_prctl,
+    libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv,
     libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self,
     libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_setpgid, libc::SYS_getsid,
     libc::SYS_setsid, libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid,
@@ -67,7 +67,7 @@ const ALLOWED: &[c_long] = &[
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_OLD: &[c_long] = &[
+pub(super) const ALLOWED_OLD: &[c_long] = &[
     libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink,
     libc::SYS_getdents, libc::SYS_dup2, libc::SYS_pipe, libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_unlink,
     libc::SYS_symlink, libc::SYS_link, libc::SYS_rename, libc::SYS_renameat, libc::SYS_mknod, libc::SYS_poll,
@@ -77,7 +77,7 @@ const ALLOWED_OLD: &[c_long] = &[
 ];
 
 #[cfg(target_arch = "aarch64")]
-const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
+pub(super) const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
 /// The number is the same on every architecture. `libc` does not name it for musl on ARM.
 pub(super) const SYS_FCHMODAT2: c_long = 452;
@@ -112,7 +112,8 @@ const SOCKETS: &[c_long] = &[
 #[rustfmt::skip]
 pub(super) const OTHER_PROCESSES: &[c_long] = &[
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp, libc::SYS_process_madvise,
+    libc::SYS_kcmp, libc::SYS_process_madvise, libc::SYS_process_mrelease, libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
 ];
 
 #[rustfmt::skip]
@@ -132,16 +133,17 @@ pub(super) const FILE_BYPASSES: &[c_long] = &[
 /// Shared with other processes by a key or a name.
 #[rustfmt::skip]
 pub(super) const SHARED: &[c_long] = &[
-    libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semctl,
-    libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink,
+    libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop,
+    libc::SYS_semtimedop, libc::SYS_semctl, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv, libc::SYS_msgctl, libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
 ];
 
 #[rustfmt::skip]
 pub(super) const SYSTEM_SETTINGS: &[c_long] = &[
     libc::SYS_setgroups, libc::SYS_capset, libc::SYS_sethostname, libc::SYS_setdomainname,
     libc::SYS_settimeofday, libc::SYS_clock_settime, libc::SYS_adjtimex, libc::SYS_syslog, libc::SYS_reboot,
-    libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_init_module, libc::SYS_finit_module,
-    libc::SYS_delete_module, libc::SYS_acct,
+    libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_quotactl_fd, libc::SYS_init_module, libc::SYS_finit_module,
+    libc::SYS_delete_module, libc::SYS_acct, libc::SYS_clock_adjtime,
 ];
 
 const REFUSED: &[&[c_long]] =
@@ -164,15 +166,35 @@ const UNSUPPORTED: &[c_long] = &[
 
 /// Excludes leases, which delay other writers, and `F_SETOWN`, which can signal other processes.
 #[rustfmt::skip]
-const FCNTL: &[i32] = &[
+pub(super) const FCNTL: &[i32] = &[
     libc::F_DUPFD, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL, libc::F_GETLK, libc::F_SETLK,
     libc::F_SETLKW, libc::F_GETOWN, libc::F_OFD_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_GETLEASE,
     libc::F_DUPFD_CLOEXEC, libc::F_SETPIPE_SZ, libc::F_GETPIPE_SZ, libc::F_ADD_SEALS, libc::F_GET_SEALS,
 ];
 
+/// Operations of `prctl` on the caller alone. `PR_SCHED_CORE` changes other processes.
+#[rustfmt::skip]
+pub(super) const PRCTL: &[i32] = &[
+    libc::PR_SET_PDEATHSIG, libc::PR_GET_PDEATHSIG, libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE,
+    libc::PR_GET_KEEPCAPS, libc::PR_SET_KEEPCAPS, libc::PR_GET_TIMING, libc::PR_SET_TIMING, libc::PR_SET_NAME,
+    libc::PR_GET_NAME, libc::PR_GET_SECCOMP, libc::PR_SET_SECCOMP, libc::PR_CAPBSET_READ, libc::PR_CAPBSET_DROP,
+    libc::PR_GET_TSC, libc::PR_SET_TSC, libc::PR_GET_SECUREBITS, libc::PR_SET_TIMERSLACK,
+    libc::PR_GET_TIMERSLACK, libc::PR_MCE_KILL, libc::PR_MCE_KILL_GET, libc::PR_SET_CHILD_SUBREAPER,
+    libc::PR_GET_CHILD_SUBREAPER, libc::PR_SET_NO_NEW_PRIVS, libc::PR_GET_NO_NEW_PRIVS,
+    libc::PR_GET_TID_ADDRESS, libc::PR_SET_THP_DISABLE, libc::PR_GET_THP_DISABLE, libc::PR_SET_FP_MODE,
+    libc::PR_GET_FP_MODE, libc::PR_CAP_AMBIENT,
+    50, 51, // PR_SVE_SET_VL, PR_SVE_GET_VL
+    52, 53, // PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL
+    54, 55, 56, // PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL, PR_GET_TAGGED_ADDR_CTRL
+    59, 60, 61, // PR_SET_SYSCALL_USER_DISPATCH, PR_PAC_SET_ENABLED_KEYS, PR_PAC_GET_ENABLED_KEYS
+    63, 64, // PR_SME_SET_VL, PR_SME_GET_VL
+    65, 66, 67, 68, // PR_SET_MDWE, PR_GET_MDWE, PR_SET_MEMORY_MERGE, PR_GET_MEMORY_MERGE
+    0x4155_5856, 0x5356_4d41, 0x5961_6d61, // PR_GET_AUXV, PR_SET_VMA, PR_SET_PTRACER
+];
+
 /// Allowed only if Landlock limits signals to the command's own processes.
 #[rustfmt::skip]
-const SIGNALS: &[c_long] = &[
+pub(super) const SIGNALS: &[c_long] = &[
     libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
@@ -219,7 +241,7 @@ pub(super) fn filter(
     bpf::apply(&program(signals_held, false, false)).map(|()| None)
 }
 
-fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> BpfProgram {
+pub(super) fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> BpfProgram {
     let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL), load(NUMBER)];
     program.extend(halving(&parts(signals_held, suspends, limits_reads), &[answer(fail(libc::ENOSYS))]));
     program
@@ -247,17 +269,13 @@ fn parts(signals_held: bool, suspends: bool, limits_reads: bool) -> BTreeMap<u32
         parts.insert(number(*call), one_of(0, &[0]));
     }
     parts.insert(number(libc::SYS_clone), without(0, NEW_NAMESPACES));
-    // A listener of the command could run calls that are suspended.
-    let listens = u32::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).expect("the flag is a small number");
-    parts.insert(number(libc::SYS_seccomp), without(1, listens));
+    parts.insert(number(libc::SYS_seccomp), without(1, NEW_LISTENER));
     // Connected pairs reach no other process. Datagram sockets can send to any name.
     let mut pairs = one_of(1, &[libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned));
     pairs.insert(1, keep(0xf));
     parts.insert(number(libc::SYS_socketpair), both(0, libc::AF_UNIX.cast_unsigned(), pairs));
-    parts.insert(
-        number(libc::SYS_fcntl),
-        one_of(1, &FCNTL.iter().map(|id| id.cast_unsigned()).collect::<Vec<_>>()),
-    );
+    parts.insert(number(libc::SYS_fcntl), one_of_or(1, FCNTL, UNKNOWN));
+    parts.insert(number(libc::SYS_prctl), one_of_or(0, PRCTL, fail(libc::EINVAL)));
     parts.insert(number(libc::SYS_setpriority), both(0, PRIO_PROCESS, one_of(1, &[0])));
     parts.insert(number(libc::SYS_ioprio_set), both(0, IOPRIO_WHO_PROCESS, one_of(1, &[0])));
     parts.insert(number(libc::SYS_ioctl), requests());
@@ -284,16 +302,24 @@ pub(super) fn suspend_reads(parts: &mut BTreeMap<u32, BpfProgram>) {
 
 const UNKNOWN: u32 = fail(libc::ENOSYS);
 
+/// A listener of the command could run calls that are suspended.
+pub(super) const NEW_LISTENER: u32 = 8;
+
 /// Allows the call if an argument has one of the values.
 fn one_of(argument: u32, values: &[u32]) -> BpfProgram {
+    one_of_or(argument, &values.iter().map(|value| value.cast_signed()).collect::<Vec<_>>(), UNKNOWN)
+}
+
+pub(super) fn one_of_or(argument: u32, values: &[i32], otherwise: u32) -> BpfProgram {
     let count = u8::try_from(values.len()).expect("a few values");
-    let jumps = values.iter().zip((1..=count).rev()).map(|(value, ahead)| jump(*value, ahead, 0));
-    let end = [answer(UNKNOWN), answer(ALLOW)];
+    let jumps =
+        values.iter().zip((1..=count).rev()).map(|(value, ahead)| jump(value.cast_unsigned(), ahead, 0));
+    let end = [answer(otherwise), answer(ALLOW)];
     std::iter::once(load(low(argument))).chain(jumps).chain(end).collect()
 }
 
 /// Allows the call if an argument has none of the bits.
-fn without(argument: u32, bits: u32) -> BpfProgram {
+pub(super) fn without(argument: u32, bits: u32) -> BpfProgram {
     vec![load(low(argument)), jump_bits(bits, 0, 1), answer(UNKNOWN), answer(ALLOW)]
 }
 
@@ -318,4 +344,4 @@ pub(super) fn number(call: c_long) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,8 +4,8 @@ use seccompiler::BpfProgram;
 
 use super::bpf::{self, ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
 
-/// Blocks changes of other processes' limits (which can kill them) and priorities, and typing into terminals,
-/// which are writable files. Written by hand, because the library's filters kill 32-bit programs.
+/// Blocks changes of other processes' limits (which can kill them), priorities and places in memory, leases, which
+/// make readers and writers of any readable file wait, and typing into terminals, which are writable files. Written by hand, because the library's filters kill 32-bit programs.
 pub(super) fn filter() -> Result<(), String> {
     bpf::apply(&workspace())
 }
@@ -16,8 +16,11 @@ struct Numbers {
     ioctl: u32,
     setpriority: u32,
     ioprio_set: u32,
-    /// `sched_setparam`, `sched_setscheduler` and `sched_setattr`.
-    scheduling: [u32; 3],
+    /// `sched_setparam`, `sched_setscheduler`, `sched_setattr`, `sched_setaffinity`, `migrate_pages` and
+    /// `move_pages`.
+    scheduling: [u32; 6],
+    /// `fcntl`, and `fcntl64` of 32-bit programs.
+    fcntl: [u32; 2],
 }
 
 /// Native architecture and its 32-bit mode.
@@ -29,7 +32,8 @@ const ARCHITECTURES: [Numbers; 2] = [
         ioctl: 16,
         setpriority: 141,
         ioprio_set: 251,
-        scheduling: [142, 144, 314],
+        scheduling: [142, 144, 314, 203, 256, 279],
+        fcntl: [72, 72],
     },
     Numbers {
         architecture: 0x4000_0003,
@@ -37,7 +41,8 @@ const ARCHITECTURES: [Numbers; 2] = [
         ioctl: 54,
         setpriority: 97,
         ioprio_set: 289,
-        scheduling: [154, 156, 351],
+        scheduling: [154, 156, 351, 241, 294, 317],
+        fcntl: [55, 221],
     },
 ];
 #[cfg(target_arch = "aarch64")]
@@ -48,7 +53,8 @@ const ARCHITECTURES: [Numbers; 2] = [
         ioctl: 29,
         setpriority: 140,
         ioprio_set: 30,
-        scheduling: [118, 119, 274],
+        scheduling: [118, 119, 274, 122, 238, 239],
+        fcntl: [25, 25],
     },
     Numbers {
         architecture: 0x4000_0028,
@@ -56,7 +62,8 @@ const ARCHITECTURES: [Numbers; 2] = [
         ioctl: 54,
         setpriority: 97,
         ioprio_set: 314,
-        scheduling: [154, 156, 380],
+        scheduling: [154, 156, 380, 241, 400, 344],
+        fcntl: [55, 221],
     },
 ];
 
@@ -65,7 +72,8 @@ const X32: u32 = 0x4000_0000;
 fn workspace() -> BpfProgram {
     let refuse = fail(libc::EPERM);
     let mut program = Vec::new();
-    for Numbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling } in ARCHITECTURES {
+    for Numbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } in ARCHITECTURES
+    {
         let mut calls = vec![load(NUMBER)];
         for number in [prlimit, prlimit | X32] {
             calls.extend(when(number, &limits_of_others(refuse)));
@@ -75,6 +83,9 @@ fn workspace() -> BpfProgram {
             calls.extend(when(ioprio_set | table, &priority_of_others(IOPRIO_WHO_PROCESS, refuse)));
             for number in scheduling {
                 calls.extend(when(number | table, &scheduling_of_others(refuse)));
+            }
+            for number in fcntl {
+                calls.extend(when(number | table, &leases(refuse)));
             }
         }
         for number in [ioctl, ioctl | X32, 0x202 | X32] {
@@ -112,4 +123,9 @@ pub(super) fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
 
 pub(super) fn scheduling_of_others(refuse: u32) -> BpfProgram {
     vec![load(low(0)), jump(0, 1, 0), answer(refuse), answer(ALLOW)]
+}
+
+fn leases(refuse: u32) -> BpfProgram {
+    let lease = libc::F_SETLEASE.cast_unsigned();
+    vec![load(low(1)), jump(lease, 0, 1), answer(refuse), answer(ALLOW)]
 }

@@ -13,7 +13,7 @@ use crate::permission::Effect;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::server::{Entry, ServerSandbox};
 use crate::text::counted;
-use crate::tool::content::is_unseen;
+use crate::text::is_unseen;
 use crate::tool::{Tool, ToolSpec};
 
 pub(super) const MAX_TOOLS: usize = 500;

@@ -10,23 +10,26 @@ use crate::support::requirements::{python, require_sandbox};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) struct Place {
-    pub(super) dir: tempfile::TempDir,
+/// Answers to a question count only after it was visible for a second.
+const READING_TIME: Duration = Duration::from_millis(1_050);
+
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         require_sandbox();
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
         Self { dir }
     }
 
-    pub(super) fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.dir.path().join("work").canonicalize().unwrap()
     }
 
-    pub(super) fn modegate(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn modegate(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
         command.current_dir(self.work()).args(arguments).env("HOME", self.dir.path()).stdin(Stdio::null());
         for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
@@ -36,7 +39,7 @@ impl Place {
     }
 
     /// Returns the exit code, the output and the messages.
-    pub(super) fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let out = self.modegate(arguments).output().unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         (out.status.code(), text(&out.stdout), text(&out.stderr))
@@ -69,14 +72,14 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
 }
 
 /// A program of `modegate run`, and the lines that it prints.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: mpsc::Receiver<String>,
-    session: String,
+    pub(crate) session: String,
 }
 
 impl Running {
-    fn start(place: &Place, mode: &str, script: &str) -> Self {
+    pub(crate) fn start(place: &Place, mode: &str, script: &str) -> Self {
         let mut command = place.modegate(&["run", "--mode", mode, "--", "sh", "-c", script]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -97,7 +100,7 @@ impl Running {
     }
 
     /// Returns the lines that the program prints after a moment.
-    fn later(&self) -> Vec<String> {
+    pub(crate) fn later(&self) -> Vec<String> {
         while self.lines.try_recv().is_ok() {}
         std::thread::sleep(Duration::from_millis(300));
         self.lines.try_iter().collect()
@@ -118,7 +121,7 @@ impl Drop for Running {
 }
 
 /// Writes a file again and again until told to stop.
-const WRITER: &str = "i=0; while [ ! -e stop ]; do i=$((i+1)); \
+pub(crate) const WRITER: &str = "i=0; while [ ! -e stop ]; do i=$((i+1)); \
     if echo x 2>/dev/null > f; then echo written; rm f; else echo denied; fi; sleep 0.01; done 2>/dev/null";
 
 /// A rule's files are kept from the program in every mode.
@@ -183,9 +186,19 @@ fn questions_are_answered_in_another_terminal() {
     assert!(!place.work().join("a").exists(), "before the answer");
     answers.write_all(b"9\n1\n").unwrap();
     until("Type a number from 1 to 6");
+    until("The question has just appeared.");
+    assert!(!place.work().join("a").exists(), "typed too early");
+    std::thread::sleep(READING_TIME);
+    answers.write_all(b"1\n").unwrap();
     running.wait_for("wrote a");
     until("Create b (sh)?");
-    answers.write_all(b"5\n").unwrap();
+    until("  11 Reject");
+    std::thread::sleep(READING_TIME);
+    // Meant for the first question.
+    answers.write_all(b"1\n").unwrap();
+    until("Type a number from 7 to 12");
+    assert!(!place.work().join("b").exists(), "an answer to another question");
+    answers.write_all(b"11\n").unwrap();
     running.wait_for("no b");
     running.wait_for("end");
     until("The program has ended.");

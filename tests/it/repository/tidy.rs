@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 60] = [
+const LAYERS: [(&str, &[&str]); 61] = [
     ("acp", &[]),
     (
         "agent",
@@ -78,6 +78,7 @@ const LAYERS: [(&str, &[&str]); 60] = [
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
     ("permission", &["mode"]),
+    ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
     ("process", &["file_lock", "git_folder", "sandbox"]),
@@ -127,6 +128,7 @@ const LAYERS: [(&str, &[&str]); 60] = [
         &[
             "bounded_file",
             "file_lock",
+            "own_files",
             "git_folder",
             "ids",
             "permission",
@@ -174,6 +176,7 @@ const CONFIG: &[&str] = &[
     "agent",
     "bounded_file",
     "file_lock",
+    "own_files",
     "git_folder",
     "http",
     "client",
@@ -228,6 +231,7 @@ const SESSION: &[&str] = &[
     "error",
     "event",
     "file_lock",
+    "own_files",
     "gate",
     "git_folder",
     "external_agent",

@@ -145,7 +145,8 @@ fn descendants_of_a_killed_supervisor_are_ended() {
 
 /// Runs one command in a mode, with secrets in the environment, and returns all that is printed.
 fn run(mode: &str, tool: &str, command: &str) -> String {
-    let dir = tempfile::tempdir().unwrap();
+    // A home folder in a temporary folder would make the command a brokered one, because of the settings in it.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let call = json!({ "tool_call": { "id": "a", "name": tool, "arguments": { "command": command } } });
     let script = dir.path().join("script.jsonl");
     std::fs::write(

@@ -49,21 +49,21 @@ fn serve(ip: impl Into<std::net::IpAddr>) -> SocketAddr {
 }
 
 /// Two servers of this machine, of which the command may reach one, under a name and by its address.
-struct Servers {
-    fixture: SandboxFixture,
-    allowed: SocketAddr,
+pub(crate) struct Servers {
+    pub(crate) fixture: SandboxFixture,
+    pub(crate) allowed: SocketAddr,
     other: SocketAddr,
     other_v6: SocketAddr,
 }
 
 impl Servers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         require_sandbox();
         let (allowed, other) = (serve(Ipv4Addr::LOCALHOST), serve(Ipv4Addr::LOCALHOST));
         Self { fixture: SandboxFixture::new(), allowed, other, other_v6: serve(Ipv6Addr::LOCALHOST) }
     }
 
-    async fn start(&self, line: &str, policy: BrokerPolicy) -> Process {
+    pub(crate) async fn start(&self, line: &str, policy: BrokerPolicy) -> Process {
         let port = self.allowed.port();
         let patterns = [format!("allowed.example:{port}"), format!("*.wild.example:{port}")];
         let patterns = patterns.into_iter().chain([self.allowed.to_string()]);
@@ -148,6 +148,13 @@ const WAYS: &[(&str, Option<&str>)] = &[
     ("listen 0.0.0.0 0", None),
     ("listen :: 0", None),
     ("listen-unbound 0.0.0.0 0", None),
+    ("listen ::ffff:0.0.0.0 0", None),
+    ("listen-copy 0.0.0.0 0", None),
+    ("listen-child 0.0.0.0 0", None),
+    ("listen-twice 0.0.0.0 0", None),
+    ("listen-after-end 127.0.0.1 {port}", None),
+    ("listen-after-shutdown 127.0.0.1 {port}", None),
+    ("listen-untied 0.0.0.0 0", None),
 ];
 
 /// Refused in every mode.
@@ -218,6 +225,17 @@ async fn address_cannot_change_after_the_decision() {
     assert_eq!(text, "tries many, allowed some, never the other\n");
     let (text, _) = servers.run("{network} race 127.0.0.1 {port} {other}", BrokerPolicy::Roots).await;
     assert_eq!(text, "tries many, allowed some, reached\n", "the control");
+}
+
+#[tokio::test]
+async fn address_cannot_change_before_the_socket_listens() {
+    let servers = Servers::new();
+    for _ in 0..2 {
+        let (text, _) = servers.run("{network} listen-race 0 0", BrokerPolicy::Nothing).await;
+        assert_eq!(text, "tries many, never elsewhere\n");
+    }
+    let (text, _) = servers.run("{network} listen-race 0 0", BrokerPolicy::Roots).await;
+    assert_eq!(text, "tries few, reached\n", "the control");
 }
 
 /// Tries every 20 ms and prints each change of the result.

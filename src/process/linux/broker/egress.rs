@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketType, ipproto, sockopt};
 
 use super::tracee::{self, Tracee};
 use super::{AbortOnPanic, Broker};
@@ -25,6 +25,7 @@ use crate::process::BrokerEvent;
 use crate::process::linux::{Report, supervisor};
 use crate::sandbox;
 use crate::sandbox::host::AllowedHosts;
+use crate::sandbox::kernel;
 use crate::sandbox::kernel::notification::{self, Answer, Call};
 use crate::sandbox::network_syscalls::NetworkCall;
 use names::Names;
@@ -33,6 +34,7 @@ mod dns;
 mod listeners;
 mod names;
 mod resolver;
+mod take_back;
 
 /// Port at which programs ask for the addresses of names.
 const NAME_PORT: u16 = 53;
@@ -52,6 +54,8 @@ const CONTINUE: Step = Step::Answer(Answer::Continue);
 pub(super) struct Egress {
     hosts: AllowedHosts,
     is_limited: AtomicBool,
+    /// True if sockets may exist from a time when the network was open.
+    was_open: AtomicBool,
     names: Mutex<Names>,
     resolver: SocketAddrV4,
     connecting: AtomicUsize,
@@ -104,6 +108,7 @@ impl Egress {
         let egress = Arc::new(Self {
             hosts,
             is_limited: AtomicBool::new(first == sandbox::Egress::Hosts),
+            was_open: AtomicBool::new(first == sandbox::Egress::Open),
             names: Mutex::default(),
             resolver,
             connecting: AtomicUsize::default(),
@@ -114,8 +119,9 @@ impl Egress {
         Ok(egress)
     }
 
-    /// Limits the network, or opens it. Connections that exist stay.
+    /// Limits the network, or opens it. Connections that exist stay until [`Self::take_back`].
     pub(super) fn set(&self, egress: sandbox::Egress) {
+        self.was_open.fetch_or(egress == sandbox::Egress::Open, Ordering::SeqCst);
         self.is_limited.store(egress == sandbox::Egress::Hosts, Ordering::SeqCst);
     }
 
@@ -189,10 +195,16 @@ impl Egress {
             return Ok(Target::Name { name: name.to_owned(), index, port, is_mapped });
         }
         let target = with_ip(address, ip, port);
-        let is_allowed = self.hosts.allow_address(ip, port)
-            || self.is_listed(ip, port)
-            || ip.is_loopback() && listeners::is_own(SocketAddr::new(ip, port));
-        if is_allowed { Ok(Target::Address(target)) } else { Err(SocketAddr::new(ip, port).to_string()) }
+        let is_own = || ip.is_loopback() && listeners::is_own(SocketAddr::new(ip, port));
+        if self.allows_address(ip, port) || is_own() {
+            Ok(Target::Address(target))
+        } else {
+            Err(SocketAddr::new(ip, port).to_string())
+        }
+    }
+
+    fn allows_address(&self, ip: IpAddr, port: u16) -> bool {
+        self.hosts.allow_address(ip, port) || self.is_listed(ip, port)
     }
 
     /// Returns true if the system's list gives the address to an allowed name.
@@ -201,17 +213,20 @@ impl Egress {
         names::listed(&hosts, ip).iter().any(|name| self.hosts.allow_name(name, Some(port)))
     }
 
-    /// An unbound socket would listen at all addresses of this machine.
+    /// An unbound socket would listen at all addresses of this machine. The address can change until the socket
+    /// listens: the end of an unfinished connection clears it.
     fn listen(&self, tracee: &Tracee<'_>) -> Result<Step, Errno> {
         if !self.is_limited() {
             return Ok(CONTINUE);
         }
         let socket = stream_socket(tracee)?;
-        let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_err(|_| Errno::ACCESS)?;
-        if !bound.ip().to_canonical().is_loopback() || bound.port() == 0 {
-            return Err(Errno::ACCESS);
-        }
+        check_bound_to_loopback(&socket)?;
+        kernel::tie_to_loopback(socket.as_fd()).map_err(|_| Errno::ACCESS)?;
         rustix::net::listen(&socket, number(tracee.call.arguments[1]))?;
+        if let Err(error) = check_bound_to_loopback(&socket) {
+            rustix::net::shutdown(&socket, Shutdown::Both)?;
+            return Err(error);
+        }
         Ok(Step::Answer(Answer::Value(0)))
     }
 
@@ -306,6 +321,12 @@ fn respond(broker: &Broker, call: &Call, answer: Answer) {
 fn connect(egress: &Egress, socket: &OwnedFd, target: &Target) -> Answer {
     let connected = egress.address(target).and_then(|address| rustix::net::connect(socket, &address));
     connected.map_or_else(|error| Answer::Error(error.raw_os_error()), |()| Answer::Value(0))
+}
+
+fn check_bound_to_loopback(socket: &OwnedFd) -> Result<(), Errno> {
+    let bound = SocketAddr::try_from(rustix::net::getsockname(socket)?).map_err(|_| Errno::ACCESS)?;
+    let is_bound = bound.ip().to_canonical().is_loopback() && bound.port() != 0;
+    if is_bound { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
 /// Copies the caller's socket, which must be a TCP socket.

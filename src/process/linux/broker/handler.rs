@@ -385,6 +385,8 @@ impl<'a> CallHandler<'a> {
                 Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
             Ok(Opened::Pipe(file)) => {
+                let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+                handed_over.add_pipe(&file).map_err(refusal)?;
                 Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
             Ok(Opened::Waits) => Ok(Outcome::Wait(WaitReason::Open)),

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::resolve::{BENEATH, ResolvedPath, trim};
 use super::terminals::{Terminal, Terminals};
 use super::tracee::{self, NamedFile, Tracee};
+use crate::sandbox::READABLE_DEVICES;
 use crate::sandbox::denied_reads::{DeniedFiles, DeniedReads};
 use crate::sandbox::operation::Place;
 
@@ -122,6 +123,12 @@ impl Reads {
             }
             let opened = terminals.open(terminal, flags, tracee).unwrap_or(Err(Errno::NXIO));
             return opened.map(OpenedForReading::File);
+        }
+        // Other devices hold what the user types, shows or stores.
+        if kind == FileType::CharacterDevice
+            && !READABLE_DEVICES.iter().any(|device| path == Path::new(device))
+        {
+            return Err(Errno::ACCESS);
         }
         self.check(&path, &found, kind, descriptor)?;
         if !tracee.is_suspended() {

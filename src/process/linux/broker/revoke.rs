@@ -1,5 +1,5 @@
 //! Takes back what was handed over when the policy becomes tighter: afterwards no process below the supervisor can
-//! write to a file of the workspace through an old descriptor or mapping.
+//! write to a file or named pipe of the workspace through an old descriptor or mapping.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,6 +31,9 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// Number of remembered files after which those without a writer are forgotten.
 const PRUNE_AT: usize = 512;
 
+/// Number of remembered named pipes after which those that no process has open are forgotten.
+const MAX_PIPES: usize = 64;
+
 /// Types of file systems on which a file knows all its writers: ext2 to ext4, xfs, btrfs, f2fs, bcachefs, tmpfs. On
 /// overlayfs it does not know mappings.
 const LOCAL: [rustix::fs::FsWord; 6] =
@@ -41,6 +44,8 @@ const LOCAL: [rustix::fs::FsWord; 6] =
 pub(super) struct HandedOver {
     /// Opened with `O_PATH`, which is no obstacle to other programs.
     files: HashMap<Identity, OwnedFd>,
+    /// Named pipes. No lease tells whether they have a writer. Kept open, so that no other has the number.
+    pipes: HashMap<Identity, OwnedFd>,
     prune_at: usize,
     /// Set if the file system of a file cannot tell whether it has a writer.
     is_unknown: bool,
@@ -48,7 +53,7 @@ pub(super) struct HandedOver {
 
 impl Default for HandedOver {
     fn default() -> Self {
-        Self { files: HashMap::new(), prune_at: PRUNE_AT, is_unknown: false }
+        Self { files: HashMap::new(), pipes: HashMap::new(), prune_at: PRUNE_AT, is_unknown: false }
     }
 }
 
@@ -83,6 +88,22 @@ impl HandedOver {
         Ok(())
     }
 
+    /// Remembers a named pipe before it is handed over.
+    pub(super) fn add_pipe(&mut self, pipe: &OwnedFd) -> Result<(), Errno> {
+        let identity = identity(pipe)?;
+        if self.pipes.contains_key(&identity) {
+            return Ok(());
+        }
+        if self.pipes.len() >= MAX_PIPES {
+            let held: Vec<_> =
+                self.pipes.keys().copied().filter(|pipe| !holders(&[*pipe]).is_empty()).collect();
+            self.pipes.retain(|identity, _| held.contains(identity));
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.pipes.insert(identity, rustix::fs::open(own_path(pipe), flags, Mode::empty())?);
+        Ok(())
+    }
+
     fn prune(&mut self) {
         let is_unknown = &mut self.is_unknown;
         self.files.retain(|_, file| match writers(file) {
@@ -113,13 +134,16 @@ impl HandedOver {
         let mut ended = 0;
         loop {
             self.prune();
-            let written = self.written();
+            let mut written = self.written();
             if self.is_unknown {
                 return Revoked { ended, is_complete: false };
             }
-            if written.is_empty() {
+            let pipes: Vec<_> = self.pipes.keys().copied().collect();
+            if written.is_empty() && (pipes.is_empty() || holders(&pipes).is_empty()) {
+                self.pipes.clear();
                 return Revoked { ended, is_complete: true };
             }
+            written.extend(pipes);
             let elapsed = start.elapsed();
             if elapsed > DEADLINE {
                 return Revoked { ended, is_complete: false };

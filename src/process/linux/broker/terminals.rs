@@ -12,12 +12,10 @@ use rustix::io::Errno;
 use rustix::pty;
 
 use super::tracee::{Tracee, own_path};
+use crate::sandbox::controlling_terminal;
 
 /// Terminals of one command at the same time.
 const MAX_TERMINALS: usize = 256;
-
-/// Major device number of pseudo-terminals.
-const MAJOR: u32 = 136;
 
 /// Flags of the caller that apply to terminals.
 const FLAGS: OFlags = OFlags::ACCMODE.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -111,16 +109,6 @@ fn exists(end: &OwnedFd) -> bool {
     rustix::fs::fstat(end).is_ok_and(|found| found.st_nlink > 0)
 }
 
-/// The number of a process's controlling terminal, from its `stat` file in `/proc`. `None` if it has none, or one
-/// that is no pseudo-terminal.
-fn controlling_terminal(stat: &str) -> Option<u32> {
-    // The second field, the name of the program, can have spaces and parentheses.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let device: u32 = fields.split_ascii_whitespace().nth(4)?.parse().ok()?;
-    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
-    (major == MAJOR).then_some(minor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,16 +130,5 @@ mod tests {
         ] {
             assert_eq!(Terminal::named(Path::new(path)), expected, "{path}");
         }
-    }
-
-    #[test]
-    fn controlling_terminal_is_read() {
-        let stat = |device: &str| format!("12 (a) b (c) S 1 12 12 {device} 12 4194304 0");
-        assert_eq!(controlling_terminal(&stat("34816")), Some(0));
-        assert_eq!(controlling_terminal(&stat("34819")), Some(3));
-        assert_eq!(controlling_terminal(&stat("1083393")), Some(257));
-        assert_eq!(controlling_terminal(&stat("0")), None);
-        assert_eq!(controlling_terminal(&stat("1025")), None, "a console");
-        assert_eq!(controlling_terminal("12 (a"), None);
     }
 }

@@ -5,19 +5,28 @@ use seccompiler::sock_filter;
 use super::*;
 
 /// Runs a program for a call.
-fn run(program: &[sock_filter], number: u32, architecture: u32, arguments: [u64; 6]) -> u32 {
-    let mut data = Vec::new();
-    data.extend(number.to_le_bytes());
-    data.extend(architecture.to_le_bytes());
-    data.extend(0_u64.to_le_bytes());
-    data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+pub(in crate::sandbox::linux) fn run(
+    program: &[sock_filter],
+    number: u32,
+    architecture: u32,
+    arguments: [u64; 6],
+) -> u32 {
+    let word = |at: u32| match at {
+        0 => number,
+        4 => architecture,
+        8 | 12 => 0,
+        _ => {
+            let bytes = arguments[(at as usize - 16) / 8].to_le_bytes();
+            u32::from_le_bytes(bytes[at as usize % 8..][..4].try_into().unwrap())
+        }
+    };
     let (mut at, mut value) = (0, 0);
     loop {
         let sock_filter { code, jt, jf, k } = program[at];
         let conditional = |holds: bool| usize::from(if holds { jt } else { jf });
         at += 1;
         match code {
-            0x20 => value = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
+            0x20 => value = word(k),
             0x54 => value &= k,
             0x05 => at += k as usize,
             0x15 => at += conditional(value == k),
@@ -76,6 +85,7 @@ fn arguments_decide_about_some_calls() {
         (libc::SYS_seccomp, [[1, 0], [1, 0x11]], [[1, 8], [1, 0x19]]),
         (libc::SYS_socketpair, [[1, 1], [1, 0x80005]], [[1, 2], [2, 1]]),
         (libc::SYS_fcntl, [[0, 0], [0, 1030]], [[0, 8], [0, 1024]]),
+        (libc::SYS_fcntl, [[0, 1031], [0, 5]], [[0, 10], [0, 1026]]),
         (libc::SYS_setpriority, [[0, 0], [0x1_0000_0000, 0]], [[0, 1], [1, 0]]),
         (libc::SYS_ioprio_set, [[1, 0], [1, 0]], [[0, 0], [1, 7]]),
         (libc::SYS_ioctl, [[0, 0x5401], [0, 0x8008_6601]], [[0, 0x5412], [0, 0x4008_6602]]),
@@ -87,5 +97,15 @@ fn arguments_decide_about_some_calls() {
         for arguments in unknown {
             check(call, arguments, UNKNOWN);
         }
+    }
+}
+
+#[test]
+fn operations_of_prctl_are_an_allowlist() {
+    for operation in [4, 15, 22, 36, 38, 0x5356_4d41] {
+        check(libc::SYS_prctl, [operation, 0], ALLOW);
+    }
+    for operation in [0, 35, 62, 100, 0x7fff_ffff] {
+        check(libc::SYS_prctl, [operation, 0], fail(libc::EINVAL));
     }
 }

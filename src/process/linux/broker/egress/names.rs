@@ -2,7 +2,7 @@
 //! connection has a name.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// 198.18.0.0/15, which is set aside for tests of networks.
@@ -64,6 +64,12 @@ impl Names {
         let name = self.names.get(offset / MAX_ADDRESSES)?;
         Some((&name.text, offset % MAX_ADDRESSES))
     }
+
+    /// Returns the names whose last known addresses contain this one.
+    pub(super) fn names_of(&self, address: IpAddr) -> impl Iterator<Item = &str> {
+        let has = move |name: &&Name| name.real.iter().any(|real| IpAddr::from(*real) == address);
+        self.names.iter().filter(has).map(|name| name.text.as_str())
+    }
 }
 
 pub(super) fn is_invented(address: Ipv4Addr) -> bool {
@@ -88,10 +94,10 @@ pub(super) fn resolve(name: &str) -> Option<Vec<Ipv4Addr>> {
 }
 
 /// Returns the names of an address in a file like `/etc/hosts`.
-pub(super) fn listed(hosts: &str, address: std::net::IpAddr) -> Vec<&str> {
+pub(super) fn listed(hosts: &str, address: IpAddr) -> Vec<&str> {
     let lines = hosts.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
-        let is_it = words.next()?.parse::<std::net::IpAddr>().is_ok_and(|found| found == address);
+        let is_it = words.next()?.parse::<IpAddr>().is_ok_and(|found| found == address);
         is_it.then_some(words)
     });
     lines.flatten().collect()
