@@ -96,6 +96,39 @@ async fn images_are_left_out_for_good_only_if_the_model_takes_none() {
     client.end().await;
 }
 
+#[tokio::test]
+async fn older_images_are_left_out_of_a_body_that_is_too_large() {
+    let answer = || Reply::stream(provider_streams::text("openai", "Seen."));
+    let replies = [answer(), Reply::error(413, "{}"), answer(), Reply::error(413, "{}")];
+    let (mut client, server) = asking("openai", Setup::default(), replies).await;
+    let session = client.session().await;
+    let [old, new] = [1, 2].map(|byte| STANDARD.encode([b"GIF".as_slice(), &vec![byte; 700_000]].concat()));
+    look(&mut client, &session, &[&old]).await;
+    let messages = look(&mut client, &session, &[&new]).await;
+    assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{:#?}", messages.last());
+    let sent = server.requests().into_iter().map(|it| (it.text.contains(&old), it.text.contains(&new)));
+    assert_eq!(sent.collect::<Vec<_>>(), [(true, false), (true, true), (false, true)]);
+    // The control: without an older image, nothing can be left out.
+    let other = client.session().await;
+    let error = look(&mut client, &other, &[&new]).await.pop().unwrap()["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("too l"), "{error}");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn request_has_at_most_a_hundred_images() {
+    let replies = [(); 2].map(|()| Reply::stream(provider_streams::text("openai", "Seen.")));
+    let (mut client, server) = asking("openai", Setup::default(), replies).await;
+    let session = client.session().await;
+    look(&mut client, &session, &[GOOD; 100]).await;
+    look(&mut client, &session, &[FINE]).await;
+    let count = |text: &str, image: &str| text.matches(image).count();
+    let sent: Vec<_> =
+        server.requests().iter().map(|it| (count(&it.text, GOOD), count(&it.text, FINE))).collect();
+    assert_eq!(sent, [(100, 0), (49, 1)]);
+    client.end().await;
+}
+
 /// A grey PNG image without compression and checksums.
 fn png(width: u32, height: u32) -> Vec<u8> {
     let row = [&[0], vec![0x40; width as usize].as_slice()].concat();
