@@ -140,25 +140,13 @@ impl Shell {
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
     fn denied_reads(&self, roots: &[PathBuf]) -> Option<DeniedReads> {
-        let private = &self.0.user.private;
-        let is_inside = private.iter().any(|path| roots.iter().any(|root| path.starts_with(root)));
+        let private = names_of(&self.0.user.private);
+        let is_inside = roots.iter().any(|root| contains_any(root, &private));
         let mut patterns = self.0.denied_reads.clone();
         if is_inside || !patterns.is_empty() {
-            patterns.extend(
-                private
-                    .iter()
-                    .flat_map(|path| [path.clone(), real_place(path)])
-                    .flat_map(|path| patterns_of(&path)),
-            );
+            patterns.extend(private.iter().flat_map(|path| patterns_of(path)));
         }
         (!patterns.is_empty()).then(|| DeniedReads { patterns, folders: roots.to_vec() })
-    }
-
-    /// Returns true if one of these places contains Modegate's own files. Landlock cannot exclude them, so the broker
-    /// does.
-    fn contain_own(&self, places: &[PathBuf]) -> bool {
-        let own = &self.0.user.own;
-        own.iter().any(|own| places.iter().any(|place| is_below(own, place)))
     }
 
     /// Returns `None` if the kernel does not support the sandbox or a root is too wide.
@@ -203,10 +191,11 @@ impl Shell {
         }
     }
 
-    /// Returns true if commands could change Modegate's own files.
+    /// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
     fn writes_own(&self, paths: &mut SandboxPaths<'_>) -> bool {
         let system = SandboxPaths::of_system(&self.0.user, &[]).writable_system();
-        self.contain_own(&paths.writable_own()) || self.contain_own(&system)
+        let own = names_of(&self.0.user.own);
+        paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own))
     }
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
@@ -227,9 +216,9 @@ impl Shell {
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
             let (others, denied) = (outermost(others), shell.denied_reads(&roots));
             // A folder that the command writes itself can contain a root, and then it could read there, too.
-            let (write, caches): (Vec<_>, Vec<_>) = others
-                .into_iter()
-                .partition(|folder| denied.is_none() && !shell.contain_own(std::slice::from_ref(folder)));
+            let own_files = names_of(&shell.0.user.own);
+            let (write, caches): (Vec<_>, Vec<_>) =
+                others.into_iter().partition(|folder| denied.is_none() && !contains_any(folder, &own_files));
             let broker = Brokered {
                 roots: roots.clone(),
                 caches,
@@ -377,9 +366,13 @@ impl Shell {
     }
 }
 
-/// Returns true if a file, which may not exist, lies below a folder by its name or its real path.
-fn is_below(file: &Path, folder: &Path) -> bool {
-    file.starts_with(folder) || real_place(file).starts_with(folder)
+/// Paths as they were named, and their real paths.
+fn names_of(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().flat_map(|path| [path.clone(), real_place(path)]).collect()
+}
+
+fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {
+    files.iter().any(|file| file.starts_with(folder))
 }
 
 impl CommandSandbox {

@@ -8,9 +8,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -20,6 +21,9 @@ const EXTENSION: &str = "sock";
 
 /// Longest line of either side, in bytes.
 const MAX_LINE: usize = 64 * 1024;
+
+/// How long a process that is refused may keep its connection.
+const REFUSAL: Duration = Duration::from_secs(5);
 
 /// To the running program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +164,8 @@ async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
     }
 }
 
-/// Tells a process why it may not give orders.
+/// Tells a process why it may not give orders. What the process has sent is read: otherwise the end of the connection
+/// would discard the answer.
 async fn refuse(mut connection: UnixStream) {
     let reason =
         "a program that Modegate has started cannot change the mode of another one: use a terminal of yours";
@@ -168,6 +173,9 @@ async fn refuse(mut connection: UnixStream) {
         // The process may be gone.
         let _ = connection.write_all(&line).await;
     }
+    let _ = connection.shutdown().await;
+    let mut orders = connection.take(MAX_LINE as u64);
+    let _ = tokio::time::timeout(REFUSAL, tokio::io::copy(&mut orders, &mut tokio::io::sink())).await;
 }
 
 async fn serve(
