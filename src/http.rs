@@ -163,7 +163,7 @@ impl Http {
         }
     }
 
-    /// The innermost cause of a library's error, and what was involved. Outer causes contain the address.
+    /// The innermost cause of a library's error, with the proxy or the certificates. Outer causes contain the address.
     pub fn describe(&self, error: &LibraryError, url: &str) -> String {
         format!("{}{}", root(error), self.circumstances(error, url))
     }

@@ -1,4 +1,4 @@
-//! The server of a provider: its address, key and wire format, and what it has shown of its models.
+//! The server of a provider: its address, key and wire format, and facts learnt about its models.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -29,7 +29,7 @@ const ENTRIES_OLD: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ENTRIES_OLD: &[c_long] = &[];
 
-/// A sandbox of the command's own would not bind what the supervisor does for the command.
+/// A sandbox of the command's own would not bind the supervisor, which acts for the command.
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
 /// The returned descriptor receives the suspended calls.

@@ -16,7 +16,7 @@ const NEWEST: ABI = ABI::V7;
 /// Writable devices that store nothing.
 const NULL_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// Devices that agents may read: none holds what the user types or stores.
+/// Devices that agents may read: none has input or files of the user.
 pub const READABLE_DEVICES: [&str; 5] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
@@ -72,7 +72,7 @@ pub(super) fn restrict_writes(write: &[PathBuf]) -> Result<(), String> {
     restrict(ruleset).map(drop)
 }
 
-/// Denies new device nodes, and reading devices: what the user types into a terminal, and its settings. With ABI 6,
+/// Denies new device nodes, and reading devices: input and settings of a terminal. With ABI 6,
 /// signals and abstract Unix sockets stay within the sandbox.
 pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Result<(), String> {
     let handled = AccessFs::from_write(OLDEST);

@@ -227,7 +227,7 @@ impl<'a> CallHandler<'a> {
         match locks.lock(entries.into_iter().map(|entry| entry.path.as_path()), &|| true) {
             Ok(lock) => Ok(Some(lock)),
             Err(LockError::Stopped | LockError::Busy(_)) => Err(Outcome::Wait(WaitReason::Lock)),
-            // Modegate's own edits report what is wrong with the locks.
+            // Modegate's own edits report a fault of the locks.
             Err(LockError::Unusable { .. }) => Ok(None),
         }
     }

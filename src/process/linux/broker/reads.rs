@@ -124,7 +124,7 @@ impl Reads {
             let opened = terminals.open(terminal, flags, tracee).unwrap_or(Err(Errno::NXIO));
             return opened.map(OpenedForReading::File);
         }
-        // Other devices hold what the user types, shows or stores.
+        // Other devices have input, output or files of the user.
         if kind == FileType::CharacterDevice
             && !READABLE_DEVICES.iter().any(|device| path == Path::new(device))
         {

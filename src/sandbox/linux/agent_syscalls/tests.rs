@@ -60,7 +60,7 @@ fn each_call_that_agents_have_and_read_only_commands_have_not_has_a_reason() {
     assert!(stale.is_empty(), "reasons without a call: {stale:?}");
 }
 
-/// The broker has the same reasons, and fewer calls run: what it suspends is decided by the supervisor.
+/// The broker has the same reasons, and fewer calls run: the supervisor decides those that it suspends.
 #[test]
 fn brokered_commands_have_no_further_calls() {
     let reasons = reasons();

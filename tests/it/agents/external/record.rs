@@ -192,7 +192,8 @@ async fn audit_decides_changes_again() {
     let text = agent_text(&client.prompt("run echo 3 > c.txt", None).await);
     assert!(text.contains("exit 2"), "{text}");
     client.mode("code").await;
-    client.prompt("run echo 1 > a.txt; echo 2 > b.txt", None).await;
+    let text = agent_text(&client.prompt("run echo 1 > a.txt; echo 2 > b.txt", None).await);
+    assert!(text.contains("exit 0"), "{text}");
     let session = client.session.clone();
     client.end().await;
     let whole = report(&fixture.store(), &session, None).await;
