@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, PermittedChanges, Started};
+use super::run::{AgentRun, NewPermit, PermittedChanges, Started};
 use super::{Effect, ExternalAgentSession, Limits, Ready, Waiting};
 use crate::acp::ToolCallId;
 use crate::client;
@@ -43,7 +43,10 @@ struct Changes {
     /// Until `denied` is cancelled.
     level: ChangeLevel,
     denied: Option<CancellationToken>,
-    permits: mpsc::UnboundedSender<(ChangeLevel, Permit)>,
+    permits: mpsc::UnboundedSender<NewPermit>,
+    /// Number of the last permit that was sent, and of the last one whose level applies to the process.
+    sent: u64,
+    applied: watch::Receiver<u64>,
     /// Folder of the record. `None` if changes are not recorded.
     record: Option<PathBuf>,
 }
@@ -59,6 +62,11 @@ impl Running {
         let Changes { level, denied, .. } = self.changes.as_ref()?;
         let is_denied = denied.as_ref().is_none_or(CancellationToken::is_cancelled);
         Some(if is_denied { ChangeLevel::Nothing } else { *level })
+    }
+
+    /// Returns true if the process does not have its level of changes yet.
+    fn is_switching(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| *changes.applied.borrow() < changes.sent)
     }
 
     fn is_ending(&self) -> bool {
@@ -128,6 +136,8 @@ impl ExternalAgentSession {
             Some(wanted) if wanted != level && wanted != ChangeLevel::Nothing => {
                 vec![Effect::PermitChanges(wanted)]
             }
+            // Otherwise the first calls of the agent would be refused. [`Message::Switched`] follows.
+            Some(_) if level != ChangeLevel::Nothing && running.is_switching() => Vec::new(),
             _ => self.reply_ready(limits),
         }
     }
@@ -138,7 +148,8 @@ impl ExternalAgentSession {
         let (Some(changes), Some(permit)) = (changes, admit_changes(gate, level)) else { return };
         (changes.level, changes.denied) = (level, Some(permit.cancel.clone()));
         // If the process has ended, its end answers the waiting prompts.
-        let _ = changes.permits.send((level, permit));
+        changes.sent += 1;
+        let _ = changes.permits.send(NewPermit { number: changes.sent, level, permit });
     }
 
     pub(super) fn retain(&self) -> Effect {
@@ -249,6 +260,7 @@ impl ExternalAgentSession {
             if is_brokered && !is_sandboxed { admit_changes(gate, ChangeLevel::All) } else { None };
         let denied = may_change.as_ref().map(|permit| permit.cancel.clone());
         let (permits, new_permits) = mpsc::unbounded_channel();
+        let (applied, to_apply) = watch::channel(0);
         let (fences, to_fence) = mpsc::channel(4);
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let stopped = permit.cancel.clone();
@@ -281,7 +293,7 @@ impl ExternalAgentSession {
             modes: definition.modes.clone(),
             previous_mode: self.previous_mode.clone(),
             permit,
-            changes: PermittedChanges { permit: may_change, new_permits },
+            changes: PermittedChanges { permit: may_change, new_permits, applied },
             stop: stop.clone(),
             over: over.clone(),
             to,
@@ -295,7 +307,14 @@ impl ExternalAgentSession {
         self.running = Some(Running {
             start,
             is_sandboxed,
-            changes: is_brokered.then_some(Changes { level: ChangeLevel::All, denied, permits, record }),
+            changes: is_brokered.then_some(Changes {
+                level: ChangeLevel::All,
+                denied,
+                permits,
+                sent: 0,
+                applied: to_apply,
+                record,
+            }),
             announced: None,
             agent: None,
             fences,

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Message;
@@ -48,7 +48,17 @@ pub(super) struct AgentRun {
 pub(super) struct PermittedChanges {
     /// The agent may make changes while this exists and is not cancelled.
     pub permit: Option<Permit>,
-    pub new_permits: mpsc::UnboundedReceiver<(ChangeLevel, Permit)>,
+    pub new_permits: mpsc::UnboundedReceiver<NewPermit>,
+    /// Number of the last permit whose level applies to the process.
+    pub applied: watch::Sender<u64>,
+}
+
+/// Allows a brokered agent other changes than before.
+pub(super) struct NewPermit {
+    /// Counts from 1.
+    pub number: u64,
+    pub level: ChangeLevel,
+    pub permit: Permit,
 }
 
 impl AgentRun {
@@ -154,7 +164,7 @@ impl Switches<'_> {
                     changes.permit = None;
                     own_mode = Some(self.set_agent_mode(true, own_mode.take(), previous_mode.clone()));
                 }
-                Some((level, permit)) = changes.new_permits.recv() => {
+                Some(NewPermit { number, level, permit }) = changes.new_permits.recv() => {
                     let policy = match level {
                         ChangeLevel::Nothing => BrokerPolicy::Nothing,
                         ChangeLevel::Decided => BrokerPolicy::Ask,
@@ -164,6 +174,7 @@ impl Switches<'_> {
                     let permit = changes.permit.insert(permit);
                     if !permit.cancel.is_cancelled() {
                         self.agent.program().set_policy(policy).await;
+                        changes.applied.send_replace(number);
                         own_mode = Some(self.set_agent_mode(false, own_mode.take(), previous_mode.clone()));
                     }
                 }
