@@ -221,10 +221,21 @@ async fn other_addresses_are_reached_in_no_way() {
 #[tokio::test]
 async fn address_cannot_change_after_the_decision() {
     let servers = Servers::new();
-    let (text, _) = servers.run("{network} race 127.0.0.1 {port} {other}", BrokerPolicy::Nothing).await;
-    assert_eq!(text, "tries many, allowed some, never the other\n");
-    let (text, _) = servers.run("{network} race 127.0.0.1 {port} {other}", BrokerPolicy::Roots).await;
-    assert_eq!(text, "tries many, allowed some, reached\n", "the control");
+    for (policy, expected) in [
+        (BrokerPolicy::Nothing, "tries many, allowed some, never the other\n"),
+        (BrokerPolicy::Roots, "tries many, allowed some, reached\n"),
+    ] {
+        let mut text = String::new();
+        // A busy machine may leave time for few tries only.
+        for _ in 0..5 {
+            (text, _) = servers.run("{network} race 127.0.0.1 {port} {other}", policy).await;
+            assert!(policy != BrokerPolicy::Nothing || text.ends_with("never the other\n"), "{text}");
+            if text.starts_with("tries many") {
+                break;
+            }
+        }
+        assert_eq!(text, expected, "{policy:?}");
+    }
 }
 
 #[tokio::test]
