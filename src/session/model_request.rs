@@ -10,7 +10,7 @@ use super::model_selection::Models;
 use super::policy::Policy;
 use super::servers;
 use super::switch::Switches;
-use super::turn_message::Next;
+use super::turn_message::{Next, Summary};
 use crate::conversation::neutralise::{map_strings, neutralise};
 use crate::conversation::reminder::{self, Reader, Transition};
 use crate::conversation::system_prompt::{self, Role};
@@ -97,30 +97,13 @@ impl Requests {
         let all = context.tools.all();
         self.offers.update(policy, mode, &all, has_background_work);
         let starting = servers::starting(&context.tools);
-        let ceilings = policy.ceilings();
-        let tools: Vec<CallFacts> = all.iter().map(|tool| tool.spec().facts()).collect();
-        let transition = self.transition.as_mut().map(|pending| {
+        if let Some(pending) = &mut self.transition {
             pending.acked = true;
-            &pending.transition
-        });
+        }
         let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
-        let mode_ids: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
         let is_subagent = policy.ancestry.parent.is_some();
-        // An ancestor's mode may be tighter than the session's own.
-        let above = mode.and_then(|own| policy.ancestry.tighter_than(own));
-        let reminder = above.as_deref().or(mode).and_then(|mode| {
-            reminder::compose(&reminder::Inputs {
-                mode,
-                reader: if is_subagent { Reader::Subagent } else { Reader::Agent },
-                transition,
-                is_first_turn: *self.first_turn.get_or_insert(log.turns) == log.turns,
-                notes: &notes,
-                ceilings: &ceilings,
-                grants: &policy.grants,
-                tools: &tools,
-                modes: &mode_ids,
-            })
-        });
+        self.first_turn.get_or_insert(log.turns);
+        let reminder = self.reminder(policy, &notes, log);
         self.log_reminder(reminder.is_some(), policy, log);
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
@@ -133,6 +116,35 @@ impl Requests {
         let is_read_only = policy.starts_only_readers();
         let request = self.request(models, log, allowed, messages);
         Next::Ask { request, reads_switches, is_read_only }
+    }
+
+    /// The reminder of a request that is made now.
+    fn reminder(&self, policy: &Policy, notes: &[&str], log: &EventLog) -> Option<String> {
+        let context = &policy.context;
+        let own = context.modes.resolve(&policy.mode.0).ok()?;
+        // An ancestor's mode may be tighter than the session's own.
+        let above = policy.ancestry.tighter_than(own);
+        let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
+        let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
+        reminder::compose(&reminder::Inputs {
+            mode: above.as_deref().unwrap_or(own),
+            reader: if policy.ancestry.parent.is_some() { Reader::Subagent } else { Reader::Agent },
+            transition: self.transition.as_ref().map(|pending| &pending.transition),
+            is_first_turn: self.first_turn.is_none_or(|first| first == log.turns),
+            notes,
+            ceilings: &policy.ceilings(),
+            grants: &policy.grants,
+            tools: &tools,
+            modes: &modes,
+        })
+    }
+
+    /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
+    pub(super) fn remind(&self, summary: &mut Summary, policy: &Policy, log: &EventLog) {
+        let mode = policy.context.modes.resolve(&policy.mode.0).ok();
+        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let messages = std::mem::take(&mut summary.request.messages);
+        summary.request.messages = reminder::splice(messages, self.reminder(policy, &[], log), position);
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.

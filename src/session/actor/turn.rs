@@ -18,7 +18,7 @@ use crate::session::repetition::{self, Brake, Repetition};
 use crate::session::spawn::{Delegation, Inherited, Spawned};
 use crate::session::subagent_relay::Report;
 use crate::session::turn::Turn;
-use crate::session::turn_message::{Authorization, Background, Next, TurnMessage};
+use crate::session::turn_message::{Authorization, Background, Next, Room, TurnMessage};
 use crate::session::turns::{FROM_TURN, RunningTurn};
 use crate::session::typed_text::title;
 use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
@@ -105,7 +105,8 @@ impl Actor {
         self.turns.steps = steps + 1;
         self.turns.saw_shown();
         let frame = self.requests.frame(&self.models, &self.policy);
-        if let Some(summary) = self.requests.summary_if_due(frame, &self.models, &mut self.log) {
+        if let Some(mut summary) = self.requests.summary_if_due(frame, &self.models, &mut self.log) {
+            self.requests.remind(&mut summary, &self.policy, &self.log);
             return Some(Next::Summarise(summary));
         }
         self.notes.warn_of_limit(self.log.turns, limit - steps, limit);
@@ -168,14 +169,20 @@ impl Actor {
             }
             TurnMessage::Compact { refused, reply } => {
                 let frame = self.requests.frame(&self.models, &self.policy);
-                let summary = self.requests.summary_of_all(refused, frame, &self.models, &mut self.log);
+                let mut summary = self.requests.summary_of_all(refused, frame, &self.models, &mut self.log);
+                if let Some(summary) = &mut summary {
+                    self.requests.remind(summary, &self.policy, &self.log);
+                }
                 let _ = reply.send(summary);
             }
             TurnMessage::TooLong { error, reply } => {
                 let step = (self.log.turns, self.turns.steps);
                 let frame = self.requests.frame(&self.models, &self.policy);
                 let (models, log) = (&self.models, &mut self.log);
-                let (room, shortened) = self.requests.too_long(error, step, frame, models, log);
+                let (mut room, shortened) = self.requests.too_long(error, step, frame, models, log);
+                if let Room::Summarise(summary) = &mut room {
+                    self.requests.remind(summary, &self.policy, &self.log);
+                }
                 self.note_shortened(shortened);
                 let _ = reply.send(room);
             }

@@ -78,8 +78,8 @@ fn body(
 }
 
 fn is_summary(request: &ModelRequest) -> bool {
-    let last = request.messages.last().and_then(|message| message.blocks.last());
-    matches!(last, Some(Block::Text(text)) if text.contains("will be cut here"))
+    let mut blocks = request.messages.last().into_iter().flat_map(|message| &message.blocks);
+    blocks.any(|block| matches!(block, Block::Text(text) if text.contains("will be cut here")))
 }
 
 impl Model for LimitedModel {
