@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cli::run::{Place, Running, WRITER};
-use crate::support::requirements::{python, require_sandbox};
+use crate::support::requirements::{lasting_folder, python, require_sandbox};
 
 /// Sends an order over the socket, without the command.
 const BY_SOCKET: &str = "import glob, os, socket, sys; s = socket.socket(socket.AF_UNIX); \
@@ -31,8 +31,8 @@ fn attacks(part: &str) -> Vec<String> {
 #[test]
 fn no_program_of_modegate_loosens_the_mode_of_another() {
     require_sandbox();
-    // In a temporary folder the shell would be a brokered one, without UNIX sockets.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // A brokered shell would have no UNIX sockets.
+    let dir = lasting_folder();
     std::fs::create_dir(dir.path().join("work")).unwrap();
     let place = Place { dir };
     let running = Running::start(&place, "plan", WRITER);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::requirements::{python, require_sandbox};
+use crate::support::requirements::{lasting_folder, python, require_sandbox};
 
 /// A home folder and a session's folder, which is none of its folders, nor temporary.
 struct Scene {
@@ -15,7 +15,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         require_sandbox();
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = lasting_folder();
         for folder in ["work", "home", "elsewhere"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::TIMEOUT;
-use crate::support::requirements::require_sandbox;
+use crate::support::requirements::{lasting_folder, require_sandbox};
 
 /// A model script with a background job and a command, each with a process in another session.
 fn script(dir: &Path) -> String {
@@ -145,8 +145,7 @@ fn descendants_of_a_killed_supervisor_are_ended() {
 
 /// Runs one command in a mode, with secrets in the environment, and returns all that is printed.
 fn run(mode: &str, tool: &str, command: &str) -> String {
-    // A home folder in a temporary folder would make the command a brokered one, because of the settings in it.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = lasting_folder();
     let call = json!({ "tool_call": { "id": "a", "name": tool, "arguments": { "command": command } } });
     let script = dir.path().join("script.jsonl");
     std::fs::write(

@@ -9,6 +9,16 @@ pub(crate) fn python() -> &'static str {
     PYTHON
 }
 
+/// A new folder that is not below a temporary folder of the system. With a home folder there, Modegate's own files would
+/// be in a folder that commands write, and commands would be brokered.
+pub(crate) fn lasting_folder() -> tempfile::TempDir {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let temporary = [Path::new("/tmp"), Path::new("/var/tmp"), &std::env::temp_dir()];
+    let is_temporary = temporary.iter().any(|folder| target.starts_with(folder));
+    let home = std::env::home_dir().filter(|_| is_temporary);
+    tempfile::tempdir_in(home.as_deref().unwrap_or(target)).unwrap()
+}
+
 /// Fails on a kernel that cannot sandbox commands.
 pub(crate) fn require_sandbox() {
     let missing = modegate::sandbox::support().missing();
