@@ -287,6 +287,26 @@ async fn compact_helps_whatever_the_summary_is() {
 }
 
 #[tokio::test]
+async fn request_for_a_summary_has_the_reminder_of_the_mode() {
+    for (mode, expected) in [("plan", 1), ("code", 0)] {
+        let model = LimitedModel::new(true, SummaryReply::Text);
+        let mut client = TestClient::with(Setup { mode, ..setup(&model) });
+        let session = client.session().await;
+        for at in 0..4 {
+            model.say(&[text(&"word ".repeat(900))]);
+            assert_eq!(outcome(&mut client, &session, &format!("question {at}")).await, "end_turn");
+        }
+        assert_eq!(outcome(&mut client, &session, "/compact").await, "end_turn");
+        let summary = model.requests.lock().unwrap().iter().find(|request| is_summary(request)).cloned();
+        let summary = summary.expect("a request for a summary");
+        let is_reminder = |block: &&Block| matches!(block, Block::Reminder(_));
+        let reminders = summary.messages.iter().flat_map(|message| &message.blocks).filter(is_reminder);
+        assert_eq!((reminders.count(), summary.tools.is_empty()), (expected, false), "{mode}");
+        client.end().await;
+    }
+}
+
+#[tokio::test]
 async fn overlong_prompt_is_rejected_before_it_is_recorded() {
     let model = LimitedModel::new(true, SummaryReply::Text);
     let mut client = TestClient::with(setup(&model));
