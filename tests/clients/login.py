@@ -9,8 +9,13 @@ import time
 
 from scenarios import SECRET
 
-# Each question of docs/models.md, and the user's answer: provider, key and model.
-DIALOG = [("Provider [1]: ", "anthropic"), ("Key of Anthropic: ", SECRET), ("Model [claude-opus-5-5]: ", "")]
+# Each question of docs/models.md, and the user's answer: provider, key, model, and no trial of the key.
+DIALOG = [
+    ("Provider [1]: ", "anthropic"),
+    ("Key of Anthropic: ", SECRET),
+    ("Model [claude-opus-5-5]: ", ""),
+    ("y/n [n]: ", ""),
+]
 
 
 def read(terminal):
