@@ -247,7 +247,7 @@ impl Config {
     }
 
     /// Refuses changes that cannot be recorded, unless the user's settings allow them, and limits the waits for a busy
-    /// provider: a headless run has no reader of notices, and nobody who cancels.
+    /// provider: no person reads the notices of a headless run, or cancels its waits.
     #[must_use]
     pub fn without_editor(mut self) -> Self {
         self.unrecorded_changes.get_or_insert(UnrecordedChanges::Refuse);

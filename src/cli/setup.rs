@@ -151,7 +151,7 @@ impl<I: Read, E: Write> Dialog<I, E> {
         Ok(key.map(SecretString::from))
     }
 
-    /// False without a terminal: a request that nobody asked for is not sent.
+    /// Returns false without a terminal, so that no request is sent unasked.
     fn agrees(&mut self, question: &str) -> anyhow::Result<bool> {
         let answer = self.ask(&format!("{question} y/n"), "n")?;
         Ok(answer.is_some_and(|answer| answer.to_ascii_lowercase().starts_with('y')))

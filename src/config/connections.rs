@@ -30,7 +30,7 @@ impl Connections {
         Ok(Self { http, busy_wait, limits_busy_waits: false })
     }
 
-    /// For a run without an editor, because nobody is there to cancel the waits.
+    /// For a run without an editor, in which no person cancels the waits.
     pub(super) fn limit_busy_waits(&mut self) {
         self.limits_busy_waits = true;
     }

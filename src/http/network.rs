@@ -117,7 +117,7 @@ impl Network {
         https.chain(http)
     }
 
-    /// Where trusted certificates come from, for messages.
+    /// Names the sources of trusted certificates, for messages.
     pub fn certificates(&self) -> String {
         let stores: Vec<String> =
             self.stores.iter().map(|(name, value)| format!("{name} ({value})")).collect();

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 /// Images that are tried one by one.
 const MAX_SINGLE: usize = 8;
 
-/// What an error about images means.
+/// Meaning of an error about images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageRefusal {
     /// The model takes no images.
     Model,
-    /// It takes at most so many.
+    /// The model takes at most so many images.
     Count(usize),
     /// One of the images cannot be processed.
     Image,

@@ -1,6 +1,6 @@
 //! The form of a key, checked before the key is stored. Pure. No message contains the key.
 
-/// How the keys of providers begin. The first that fits counts.
+/// Beginnings of the keys of providers. The first match counts.
 const PREFIXES: [(&str, &str); 3] = [("sk-ant-", "anthropic"), ("AIza", "gemini"), ("sk-", "openai")];
 
 /// Why a text cannot be a key, as a phrase.

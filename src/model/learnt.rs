@@ -1,4 +1,4 @@
-//! What the server of an endpoint has shown of its models while this process runs: parts of requests that it
+//! Facts about the models of a server, learnt while this process runs: parts of requests that it
 //! rejects, images that it cannot process, and the size of the context.
 
 use std::collections::{HashMap, HashSet};
@@ -52,7 +52,7 @@ impl Learnt {
         });
     }
 
-    /// Notes what a refusal says about the size of the context.
+    /// Notes the size of the context that a refusal names.
     pub(super) fn note_excess(&self, name: &str, excess: Excess) {
         if let Some(limit) = excess.limit {
             self.with(name, |findings| {

@@ -40,7 +40,7 @@ const SHORT_WAITS: u32 = 10;
 /// Interval of notices during a long wait.
 const NOTICE_INTERVAL: Duration = Duration::from_mins(5);
 
-/// Bytes of a request beyond which the server is asked for the size of the context: with less, nobody needs it.
+/// Bytes of a request beyond which Modegate asks the server for the size of the context.
 const LOOKED_UP_BEYOND: usize = 24 * 1024;
 
 /// How a request is sent, apart from its contents.
@@ -110,7 +110,7 @@ struct PendingReply {
     without: Vec<&'static str>,
     /// Keys of the images of the request.
     images: Vec<u64>,
-    /// Those that the body does not contain.
+    /// Images that the body does not contain.
     left_out_images: Vec<u64>,
     /// Present while the request is repeated without some images.
     probe: Option<ImageProbe>,

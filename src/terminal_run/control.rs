@@ -22,7 +22,7 @@ const EXTENSION: &str = "sock";
 /// Longest line of either side, in bytes.
 const MAX_LINE: usize = 64 * 1024;
 
-/// How long a process that is refused may keep its connection.
+/// Time in which a refused process has to close its connection.
 const REFUSAL: Duration = Duration::from_secs(5);
 
 /// To the running program.

@@ -45,7 +45,7 @@ impl InPlace {
 
     /// Writes the whole content, or the content from before again.
     pub(super) fn write(&mut self, content: &[u8]) -> Result<(), WriteFailure> {
-        // Who may not set the bits again is noticed before the system takes them away.
+        // Fails before the first write if this user cannot set the bits again, which the write takes away.
         self.set_special().map_err(|error| WriteFailure { error, is_clean: true })?;
         let growth = content.len().saturating_sub(self.before.len());
         if growth > 0 {

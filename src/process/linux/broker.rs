@@ -361,7 +361,7 @@ impl Broker {
     }
 }
 
-/// A suspended call, with what is known about it so far.
+/// A suspended call, with the decisions about it so far.
 #[derive(Debug, Clone)]
 struct PendingCall {
     call: Call,

@@ -23,7 +23,7 @@ use super::{descriptors, orphans};
 /// How long the kernel may take to hand over the children of a killed supervisor.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-/// How long the guard may take to end processes, which needs about a second. It can be stopped.
+/// Time limit of the guard for ending processes, which takes about a second. A guard can be stopped by a signal.
 const GUARD_LIMIT: Duration = Duration::from_secs(5);
 
 /// The fork server ends when the last clone is dropped.

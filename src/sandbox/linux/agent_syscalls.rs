@@ -1,5 +1,5 @@
 //! seccomp filter for external agents: the calls of read-only commands, and further ones, each with a reason. All
-//! others fail, so a call that nobody thought of is none that the agent has. Written by hand, because filters of
+//! others fail, also calls of future kernels. Written by hand, because filters of
 //! the library allow x32 calls.
 
 use std::collections::BTreeMap;

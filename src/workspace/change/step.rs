@@ -207,11 +207,11 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns true on success. What another program has written since stays.
+    /// Returns true on success. Keeps a file that another program has changed since.
     pub(super) fn undo(&mut self) -> bool {
         let undone = match &mut self.kind {
             Kind::WriteInPlace { file, .. } => file.undo(),
-            // A rename needs no room, also on a disk that stays full.
+            // A rename needs no space, also on a disk that stays full.
             _ => faults::without(|| self.move_back()),
         };
         if let Err(error) = &undone {

@@ -21,7 +21,7 @@ pub(super) enum Held {
     Brokered(BrokerPolicy),
 }
 
-/// All that hold in plan mode.
+/// All sandboxes of plan mode.
 pub(super) const IN_PLAN: &[Held] = &[Held::ReadOnly, Held::Agent, Held::Brokered(BrokerPolicy::Nothing)];
 
 /// Those in which a program can change nothing that is not in the session's folders.

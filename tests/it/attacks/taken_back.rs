@@ -77,7 +77,7 @@ const WAYS: &[&str] = &[
     "pipe-both", "pipe-nonblocking", "pipe-child", "pipe-copy", "pipe-table",
 ];
 
-/// What the program sends to.
+/// Receivers of the program's messages.
 struct Receivers {
     servers: Servers,
     tcp: TcpListener,

@@ -137,7 +137,7 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     }
 }
 
-/// Devices that hold what the user shows or stores.
+/// Devices with output or files of the user.
 #[tokio::test]
 async fn agents_read_no_devices_but_harmless_ones() {
     require_sandbox();

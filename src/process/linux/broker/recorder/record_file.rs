@@ -80,15 +80,15 @@ impl RecordFile {
     }
 }
 
-/// The disk may have room again. Otherwise the record keeps the lines that it has.
+/// Writes all lines again, in case the disk has space now. Otherwise the record keeps the lines that it has.
 fn write_again(new: &Path, finished: &Path, growing: &Path, lines: &[RecordLine]) -> io::Result<()> {
     let written = fs::write(new, record::to_text(lines)?).and_then(|()| fs::rename(new, finished));
     if written.is_ok() {
-        // It may not exist.
+        // The file may not exist.
         let _ = fs::remove_file(growing);
     } else {
         let _ = fs::remove_file(new);
-        // A rename needs no room. The lines that could be written count, and the caller reports that others are missing.
+        // A rename needs no space. The lines that could be written count, and the caller reports that others are missing.
         let _ = fs::rename(growing, finished);
     }
     written
