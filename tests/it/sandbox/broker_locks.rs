@@ -1,8 +1,9 @@
 //! Changes of a brokered command wait for the other writers of this user.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use modegate::file_lock::FileLocks;
+use modegate::file_lock::{FileLock, FileLocks};
 use modegate::process::shell::{Network, Sandbox};
 use modegate::process::{Event, Process};
 use modegate::sandbox::BrokerPolicy;
@@ -29,8 +30,16 @@ const CHANGES: &[&str] = &[
     "cd sub && echo x > ../a.txt",
 ];
 
+/// Locks `a.txt` as another writer does. Returns also the folder of the locks.
+fn lock(fixture: &SandboxFixture) -> (PathBuf, FileLock) {
+    let folder = fixture.home().join("locks");
+    let file = fixture.work().join("a.txt");
+    let lock = FileLocks::in_folder(&folder).lock([file.as_path()], &|| false).unwrap();
+    (folder, lock)
+}
+
 /// Runs a line after printing `begun`; prints `over` if it succeeds.
-async fn start(fixture: &SandboxFixture, line: &str, locks: &std::path::Path) -> Process {
+async fn start(fixture: &SandboxFixture, line: &str, locks: &Path) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace).with_file_locks(Some(locks));
     let sandbox = shell
         .brokered_agent(&[fixture.work()], &[], BrokerPolicy::Roots, None, Network::OPEN)
@@ -62,9 +71,7 @@ async fn changes_wait_while_another_writer_has_locked_the_file() {
     require_sandbox();
     for line in CHANGES {
         let fixture = SandboxFixture::new();
-        let folder = fixture.home().join("locks");
-        let locked = fixture.work().join("a.txt");
-        let lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+        let (folder, lock) = lock(&fixture);
         let mut process = start(&fixture, line, &folder).await;
         assert!(prints(&mut process, "begun").await, "{line}");
         assert!(!ends_within(WATCHED, &mut process).await, "{line}: did not wait");
@@ -77,9 +84,7 @@ async fn changes_wait_while_another_writer_has_locked_the_file() {
 async fn changes_of_other_files_do_not_wait() {
     require_sandbox();
     let fixture = SandboxFixture::new();
-    let folder = fixture.home().join("locks");
-    let locked = fixture.work().join("a.txt");
-    let _lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+    let (folder, _lock) = lock(&fixture);
     let mut process = start(&fixture, "echo x > other.txt && mv other.txt b.txt && rm b.txt", &folder).await;
     assert!(ends_within(LIMIT, &mut process).await);
 }
@@ -88,9 +93,7 @@ async fn changes_of_other_files_do_not_wait() {
 async fn lock_that_is_never_released_delays_a_command_only() {
     require_sandbox();
     let fixture = SandboxFixture::new();
-    let folder = fixture.home().join("locks");
-    let locked = fixture.work().join("a.txt");
-    let _lock = FileLocks::in_folder(&folder).lock([locked.as_path()], &|| false).unwrap();
+    let (folder, _lock) = lock(&fixture);
     let mut process = start(&fixture, "echo x > a.txt", &folder).await;
     assert!(ends_within(LIMIT, &mut process).await);
 }

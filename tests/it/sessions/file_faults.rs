@@ -34,9 +34,9 @@ fn acts() -> [(&'static str, Value); 5] {
     ]
 }
 
-struct FaultFixture(tempfile::TempDir);
+struct FileFaultFixture(tempfile::TempDir);
 
-impl FaultFixture {
+impl FileFaultFixture {
     fn new(tool: &str, arguments: &Value) -> Self {
         assert!(Path::new(STRACE).exists(), "this test needs {STRACE}: install the package strace");
         let fixture = Self(tempfile::tempdir().unwrap());
@@ -135,13 +135,13 @@ fn each_fault(mut check: impl FnMut(&str) -> bool) -> usize {
 #[test]
 fn change_with_a_fault_at_any_step_is_whole_or_did_not_happen() {
     for (tool, arguments) in acts() {
-        let whole = FaultFixture::new(tool, &arguments);
+        let whole = FileFaultFixture::new(tool, &arguments);
         let before = whole.files();
         whole.run(None);
         let all = changed(&before, &whole.files());
         assert!(!all.is_empty(), "the control: {tool}");
         let hits = each_fault(|fault| {
-            let fixture = FaultFixture::new(tool, &arguments);
+            let fixture = FileFaultFixture::new(tool, &arguments);
             let (result, is_hit) = fixture.run(Some(fault));
             let changed_files = changed(&before, &fixture.files());
             let report = format!("{tool}, {fault}: {changed_files:?}: {result}");
@@ -171,7 +171,7 @@ fn change_with_a_fault_at_any_step_is_whole_or_did_not_happen() {
 fn undo_with_a_fault_at_any_step_can_be_repeated() {
     for (tool, arguments) in acts() {
         let hits = each_fault(|fault| {
-            let fixture = FaultFixture::new(tool, &arguments);
+            let fixture = FileFaultFixture::new(tool, &arguments);
             let before = fixture.files();
             let (result, _) = fixture.run(None);
             let after = fixture.files();
@@ -211,7 +211,7 @@ fn full_disk_in_the_middle_of_a_file_leaves_it_as_it_was() {
     for (tool, arguments) in acts {
         // In KiB. The store stays smaller.
         for limit in ["2048", "2500", "3071", "unlimited"] {
-            let fixture = FaultFixture::new(tool, &arguments);
+            let fixture = FileFaultFixture::new(tool, &arguments);
             let before = fixture.files();
             let line = format!(
                 "trap '' XFSZ; ulimit -f {limit}; exec {} --store memory --mode code --model scripted:{} --output json -p go",
