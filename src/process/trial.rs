@@ -11,6 +11,9 @@ use crate::sandbox::BrokerPolicy;
 /// Time for a trial of the broker.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Trials of the broker: on a busy machine, a killed process may end too late for one of them.
+const MAX_TRIALS: usize = 3;
+
 /// Only the first action may succeed in the sandbox.
 const ATTEMPTS: &str = "read -r line < look && echo \"$line\"
 (echo x > written) 2>/dev/null && echo wrote
@@ -60,18 +63,42 @@ exit 0
 /// Expected output before the policy becomes tighter.
 const BEFORE: &str = "wrote 100\nmoved\n";
 
+#[derive(Debug)]
+enum BrokerFault {
+    NotTakenBack,
+    Other(String),
+}
+
 /// In an empty folder, a brokered command changes files below a root, none elsewhere, and nothing after the
 /// policy has become tighter. The error is a sentence.
 pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
+    for number in 0..MAX_TRIALS {
+        match try_broker_once(shell, &folder.join(number.to_string())).await {
+            Ok(()) => return Ok(()),
+            Err(BrokerFault::Other(reason)) => return Err(reason),
+            Err(BrokerFault::NotTakenBack) => {}
+        }
+    }
+    Err("open files of a command could not be taken back".into())
+}
+
+async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault> {
     let inside = folder.join("inside");
-    std::fs::create_dir(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
-    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, Network::OPEN)?;
-    let started = shell.start(BROKERED, folder, &sandbox).await;
-    let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
-    let moved = folder.join("inside/moved");
+    std::fs::create_dir_all(&inside)
+        .map_err(|error| BrokerFault::Other(format!("{}: {error}", inside.display())))?;
+    let moved = inside.join("moved");
+    let sandbox = shell
+        .brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, Network::OPEN)
+        .map_err(BrokerFault::Other)?;
+    let mut process = shell
+        .start(BROKERED, folder, &sandbox)
+        .await
+        .map_err(|error| BrokerFault::Other(format!("a command cannot be started: {error}")))?;
     let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, &moved)).await;
     process.end().await;
-    result.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+    result.unwrap_or_else(|_| {
+        Err(BrokerFault::Other(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+    })
 }
 
 const READ: &str = "cat allowed denied 2>/dev/null\nexit 0\n";
@@ -120,7 +147,7 @@ pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String> {
+async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), BrokerFault> {
     let mut output = String::new();
     let (mut is_tightened, mut length) = (false, None);
     while let Some(event) = process.next().await {
@@ -130,12 +157,16 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
                 length = moved.metadata().ok().map(|it| it.len());
             }
             Event::Broker(BrokerEvent::PolicySet { .. }) => {
-                return Err("open files of a command could not be taken back".into());
+                return Err(BrokerFault::NotTakenBack);
             }
             Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
-            Event::Exited(exit) => return Err(format!("a brokered command ended with {exit:?}: {output}")),
-            Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
-            Event::Failed(reason) => return Err(reason),
+            Event::Exited(exit) => {
+                return Err(BrokerFault::Other(format!("a brokered command ended with {exit:?}: {output}")));
+            }
+            Event::Gone { .. } => {
+                return Err(BrokerFault::Other("the end of a command could not be confirmed".into()));
+            }
+            Event::Failed(reason) => return Err(BrokerFault::Other(reason)),
         }
         if output.starts_with(BEFORE) && !std::mem::replace(&mut is_tightened, true) {
             process.set_policy(BrokerPolicy::Nothing).await;
@@ -143,7 +174,8 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), String
     }
     let after = moved.metadata().ok().map(|found| found.len());
     if output != format!("{BEFORE}stopped\n") || length.is_none() || after != length {
-        return Err(format!("a brokered command did something unexpected: {}", output.escape_debug()));
+        let output = output.escape_debug();
+        return Err(BrokerFault::Other(format!("a brokered command did something unexpected: {output}")));
     }
     Ok(())
 }

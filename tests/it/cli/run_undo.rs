@@ -42,7 +42,8 @@ fn run_and_undo(place: &Place, script: &[&str]) -> String {
     let (_, output, messages) = place.run(&[&["run", "--mode", "code", "--"], script].concat());
     assert!(!messages.contains("cannot be run"), "{messages}");
     let session = messages.split("modegate mode ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let (_, undone, why) = place.run(&["sessions", "undo", session.unwrap()]);
+    let session = session.unwrap_or_else(|| panic!("no session in: {output}{messages}"));
+    let (_, undone, why) = place.run(&["sessions", "undo", session]);
     format!("{output}{messages}{undone}{why}")
 }
 

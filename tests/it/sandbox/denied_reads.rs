@@ -141,6 +141,19 @@ async fn run(fixture: &SandboxFixture, line: &str, sandbox: &CommandSandbox) -> 
     finish(shell.start(&line, &fixture.work(), sandbox).await.unwrap()).await.0
 }
 
+/// Runs an attack without a sandbox: an attack that is a race a few times, as it can lose on a busy machine.
+async fn reads_without_sandbox(line: &str) -> bool {
+    let tries = if line.contains("race-") { 10 } else { 1 };
+    for _ in 0..tries {
+        let fixture = fixture();
+        let text = free(&fixture, &line.replace("{reads}", &program().display().to_string())).await;
+        if text.contains(SECRET) {
+            return true;
+        }
+    }
+    false
+}
+
 #[tokio::test]
 async fn no_attack_reads_a_denied_file() {
     require_sandbox();
@@ -157,9 +170,7 @@ async fn no_attack_reads_a_denied_file() {
                     read.push(format!("{line} ({name}): {text}"));
                 }
             }
-            let fixture = fixture();
-            let text = free(&fixture, &line.replace("{reads}", &program().display().to_string())).await;
-            (line, read, text.contains(SECRET))
+            (line, read, reads_without_sandbox(line).await)
         }
     };
     let lines = ATTACKS.iter().chain(UNCONTROLLED).copied();
