@@ -10,6 +10,7 @@ mod broker_questions;
 mod broker_terminals;
 mod cleanup;
 pub(crate) mod commands;
+mod controls;
 mod denied_reads;
 pub(crate) mod egress;
 pub(crate) mod fixture;

@@ -196,8 +196,10 @@ impl<'a> Listener<'a> {
     pub(super) async fn listen(mut self, mut reply: Reply) -> Result<Step, TurnError> {
         loop {
             let event = reply.next().await;
-            let event = event.unwrap_or_else(|| Err(ModelError::new("the model's reply ended early")));
-            let event = self.within_limit(event);
+            let mut event = event.unwrap_or_else(|| Err(ModelError::new("the model's reply ended early")));
+            if let Err(error) = self.count_bytes(&event) {
+                event = Err(error);
+            }
             self.begin_chunk(match &event {
                 Ok(ModelEvent::Text(_)) => ChunkKind::Text,
                 Ok(ModelEvent::Thought(_)) => ChunkKind::Thought,
@@ -253,14 +255,14 @@ impl<'a> Listener<'a> {
     }
 
     /// A reply without end would fill the memory and the store.
-    fn within_limit(&mut self, event: Result<ModelEvent, ModelError>) -> Result<ModelEvent, ModelError> {
-        if let Ok(ModelEvent::Text(text) | ModelEvent::Thought(text)) = &event {
+    fn count_bytes(&mut self, event: &Result<ModelEvent, ModelError>) -> Result<(), ModelError> {
+        if let Ok(ModelEvent::Text(text) | ModelEvent::Thought(text)) = event {
             self.bytes += text.len();
         }
         if self.bytes > MAX_REPLY {
             return Err(ModelError::new("the model's reply is longer than 16 MB, so it was ended"));
         }
-        event
+        Ok(())
     }
 
     async fn begin_chunk(&mut self, kind: ChunkKind) -> Result<(), TurnError> {

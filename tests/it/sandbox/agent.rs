@@ -1,10 +1,13 @@
 //! The sandbox of external agents: they read and use the network, and change nothing but their own state.
 
+use std::path::Path;
+
 use futures_util::StreamExt;
 use modegate::process::Exit;
 use modegate::process::shell::Sandbox;
 
 use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
+use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
@@ -20,14 +23,15 @@ async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit
 /// What came of a line that an agent may not do: files that changed, but for its state, and programs that were reached by other
 /// ways than the network.
 fn forbidden_effects(fixture: &mut SandboxFixture, text: &str) -> Vec<String> {
-    let own = [format!("changed {}", fixture.home().join(".state").display())];
-    let home = format!("changed {}", fixture.home().display());
-    let mut effects = fixture.effects(text);
-    let may = ["reached tcp", "reached udp", "had an effect", "read a secret"];
-    effects.retain(|effect| {
-        !may.contains(&effect.as_str()) && *effect != home && !own.iter().any(|own| effect.starts_with(own))
-    });
-    effects
+    forbidden(&fixture.effects(text), fixture.dir().path())
+}
+
+fn forbidden(effects: &[String], folder: &Path) -> Vec<String> {
+    let home = format!("changed {}", folder.join("home").display());
+    let state = format!("{home}/.state");
+    let allowed = ["reached tcp", "reached udp", "had an effect", "read a secret", &home];
+    let is_forbidden = |effect: &&String| !allowed.contains(&effect.as_str()) && !effect.starts_with(&state);
+    effects.iter().filter(is_forbidden).cloned().collect()
 }
 
 #[tokio::test]
@@ -38,19 +42,18 @@ async fn agent_sandbox_blocks_every_escape_case() {
         let mut fixture = SandboxFixture::new();
         let (text, _) = sandboxed(&fixture, &case.line).await;
         let effects = forbidden_effects(&mut fixture, &text);
-        let mut copy = SandboxFixture::new();
-        let unsandboxed_output = free(&copy, &case.line).await;
-        let counts = !forbidden_effects(&mut copy, &unsandboxed_output).is_empty();
-        ((fixture.dir(), copy.dir()), case.name, effects, text, counts)
+        (fixture.dir(), case.name, effects, text)
     };
+    let controls = controls().await;
     let results: Vec<_> =
         futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
     let failed: Vec<_> = results
         .iter()
-        .filter(|(_, _, effects, ..)| !effects.is_empty())
-        .map(|(_, name, effects, text, _)| format!("{name}: {effects:?}: {text}"))
+        .filter(|(_, _, effects, _)| !effects.is_empty())
+        .map(|(_, name, effects, text)| format!("{name}: {effects:?}: {text}"))
         .collect();
-    let counting = results.iter().filter(|(.., counts)| *counts).count();
+    let counts = |control: &&Control| !forbidden(&control.effects, &control.folder).is_empty();
+    let counting = controls.values().filter(counts).count();
     assert!(failed.is_empty(), "{} got out:\n{}", failed.len(), failed.join("\n"));
     assert!(counting >= 80, "only {counting} cases count");
 }

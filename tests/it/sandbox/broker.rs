@@ -1,12 +1,15 @@
 //! The sandbox of brokered agents: without a policy that allows it nothing changes, and with one nothing outside
 //! of the workspace does.
 
+use std::path::Path;
+
 use futures_util::StreamExt;
 use modegate::process::Exit;
 use modegate::process::shell::{Network, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
+use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish};
+use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
@@ -29,22 +32,24 @@ pub(crate) fn forbidden_effects(
     text: &str,
     policy: BrokerPolicy,
 ) -> Vec<String> {
-    let changed = |path: std::path::PathBuf| format!("changed {}", path.display());
-    let (home, state) = (changed(fixture.home()), changed(fixture.home().join(".state")));
-    let work = changed(fixture.work());
-    let mut effects = fixture.effects(text);
-    effects.retain(|effect| {
-        let is_allowed = ["reached tcp", "reached udp", "had an effect", "read a secret"]
-            .contains(&&**effect)
-            || *effect == home
+    forbidden(&fixture.effects(text), fixture.dir().path(), policy)
+}
+
+fn forbidden(effects: &[String], folder: &Path, policy: BrokerPolicy) -> Vec<String> {
+    let home = format!("changed {}", folder.join("home").display());
+    let state = format!("{home}/.state");
+    let work = format!("changed {}", folder.join("work").display());
+    let allowed = ["reached tcp", "reached udp", "had an effect", "read a secret", &home];
+    let is_forbidden = |effect: &&String| {
+        let is_allowed = allowed.contains(&effect.as_str())
             || effect.starts_with(&state)
             || policy == BrokerPolicy::Roots && effect.starts_with(&work);
         !is_allowed
-    });
-    effects
+    };
+    effects.iter().filter(is_forbidden).cloned().collect()
 }
 
-/// Runs each case under both policies and, as the control, without a sandbox.
+/// Runs each case under each policy.
 #[tokio::test]
 async fn brokered_agent_escapes_in_no_case() {
     require_sandbox();
@@ -61,16 +66,15 @@ async fn brokered_agent_escapes_in_no_case() {
             }
             dirs.push(fixture.dir());
         }
-        let mut copy = SandboxFixture::new();
-        let text = free(&copy, &case.line).await;
-        let counts = !forbidden_effects(&mut copy, &text, BrokerPolicy::Nothing).is_empty();
-        dirs.push(copy.dir());
-        (dirs, escapes, counts)
+        (dirs, escapes)
     };
+    let controls = controls().await;
     let results: Vec<_> =
         futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await;
-    let escapes: Vec<_> = results.iter().flat_map(|(_, escapes, _)| escapes.clone()).collect();
-    let counting = results.iter().filter(|(.., counts)| *counts).count();
+    let escapes: Vec<_> = results.iter().flat_map(|(_, escapes)| escapes.clone()).collect();
+    let counts =
+        |control: &&Control| !forbidden(&control.effects, &control.folder, BrokerPolicy::Nothing).is_empty();
+    let counting = controls.values().filter(counts).count();
     assert!(escapes.is_empty(), "{} escaped:\n{}", escapes.len(), escapes.join("\n"));
     assert!(counting >= 80, "only {counting} cases count");
 }

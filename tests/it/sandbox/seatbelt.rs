@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use futures_util::StreamExt;
 use modegate::process::shell::{CommandSandbox, Sandbox};
 use modegate::sandbox::Confinement;
 use modegate::sandbox::seatbelt::trial::{self, TrialCommand};
 use modegate::sandbox::seatbelt::{Object, Profile};
 
-use crate::sandbox::commands::{CONCURRENT_CASES, cases, finish, free};
+use crate::sandbox::commands::finish;
+use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
@@ -64,30 +64,18 @@ fn verdict(profile: &Profile, fixture: &Path, effect: &str) -> Verdict {
     }
 }
 
-/// The effects of every case without a sandbox, and the folder of its fixture.
-async fn effects_of_cases() -> Vec<(String, PathBuf, Vec<String>)> {
-    let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: crate::sandbox::commands::Case| async move {
-        let mut fixture = SandboxFixture::new();
-        let output = free(&fixture, &case.line).await;
-        let effects = fixture.effects(&output);
-        (case.name, fixture.dir().path().to_owned(), effects)
-    };
-    futures_util::stream::iter(cases).map(run).buffer_unordered(CONCURRENT_CASES).collect().await
-}
-
 #[tokio::test]
 async fn seatbelt_profile_denies_every_escape_case() {
     require_sandbox();
     let (mut table, mut writable) = (BTreeMap::<_, usize>::new(), BTreeMap::<_, usize>::new());
     let mut allowed = Vec::new();
-    for (name, fixture, effects) in effects_of_cases().await {
-        let work = fixture.join("work");
+    for (name, Control { folder, effects, .. }) in controls().await {
+        let work = folder.join("work");
         let read_only = Confinement::ReadOnly { read: vec![work.clone()], denied: None };
-        let read_only = Profile::of(&read_only, Some(&fixture.join("own"))).unwrap().unwrap();
+        let read_only = Profile::of(&read_only, Some(&folder.join("own"))).unwrap().unwrap();
         // A case that gets one of its effects has escaped.
         let all = |profile: &Profile| {
-            let verdicts = effects.iter().map(|effect| verdict(profile, &fixture, effect));
+            let verdicts = effects.iter().map(|effect| verdict(profile, folder, effect));
             verdicts.reduce(|one, other| match (one, other) {
                 (Verdict::Allowed, _) | (_, Verdict::Allowed) => Verdict::Allowed,
                 (Verdict::Denied, _) | (_, Verdict::Denied) => Verdict::Denied,
