@@ -173,7 +173,7 @@ fn number(path: &Path) -> u64 {
 }
 
 #[cfg(target_os = "linux")]
-use crate::sandbox::kernel::{has_no_locks, try_lock_byte, unlock_all};
+use crate::kernel::{has_no_locks, try_lock_byte, unlock_all};
 
 #[cfg(not(target_os = "linux"))]
 fn has_no_locks(_: &io::Error) -> bool {

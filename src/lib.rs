@@ -35,11 +35,14 @@ pub mod headless;
 pub mod http;
 pub mod ids;
 pub mod image_scaling;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 pub mod lazy_channel;
 pub mod line_diff;
 pub mod mode;
 pub mod model;
 pub mod own_files;
+pub mod path_bytes;
 pub mod permission;
 pub mod platform;
 pub mod policy;
@@ -50,6 +53,7 @@ pub mod server;
 pub mod session;
 pub mod skill;
 pub mod store;
+pub mod supervisor;
 pub mod telemetry;
 #[cfg(target_os = "linux")]
 pub mod terminal_run;

@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
-use crate::sandbox::path_bytes;
-pub use crate::sandbox::record::RecordState;
 pub use crate::sandbox::{BrokerPolicy, Egress};
+pub use crate::supervisor::protocol::{BrokerEvent, ChangeKind, ChangeQuestion, Exit};
+pub use crate::supervisor::record::RecordState;
 
 pub mod hard_links;
 pub mod network_variables;
@@ -35,9 +34,6 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use plain as system;
 pub use system::{ENDING, Process, begin};
-
-/// Variables with the folder for temporary files.
-const TEMPORARY: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
 #[derive(Debug, Clone)]
 pub struct Processes {
@@ -94,76 +90,6 @@ pub enum Event {
         /// If false, a process may still run.
         confirmed: bool,
     },
-}
-
-/// Events of a brokered command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BrokerEvent {
-    /// A policy applies; see [`Process::set_policy`].
-    PolicySet {
-        /// Processes that were killed because they went on writing.
-        ended: usize,
-        /// If false, a process may still be able to write under a tighter policy.
-        is_complete: bool,
-    },
-    /// The record of changes is in its folder; see [`Process::save_record`]. Also comes at the end of a command whose
-    /// changes are recorded.
-    RecordSaved(RecordState),
-    /// A change waits for [`Process::answer`].
-    Asked(ChangeQuestion),
-    /// The change with this number needs no answer any more.
-    Withdrawn(u64),
-    /// A connection to this host, or a question for its address, was refused for the first time. A name, or an address
-    /// with its port.
-    HostRefused(String),
-}
-
-/// A change that a brokered command wants to make under [`BrokerPolicy::Ask`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeQuestion {
-    /// Unique for the command.
-    pub number: u64,
-    pub change: ChangeKind,
-    /// Absolute, without symbolic links.
-    #[serde(with = "path_bytes")]
-    pub path: PathBuf,
-    /// Path after a move, or the new name of a link.
-    #[serde(with = "path_bytes::option")]
-    pub to: Option<PathBuf>,
-    /// UTF-8. Files that move with a folder, relative to it.
-    pub files: Vec<PathBuf>,
-    /// Name of the program that makes the change, in its own words.
-    pub program: String,
-}
-
-impl ChangeQuestion {
-    /// The path, and the one after the change.
-    pub fn ends(&self) -> impl Iterator<Item = &Path> + Clone {
-        [Some(&self.path), self.to.as_ref()].into_iter().flatten().map(PathBuf::as_path)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeKind {
-    Create,
-    CreateFolder,
-    Write,
-    Delete,
-    DeleteFolder,
-    Move,
-    /// Another name (hard link) for a file.
-    Link,
-    /// Of permissions, times or extended attributes.
-    Attributes,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exit {
-    Status(i32),
-    Signal(i32),
 }
 
 impl Processes {

@@ -12,8 +12,6 @@ use host::AllowedHosts;
 
 pub mod denied_reads;
 pub mod host;
-pub mod path_bytes;
-pub mod record;
 pub mod seatbelt;
 
 #[cfg(target_os = "linux")]
@@ -23,14 +21,19 @@ mod macos;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 mod missing;
 #[cfg(target_os = "linux")]
+pub use crate::kernel::wipe_variable;
+#[cfg(target_os = "linux")]
 pub use linux::{
-    READABLE_DEVICES, confine, controlling_terminal, kernel, kernel::wipe_variable, network_syscalls,
-    operation, support,
+    ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, READABLE_DEVICES, SYS_FCHMODAT2, TMPFILE, confine,
+    controlling_terminal, support,
 };
 #[cfg(target_os = "macos")]
 pub use macos::{command, support, wipe_variable};
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub use missing::{command, support, wipe_variable};
+
+/// Variables with the folder for temporary files, which is the command's own if its sandbox has one.
+pub const TEMPORARY_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -17,11 +17,11 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 #[cfg(not(target_os = "linux"))]
 use super::Processes;
-use super::{ChildStdio, Command, Event, Exit, Streams, TEMPORARY, read};
+use super::{ChildStdio, Command, Event, Exit, Streams, read};
 use crate::platform::files;
 #[cfg(not(target_os = "linux"))]
 use crate::sandbox;
-use crate::sandbox::BrokerPolicy;
+use crate::sandbox::{BrokerPolicy, TEMPORARY_VARIABLES};
 use group::Group;
 
 mod group;
@@ -61,7 +61,7 @@ impl Launcher {
         start.envs(command.settings.iter().copied());
         start.envs(command.own.iter().map(|(name, value)| (name, value.expose_secret())));
         if let Some(folder) = folder {
-            start.envs(TEMPORARY.map(|name| (name, folder)));
+            start.envs(TEMPORARY_VARIABLES.map(|name| (name, folder)));
         }
         let input = if command.streams == Streams::Piped { Stdio::piped() } else { Stdio::null() };
         if command.streams != Streams::Own {

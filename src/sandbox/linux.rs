@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::{Confinement, Support};
+use crate::kernel;
 
 mod agent_syscalls;
 mod bpf;
 mod broker_syscalls;
-pub mod kernel;
 mod landlock;
-pub mod network_syscalls;
-pub mod operation;
+mod network_syscalls;
 mod syscalls;
 mod workspace_syscalls;
 
 pub use landlock::{READABLE_DEVICES, controlling_terminal};
+pub use syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the numbers of the system calls are known for x86_64 and aarch64 only");

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{intent, removal, sql};
 use crate::acp::SessionId;
-use crate::sandbox::path_bytes;
+use crate::path_bytes;
 use crate::workspace::{Changed, Changes, FileState};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::path_bytes;
-use crate::sandbox::record::VERSION_CONTROL;
+use crate::path_bytes;
+use crate::supervisor::record::VERSION_CONTROL;
 
 /// The store keeps states in this JSON form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

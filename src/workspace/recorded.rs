@@ -7,7 +7,7 @@ use super::inspect::{Found, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
-use crate::sandbox::record::{self, Before, ENDING, GROWING, Record, RecordState};
+use crate::supervisor::record::{self, Before, ENDING, GROWING, Record, RecordState};
 
 /// Creates an empty folder for records, which only this user can read.
 pub fn create_record_folder(folder: &Path) -> io::Result<()> {

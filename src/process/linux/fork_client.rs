@@ -16,9 +16,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-use super::fork_server::{ARGUMENT, Handed};
-use super::guard::{GuardOrder, GuardReport};
-use super::{descriptors, orphans};
+use super::orphans;
+use crate::supervisor::descriptors;
+use crate::supervisor::fork_server::{ARGUMENT, Handed};
+use crate::supervisor::guard::{GuardOrder, GuardReport};
 
 /// How long the kernel may take to hand over the children of a killed supervisor.
 const HAND_OVER: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{self, Pid};
 
-use super::children::{self, Children};
+use crate::supervisor::children::{self, Children};
 
 /// Guards and supervisors. Global, because children belong to the whole process.
 static KNOWN: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);

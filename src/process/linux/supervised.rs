@@ -14,10 +14,12 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
 use super::fork_client::GuardClient;
-use super::fork_server::Handed;
-use super::{HANDSHAKE, Report, SpawnRequest, SupervisorOrder, descriptors, orphans};
+use super::orphans;
 use crate::process::{BrokerEvent, ChildStdio, Command, Event, Processes, RecordState, Streams, read};
 use crate::sandbox::{BrokerPolicy, Confinement};
+use crate::supervisor::fork_server::Handed;
+use crate::supervisor::protocol::{Order, Report, SpawnRequest};
+use crate::supervisor::{HANDSHAKE, descriptors};
 
 const CHUNK: usize = 16 * 1024;
 
@@ -229,27 +231,27 @@ impl Process {
 
     /// Makes the supervisor send SIGTERM to the command's process group.
     pub async fn request_exit(&mut self) {
-        self.order(SupervisorOrder::RequestExit).await;
+        self.order(Order::RequestExit).await;
     }
 
     /// [`BrokerEvent::PolicySet`] follows when the policy applies and nothing can be written under a looser
     /// one.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
-        self.order(SupervisorOrder::SetPolicy(policy)).await;
+        self.order(Order::SetPolicy(policy)).await;
     }
 
     /// Answers a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
     pub async fn answer(&mut self, question: u64, allows: bool) {
-        self.order(SupervisorOrder::Answer { question, allows }).await;
+        self.order(Order::Answer { question, allows }).await;
     }
 
     pub async fn release(&mut self) {
-        self.order(SupervisorOrder::Release).await;
+        self.order(Order::Release).await;
     }
 
     /// [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
-        self.order(SupervisorOrder::SaveRecord).await;
+        self.order(Order::SaveRecord).await;
     }
 
     pub async fn end(&mut self) {
@@ -257,7 +259,7 @@ impl Process {
         let _ = self.control.shutdown().await;
     }
 
-    async fn order(&mut self, order: SupervisorOrder) {
+    async fn order(&mut self, order: Order) {
         let mut line = serde_json::to_vec(&order).expect("an order is plain data");
         line.push(b'\n');
         // The command may be over.

@@ -7,10 +7,9 @@ use libc::c_long;
 use seccompiler::BpfProgram;
 
 use super::bpf::{ALLOW, answer, fail, jump, jump_bits, load, low};
-use super::kernel::notification;
-use super::operation::TMPFILE;
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, number};
+use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, TMPFILE, number};
 use super::{agent_syscalls, network_syscalls, syscalls};
+use crate::kernel;
 
 const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
@@ -34,7 +33,7 @@ const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_la
 
 /// The returned descriptor receives the suspended calls.
 pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
-    notification::listen(&program(limits_network, limits_reads))
+    kernel::listen(&program(limits_network, limits_reads))
         .map_err(|error| format!("system calls cannot be suspended: {error}"))
 }
 

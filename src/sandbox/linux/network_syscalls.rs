@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use seccompiler::BpfProgram;
 
 use super::bpf::{ALLOW, SUSPEND, answer, fail, jump, jump_bits, keep, load, low, when};
-use super::kernel::notification::Call;
 use super::syscalls::number;
 
 /// Send a packet to any host on the way, and to the host in the address only then.
@@ -21,25 +20,6 @@ const ROUTES: [(i32, i32); 4] = [
 
 const IPV6_2292RTHDR: i32 = 5;
 const IPV6_2292PKTOPTIONS: i32 = 6;
-
-/// A suspended call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetworkCall {
-    Connect,
-    Listen,
-    /// Creates a datagram socket.
-    Socket,
-}
-
-/// `None` if the call is suspended for other reasons.
-pub fn network_call(call: &Call) -> Option<NetworkCall> {
-    match call.number {
-        libc::SYS_connect => Some(NetworkCall::Connect),
-        libc::SYS_listen => Some(NetworkCall::Listen),
-        libc::SYS_socket => Some(NetworkCall::Socket),
-        _ => None,
-    }
-}
 
 pub(super) fn limit(parts: &mut BTreeMap<u32, BpfProgram>) {
     for call in [libc::SYS_connect, libc::SYS_listen] {

@@ -11,9 +11,8 @@ use seccompiler::{BpfProgram, sock_filter};
 use super::bpf::{
     self, ALLOW, ARCHITECTURE, KILL, NUMBER, SUSPEND, answer, fail, halving, jump, jump_bits, keep, load, low,
 };
-use super::kernel::notification;
-use super::operation::TMPFILE;
 use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
+use crate::kernel;
 
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[c_long] = &[
@@ -80,29 +79,32 @@ pub(super) const ALLOWED_OLD: &[c_long] = &[
 pub(super) const ALLOWED_OLD: &[c_long] = &[libc::SYS_renameat];
 
 /// The number is the same on every architecture. `libc` does not name it for musl on ARM.
-pub(super) const SYS_FCHMODAT2: c_long = 452;
+pub const SYS_FCHMODAT2: c_long = 452;
 
 /// Rights, owners and times of files, which Landlock does not restrict.
 #[rustfmt::skip]
-pub(super) const ATTRIBUTES: &[c_long] = &[
+pub const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, SYS_FCHMODAT2, libc::SYS_fchown, libc::SYS_fchownat,
     libc::SYS_utimensat,
 ];
 
 #[rustfmt::skip]
-pub(super) const EXTENDED_ATTRIBUTES: &[c_long] = &[
+pub const EXTENDED_ATTRIBUTES: &[c_long] = &[
     libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
 ];
 
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
-pub(super) const ATTRIBUTES_OLD: &[c_long] = &[
+pub const ATTRIBUTES_OLD: &[c_long] = &[
     libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
 ];
 
 #[cfg(target_arch = "aarch64")]
-pub(super) const ATTRIBUTES_OLD: &[c_long] = &[];
+pub const ATTRIBUTES_OLD: &[c_long] = &[];
+
+/// `O_TMPFILE` without `O_DIRECTORY`.
+pub const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
@@ -230,7 +232,7 @@ pub(super) fn filter(
     limits_reads: bool,
 ) -> Result<Option<OwnedFd>, String> {
     if suspends || limits_reads {
-        match notification::listen(&program(signals_held, true, limits_reads)) {
+        match kernel::listen(&program(signals_held, true, limits_reads)) {
             Ok(listener) => return Ok(Some(listener)),
             Err(error) if limits_reads => {
                 return Err(format!("system calls cannot be suspended, so files cannot be denied: {error}"));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 61] = [
+const LAYERS: [(&str, &[&str]); 65] = [
     ("acp", &[]),
     (
         "agent",
@@ -42,7 +42,7 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
-    ("file_lock", &["sandbox"]),
+    ("file_lock", &["kernel"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
     ("git_folder", &["bounded_file", "ids"]),
@@ -70,6 +70,7 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
+    ("kernel", &[]),
     ("lazy_channel", &[]),
     ("lib", &[]),
     ("line_diff", &[]),
@@ -81,10 +82,11 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("own_files", &[]),
     ("platform", &[]),
     ("policy", &["mode", "permission", "agents", "server", "yaml_error"]),
-    ("process", &["file_lock", "git_folder", "sandbox"]),
+    ("path_bytes", &[]),
+    ("process", &["git_folder", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
     ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
-    ("sandbox", &[]),
+    ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
     ("session", SESSION),
     ("session/command", &["acp", "mode"]),
@@ -100,19 +102,10 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("skill", &["front_matter", "yaml_error"]),
     (
         "store",
-        &[
-            "acp",
-            "chain",
-            "event",
-            "ids",
-            "mode",
-            "model",
-            "permission",
-            "sandbox/path_bytes",
-            "tool",
-            "workspace",
-        ],
+        &["acp", "chain", "event", "ids", "mode", "model", "permission", "path_bytes", "tool", "workspace"],
     ),
+    ("supervisor", &["file_lock", "kernel", "path_bytes", "sandbox"]),
+    ("supervisor/record", &["path_bytes"]),
     ("telemetry", &[]),
     (
         "terminal_run",
@@ -132,8 +125,8 @@ const LAYERS: [(&str, &[&str]); 61] = [
             "git_folder",
             "ids",
             "permission",
-            "sandbox/path_bytes",
-            "sandbox/record",
+            "path_bytes",
+            "supervisor/record",
         ],
     ),
     ("yaml_error", &["mode"]),
@@ -396,9 +389,9 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
         ],
     ),
     ("landlock", &["sandbox"]),
-    ("libc", &["sandbox"]),
-    ("rustix", &["platform/unix", "process", "sandbox/linux/kernel"]),
-    ("seccompiler", &["sandbox"]),
+    ("libc", &["kernel", "sandbox", "supervisor/broker"]),
+    ("rustix", &["kernel", "platform/unix", "process", "supervisor"]),
+    ("seccompiler", &["kernel", "sandbox"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "process/hard_links", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "platform", "process/hard_links", "workspace"]),
@@ -455,7 +448,7 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
-    ("std::env", &["config", "process/linux/supervisor", "process/plain", "process/shell", "sandbox/macos"]),
+    ("std::env", &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/run"]),
     (
         "url",
         &[

@@ -1,0 +1,458 @@
+//! The broker: carries out system calls of a sandboxed command that change files. Part of the supervisor.
+//!
+//! Landlock lets the command write its own folders only, in every mode. A call that could write elsewhere is
+//! suspended. The broker either lets it run, so that Landlock decides, or carries it out itself on a copy of the
+//! arguments and hands over the result. Calls that Landlock does not decide never run.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::connection;
+use super::record::RecordState;
+use crate::file_lock::FileLocks;
+use crate::sandbox::host::AllowedHosts;
+use crate::sandbox::{self, BrokerPolicy};
+use crate::supervisor::protocol::{BrokerEvent, Report};
+
+mod egress;
+mod handler;
+mod network_call;
+mod notification;
+mod operation;
+mod perform;
+mod questions;
+mod reads;
+mod recorder;
+mod resolve;
+mod revoke;
+mod terminals;
+mod tracee;
+mod waiting;
+
+use egress::Egress;
+pub(in crate::supervisor) use egress::is_supported as limits_network;
+use handler::{CallHandler, Outcome, WaitReason};
+use network_call::network_call;
+use notification::{Answer, Call};
+use questions::{Asked, Questions};
+pub(in crate::supervisor) use reads::Reads;
+pub(in crate::supervisor) use recorder::Recorder;
+use recorder::{CallCopies, CopyFolder, CopyRequest, Touched};
+pub(in crate::supervisor) use resolve::Roots;
+use revoke::{HandedOver, Identity, Revoked};
+use terminals::Terminals;
+use tracee::Tracee;
+
+/// Threads that answer calls.
+const THREADS: usize = 2;
+
+pub(super) struct Broker {
+    listener: OwnedFd,
+    roots: Roots,
+    /// Locked for reading during each call, so that nothing runs under an old policy after a change.
+    policy: RwLock<BrokerPolicy>,
+    /// Device and number of the unnamed files that were handed over. They may get a name.
+    unnamed: Mutex<HashSet<Identity>>,
+    handed_over: Mutex<HandedOver>,
+    terminals: Terminals,
+    /// `None` if changes are not recorded.
+    recorder: Option<Mutex<Recorder>>,
+    copies: Option<Arc<CopyFolder>>,
+    /// Locked for reading from the record of a change to its end.
+    recording: RwLock<()>,
+    /// Locked for writing while a folder is moved under [`BrokerPolicy::Ask`]: what moves with it was decided before.
+    moving: RwLock<()>,
+    /// Taken from the record of a change to its end, by all writers of this user.
+    locks: FileLocks,
+    waiting_calls: AtomicUsize,
+    questions: Questions,
+    /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
+    resumed: Option<Sender<ResumedCall>>,
+    /// Connection to Modegate. `None` without questions.
+    connection: Option<UnixStream>,
+    /// `None` if the network is not limited.
+    egress: Option<Arc<Egress>>,
+    /// `None` if every file may be read.
+    reads: Option<Reads>,
+}
+
+impl Broker {
+    pub(super) fn new(
+        listener: OwnedFd,
+        roots: Roots,
+        policy: BrokerPolicy,
+        recorder: Option<Recorder>,
+        connection: Option<UnixStream>,
+    ) -> Self {
+        Self {
+            listener,
+            roots,
+            policy: RwLock::new(policy),
+            unnamed: Mutex::default(),
+            handed_over: Mutex::default(),
+            terminals: Terminals::default(),
+            copies: recorder.as_ref().map(Recorder::copy_folder),
+            recorder: recorder.map(Mutex::new),
+            recording: RwLock::default(),
+            moving: RwLock::default(),
+            locks: FileLocks::default(),
+            waiting_calls: AtomicUsize::default(),
+            questions: Questions::default(),
+            resumed: None,
+            connection,
+            egress: None,
+            reads: None,
+        }
+    }
+
+    /// Limits the network to these hosts: at `first` or not, then as the policy demands.
+    pub(super) fn limit_network(&mut self, hosts: AllowedHosts, first: sandbox::Egress) -> io::Result<()> {
+        let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
+        self.egress = Some(Egress::start(hosts, first, connection)?);
+        Ok(())
+    }
+
+    /// The command's files are opened for it.
+    pub(super) fn limit_reads(&mut self, reads: Reads) {
+        self.reads = Some(reads);
+    }
+
+    /// Changes wait for other writers that use these locks.
+    pub(super) fn share_locks(&mut self, locks: FileLocks) {
+        self.locks = locks;
+    }
+
+    /// The command may open the controlling terminal of this process, which is also its own.
+    pub(super) fn allow_own_terminal(&self) {
+        self.terminals.add_own();
+    }
+
+    /// Starts the threads that answer calls and follow orders. They end with this process.
+    pub(super) fn start(mut self) -> io::Result<BrokerThreads> {
+        let (resumed, resumed_calls) = mpsc::channel();
+        self.resumed = Some(resumed);
+        let broker = Arc::new(self);
+        for _ in 0..THREADS {
+            let broker = Arc::clone(&broker);
+            thread::Builder::new().name("broker".into()).spawn(move || broker.listen())?;
+        }
+        let asking = Arc::clone(&broker);
+        thread::Builder::new().name("questions".into()).spawn(move || asking.withdraw_questions())?;
+        let (resuming, setting, saving) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
+        follow("answers", resumed_calls, move |call| resuming.resume(call))?;
+        let (policies, new_policies) = mpsc::channel();
+        follow("policies", new_policies, move |policy| setting.set_policy(policy))?;
+        let (saves, saves_to_make) = mpsc::channel();
+        follow("records", saves_to_make, move |()| saving.save_record())?;
+        Ok(BrokerThreads { broker, policies, saves })
+    }
+
+    fn listen(self: Arc<Self>) {
+        let _abort = AbortOnPanic;
+        // Otherwise a thread could make a file with the umask of another call.
+        if notification::separate_umask().is_err() {
+            std::process::abort();
+        }
+        while self.answer_next() {}
+    }
+
+    /// Waits for a call and answers it. Returns false if no call can come any more.
+    pub(super) fn answer_next(self: &Arc<Self>) -> bool {
+        match notification::receive(&self.listener) {
+            Ok(call) => {
+                self.answer_or_wait(PendingCall::new(call));
+                true
+            }
+            // The caller is gone.
+            Err(error) => {
+                matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INTR))
+            }
+        }
+    }
+
+    /// Applies a policy, and reports when after a tighter one no process can write through what it has open. Waiting
+    /// calls are decided again.
+    fn set_policy(&self, policy: BrokerPolicy) {
+        // Waits for the calls that are being carried out, which make no copies.
+        {
+            let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+            *current = policy;
+            if let Some(egress) = &self.egress {
+                egress.set(sandbox::Egress::under(policy));
+            }
+        }
+        if policy != BrokerPolicy::Ask {
+            for (number, call) in self.questions.take_all() {
+                self.report(BrokerEvent::Withdrawn(number));
+                self.resume_later(ResumedCall::Undecided(call));
+            }
+        }
+        let revoked = match policy {
+            BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
+            BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
+        };
+        let Revoked { ended, mut is_complete } = revoked;
+        if let Some(egress) = &self.egress
+            && sandbox::Egress::under(policy) == sandbox::Egress::Hosts
+        {
+            is_complete &= egress.take_back();
+        }
+        self.report(BrokerEvent::PolicySet { ended, is_complete });
+    }
+
+    fn resume_later(&self, call: ResumedCall) {
+        if let Some(resumed) = &self.resumed {
+            // Its thread ends with this process.
+            let _ = resumed.send(call);
+        }
+    }
+
+    /// Answers a call that has waited, which may take as long as copies for the record.
+    fn resume(self: &Arc<Self>, call: ResumedCall) {
+        match call {
+            ResumedCall::Undecided(call) => self.answer_or_wait(PendingCall::new(call)),
+            ResumedCall::Answered { question, allows } => {
+                let Some((call, asked)) = self.questions.take(question) else { return };
+                if allows {
+                    self.answer_or_wait(PendingCall { allowed: Some(asked), ..PendingCall::new(call) });
+                } else {
+                    self.refuse(&call);
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, call: &Call) {
+        // The caller may be gone.
+        let _ = notification::respond(&self.listener, call.id, Answer::Error(Errno::ACCESS.raw_os_error()));
+    }
+
+    /// Withdraws the questions of callers that are gone.
+    fn withdraw_questions(self: Arc<Self>) {
+        let _abort = AbortOnPanic;
+        loop {
+            let is_suspended = |call: &Call| notification::is_suspended(&self.listener, call.id);
+            for number in self.questions.take_gone(is_suspended) {
+                self.report(BrokerEvent::Withdrawn(number));
+            }
+        }
+    }
+
+    fn report(&self, event: BrokerEvent) {
+        if let Some(connection) = &self.connection {
+            // Modegate may be gone.
+            let _ = connection::report(connection, &Report::Broker(event));
+        }
+    }
+
+    /// Saves the record of changes so far. Files that are still open for writing begin the next one.
+    fn save_record(&self) {
+        let state = self.finish_record(false);
+        let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let written: Vec<_> =
+            handed_over.open_for_writing().filter_map(|file| self.roots.of_descriptor(file)).collect();
+        drop(handed_over);
+        if let Some(recorder) = &self.recorder {
+            let mut copies = CallCopies::of_written(self.copies.clone());
+            let touched: Vec<_> = written.iter().map(Touched::Entry).collect();
+            let record = |copies: &mut CallCopies| {
+                recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&touched, copies)
+            };
+            while let Err(requests) = record(&mut copies) {
+                copies.make(requests, || true);
+            }
+        }
+        self.report(BrokerEvent::RecordSaved(state));
+    }
+
+    /// Saves the last record. All processes of the command are gone.
+    pub(super) fn save_last_record(&self) {
+        if self.recorder.is_some() {
+            let state = self.finish_record(true);
+            self.report(BrokerEvent::RecordSaved(state));
+        }
+    }
+
+    fn finish_record(&self, is_last: bool) -> RecordState {
+        // Waits for calls that are between their record and their change.
+        let _policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(recorder) = &self.recorder else { return RecordState::Complete };
+        let finished = recorder.lock().unwrap_or_else(PoisonError::into_inner).finish(is_last);
+        finished.map_or_else(RecordState::Incomplete, |()| RecordState::Complete)
+    }
+
+    pub(super) fn listener(&self) -> &OwnedFd {
+        &self.listener
+    }
+
+    /// Answers a call now or later.
+    fn answer_or_wait(self: &Arc<Self>, pending: PendingCall) {
+        let call = pending.call;
+        if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
+            return egress::answer(self, egress, (call, kind));
+        }
+        let mut copies = RefCell::new(CallCopies::new(self.copies.clone()));
+        let answered = loop {
+            match self.answer(&pending, &copies) {
+                Answered::Copy(requests) => {
+                    copies.get_mut().make(requests, || notification::is_suspended(&self.listener, call.id));
+                }
+                answered => break answered,
+            }
+        };
+        drop(copies);
+        match answered {
+            // Handled above.
+            Answered::Done | Answered::Copy(_) => {}
+            Answered::Ask(question) => match self.questions.add(call, question) {
+                Ok(question) => self.report(BrokerEvent::Asked(question)),
+                Err(call) => self.refuse(&call),
+            },
+            Answered::Wait(reason) => self.wait(pending, reason),
+            Answered::OpenPipe(pipe, flags) => self.open_pipe(call, pipe, flags),
+        }
+    }
+
+    fn answer(&self, pending: &PendingCall, copies: &RefCell<CallCopies>) -> Answered {
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let call = &pending.call;
+        let handler = CallHandler {
+            tracee: Tracee { listener: &self.listener, call },
+            policy: *policy,
+            asked: pending.allowed.as_ref(),
+            roots: &self.roots,
+            unnamed: &self.unnamed,
+            handed_over: &self.handed_over,
+            terminals: &self.terminals,
+            recorder: self.recorder.as_ref(),
+            locks: pending.takes_locks.then_some(&self.locks),
+            recording: &self.recording,
+            copies,
+            reads: self.reads.as_ref(),
+            moving: &self.moving,
+        };
+        let answer = match handler.outcome() {
+            Outcome::Answer(answer) => answer,
+            Outcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
+            Outcome::Ask(asked) => return Answered::Ask(asked),
+            Outcome::Copy(requests) => return Answered::Copy(requests),
+            Outcome::Wait(reason) => return Answered::Wait(reason),
+            Outcome::OpenPipe { pipe, flags } => return Answered::OpenPipe(pipe, flags),
+        };
+        // The caller may be gone.
+        let _ = notification::respond(&self.listener, call.id, answer);
+        Answered::Done
+    }
+
+    fn hand_over(&self, call: &Call, file: OwnedFd, closes_on_exec: bool) -> Answer {
+        let installed = notification::install(&self.listener, call.id, file.as_fd(), closes_on_exec);
+        // Closed before the command runs: a program that is open for writing cannot be executed.
+        drop(file);
+        match installed {
+            Ok(number) => Answer::Value(number.into()),
+            Err(error) => Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error()),
+        }
+    }
+}
+
+/// A suspended call, with the decisions about it so far.
+#[derive(Debug, Clone)]
+struct PendingCall {
+    call: Call,
+    /// Change that the user has allowed.
+    allowed: Option<Asked>,
+    /// False if the call has waited for locks long enough.
+    takes_locks: bool,
+}
+
+impl PendingCall {
+    fn new(call: Call) -> Self {
+        Self { call, allowed: None, takes_locks: true }
+    }
+}
+
+/// A call that has waited for a decision.
+#[derive(Debug, Clone, Copy)]
+enum ResumedCall {
+    Answered {
+        question: u64,
+        allows: bool,
+    },
+    /// The policy has changed.
+    Undecided(Call),
+}
+
+/// The threads of a broker. Orders never wait: a thread may be at work for long. Modegate sends one order for each
+/// question, mode change and turn, so the queues need no bound.
+pub(super) struct BrokerThreads {
+    broker: Arc<Broker>,
+    policies: Sender<BrokerPolicy>,
+    saves: Sender<()>,
+}
+
+impl BrokerThreads {
+    /// [`BrokerEvent::PolicySet`] follows.
+    pub(super) fn set_policy(&self, policy: BrokerPolicy) {
+        // The thread ends with this process, here and below.
+        let _ = self.policies.send(policy);
+    }
+
+    /// Carries out or refuses a call that waits for an answer.
+    pub(super) fn answer_question(&self, question: u64, allows: bool) {
+        self.broker.resume_later(ResumedCall::Answered { question, allows });
+    }
+
+    /// [`BrokerEvent::RecordSaved`] follows.
+    pub(super) fn save_record(&self) {
+        let _ = self.saves.send(());
+    }
+
+    pub(super) fn save_last_record(&self) {
+        self.broker.save_last_record();
+    }
+}
+
+fn follow<Order: Send + 'static>(
+    name: &str,
+    orders: Receiver<Order>,
+    each: impl Fn(Order) + Send + 'static,
+) -> io::Result<()> {
+    let run = move || {
+        let _abort = AbortOnPanic;
+        // Otherwise the thread could make a file with the umask of another call.
+        if notification::separate_umask().is_err() {
+            std::process::abort();
+        }
+        orders.into_iter().for_each(each);
+    };
+    thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+enum Answered {
+    Done,
+    Copy(Vec<CopyRequest>),
+    Ask(Asked),
+    Wait(WaitReason),
+    OpenPipe(OwnedFd, OFlags),
+}
+
+/// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

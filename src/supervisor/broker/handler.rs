@@ -1,0 +1,443 @@
+//! Decides one suspended call, and carries it out where the policy allows that.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::perform::{self, Opened};
+use super::questions::Asked;
+use super::reads::Reads;
+use super::recorder::{CallCopies, CopyRequest, Recorder, Touched};
+use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
+use super::revoke::{HandedOver, Identity};
+use super::terminals::{Terminal, Terminals};
+use super::tracee::Tracee;
+use crate::file_lock::{FileLock, FileLocks, LockError};
+use crate::sandbox::BrokerPolicy;
+use crate::supervisor::broker::notification::Answer;
+use crate::supervisor::broker::operation::{self, Change, Object, OpenHow, Operation, Place};
+use crate::supervisor::protocol::ChangeKind;
+
+mod moving;
+mod reading;
+
+use moving::within_workspace;
+
+/// How the broker ends a suspended call.
+pub(super) enum Outcome {
+    Answer(Answer),
+    /// The command gets a descriptor of its own.
+    HandOver {
+        file: OwnedFd,
+        closes_on_exec: bool,
+    },
+    /// The call waits for consent to the change.
+    Ask(Asked),
+    /// The call is tried again when the record has copies of these files.
+    Copy(Vec<CopyRequest>),
+    /// The call is tried again until nothing prevents it.
+    Wait(WaitReason),
+    /// The command gets a named pipe, opened for reading, when it has a writer.
+    OpenPipe {
+        pipe: OwnedFd,
+        flags: OFlags,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitReason {
+    /// A named pipe has no reader, or another program has a lease of the file.
+    Open,
+    /// Another writer has locked the file.
+    Lock,
+}
+
+const DONE: Outcome = Outcome::Answer(Answer::Value(0));
+
+/// The call runs, and Landlock decides. It allows the command's own folders only.
+const CONTINUE: Outcome = Outcome::Answer(Answer::Continue);
+
+const fn refusal(error: Errno) -> Outcome {
+    Outcome::Answer(Answer::Error(error.raw_os_error()))
+}
+
+/// Flag of `renameat2`.
+const EXCHANGE: u32 = RenameFlags::EXCHANGE.bits();
+
+pub(super) struct CallHandler<'a> {
+    pub(super) tracee: Tracee<'a>,
+    pub(super) policy: BrokerPolicy,
+    /// Change that the user has allowed for this call.
+    pub(super) asked: Option<&'a Asked>,
+    pub(super) roots: &'a Roots,
+    /// Devices and numbers of the unnamed files that were handed over.
+    pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
+    pub(super) handed_over: &'a Mutex<HandedOver>,
+    pub(super) terminals: &'a Terminals,
+    /// `None` if changes are not recorded.
+    pub(super) recorder: Option<&'a Mutex<Recorder>>,
+    /// `None` if the call has waited for locks long enough.
+    pub(super) locks: Option<&'a FileLocks>,
+    /// Locked for reading from the record of a change to its end.
+    pub(super) recording: &'a RwLock<()>,
+    /// Made for this call.
+    pub(super) copies: &'a RefCell<CallCopies>,
+    /// `None` if every file may be read.
+    pub(super) reads: Option<&'a Reads>,
+    pub(super) moving: &'a RwLock<()>,
+}
+
+impl<'a> CallHandler<'a> {
+    pub(super) fn outcome(&self) -> Outcome {
+        let number = self.tracee.call.number;
+        let changes_attributes = operation::changes_attributes(number);
+        let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
+        if changes_nothing && !operation::opens(number) {
+            return CONTINUE;
+        }
+        let memory = |address, length| self.tracee.memory(address, length);
+        let operation = operation::operation(self.tracee.call, &memory);
+        if let Some(Operation::Open { at, how }) = &operation
+            && let Some(outcome) = self.open_terminal(at, *how)
+        {
+            return outcome;
+        }
+        let moves = self.policy == BrokerPolicy::Ask && matches!(operation, Some(Operation::Rename { .. }));
+        let _alone = moves.then(|| self.moving.write().unwrap_or_else(PoisonError::into_inner));
+        let _shared = (!moves).then(|| self.moving.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(reads) = self.reads
+            && let Some(flags) = operation::flags_for_reading(self.tracee.call)
+        {
+            if !operation::is_valid(flags) {
+                return refusal(Errno::INVAL);
+            }
+            return match &operation {
+                Some(Operation::Open { at, how }) => self.open_limited(reads, at, *how),
+                _ => Outcome::Answer(Answer::Error(operation::path_error(self.tracee.call, &memory))),
+            };
+        }
+        match operation {
+            _ if changes_nothing => CONTINUE,
+            Some(operation) => self.carry_out(&operation).unwrap_or_else(|outcome| outcome),
+            // Landlock does not know attributes, so these calls never run.
+            None if changes_attributes => {
+                Outcome::Answer(Answer::Error(operation::attribute_error(self.tracee.call, &memory)))
+            }
+            // The kernel reports what is wrong with the arguments.
+            None => CONTINUE,
+        }
+    }
+
+    /// The error is the outcome of a call that ends early.
+    fn carry_out(&self, operation: &Operation) -> Result<Outcome, Outcome> {
+        match operation {
+            Operation::Open { at, how } => return self.open(at, *how),
+            Operation::MakeFolder { at, mode } => {
+                let entry = self.entry(at)?;
+                self.check_new(&entry, ChangeKind::CreateFolder)?;
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.with_umask(|| perform::make_folder(&entry, *mode))
+            }
+            Operation::MakeNode { at, mode } => {
+                let entry = self.replaceable_entry(at)?;
+                self.check_new(&entry, ChangeKind::Create)?;
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.with_umask(|| perform::make_node(&entry, *mode))
+            }
+            Operation::MakeSymlink { target, at } => {
+                let entry = self.replaceable_entry(at)?;
+                self.check_new(&entry, ChangeKind::Create)?;
+                let _recorded = self.record(&[Touched::Entry(&entry)])?;
+                self.if_suspended(|| perform::make_symlink(target, &entry))
+            }
+            Operation::Remove { at, is_folder } => {
+                let entry = self.replaceable_entry(at)?;
+                let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
+                self.check_existing(&entry, Asked::new(change, &entry.path))?;
+                let _lock = self.lock([&entry])?;
+                self.remove(&entry, *is_folder)?
+            }
+            Operation::Rename { from, to, flags } => {
+                let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
+                self.check_replaceable(&from)?;
+                self.check_replaceable(&to)?;
+                let files = self.moved_files(&from, &to, *flags)?;
+                let to_path = Some(to.path.clone());
+                let asked = Asked { to: to_path, files, ..Asked::new(ChangeKind::Move, &from.path) };
+                self.check_existing(&from, asked)?;
+                let _moving = self.check_moved(&from, &to, *flags)?;
+                let _lock = self.lock([&from, &to])?;
+                let touched =
+                    [Touched::Moved { from: &from, to: &to }, Touched::Moved { from: &to, to: &from }];
+                let count = if *flags & EXCHANGE == 0 { 1 } else { 2 };
+                let _recorded = self.record(&touched[..count])?;
+                self.if_suspended(|| perform::rename(&from, &to, *flags))
+            }
+            Operation::Link { object, to } => self.link(object, to)?,
+            Operation::Truncate { object, length } => {
+                match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
+                    Ok(Some(file)) if file.area == Area::Workspace => {
+                        self.check_file(&file, ChangeKind::Write)?;
+                        let _lock = self.lock(&self.roots.of_descriptor(&file.file))?;
+                        let _recorded = self.record_file(&file)?;
+                        self.if_suspended(|| perform::truncate(&file, *length))
+                    }
+                    _ => return Err(CONTINUE),
+                }
+            }
+            Operation::Change { object, change } => self.change(object, change)?,
+        }
+        .map(|()| DONE)
+        .map_err(refusal)
+    }
+
+    fn check_readable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+        let is_denied = self.reads.is_some_and(|reads| reads.deny(&entry.path));
+        if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
+    }
+
+    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<Result<(), Errno>, Outcome> {
+        let remove = || self.if_suspended(|| perform::remove(entry, is_folder));
+        if let Some(recorder) = self.recorder.filter(|_| !is_folder) {
+            let _alone = self.recording.write().unwrap_or_else(PoisonError::into_inner);
+            let lock = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = lock().keep_removed(entry);
+            if let Some(kept) = kept {
+                let removed = remove();
+                lock().removed(&kept, removed.is_ok());
+                return Ok(removed);
+            }
+        }
+        let _recorded = self.record(&[Touched::Entry(entry)])?;
+        Ok(remove())
+    }
+
+    /// Locks entries against the other writers of this user, from the record of a change to its end. Nothing waits here,
+    /// because no mode can be changed meanwhile.
+    fn lock<'e>(
+        &self,
+        entries: impl IntoIterator<Item = &'e ResolvedPath>,
+    ) -> Result<Option<FileLock>, Outcome> {
+        let Some(locks) = self.locks else { return Ok(None) };
+        match locks.lock(entries.into_iter().map(|entry| entry.path.as_path()), &|| true) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Stopped | LockError::Busy(_)) => Err(Outcome::Wait(WaitReason::Lock)),
+            // Modegate's own edits report a fault of the locks.
+            Err(LockError::Unusable { .. }) => Ok(None),
+        }
+    }
+
+    /// Records entries before the call changes them. Until the guard is dropped, no removed file is kept by a hard link,
+    /// which a writer that opens the file meanwhile could change.
+    fn record(&self, touched: &[Touched<'_>]) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+        let guard = self.recording.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recorder) = self.recorder {
+            let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            recorder.record(touched, &mut self.copies.borrow_mut()).map_err(Outcome::Copy)?;
+        }
+        Ok(guard)
+    }
+
+    fn record_file(&self, file: &ResolvedFile) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+        let entry = self.recorder.and_then(|_| self.roots.of_descriptor(&file.file));
+        let touched: Vec<_> = entry.iter().map(Touched::Content).collect();
+        self.record(&touched)
+    }
+
+    /// Ends the call early if the policy requires consent for the change, and the user has not allowed it.
+    fn check_asked(&self, asked: Asked) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask || self.asked == Some(&asked) {
+            return Ok(());
+        }
+        Err(Outcome::Ask(asked))
+    }
+
+    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry exists.
+    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), Outcome> {
+        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_some() {
+            return Err(refusal(Errno::EXIST));
+        }
+        self.check_asked(Asked::new(change, &entry.path))
+    }
+
+    /// Like [`Self::check_asked`]. Without asking, the call fails if the entry does not exist.
+    fn check_existing(&self, entry: &ResolvedPath, asked: Asked) -> Result<(), Outcome> {
+        if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_none() {
+            return Err(refusal(Errno::NOENT));
+        }
+        self.check_asked(asked)
+    }
+
+    fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(());
+        }
+        // A question needs a name.
+        let entry = self.roots.of_descriptor(&file.file).ok_or(refusal(Errno::ACCESS))?;
+        self.check_asked(Asked::new(change, &entry.path))
+    }
+
+    fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(());
+        }
+        let change = match perform::kind(entry) {
+            None if !flags.contains(OFlags::CREATE) => return Err(refusal(Errno::NOENT)),
+            Some(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => return Err(refusal(Errno::EXIST)),
+            Some(FileType::Directory) => return Err(refusal(Errno::ISDIR)),
+            None => ChangeKind::Create,
+            Some(_) => ChangeKind::Write,
+        };
+        self.check_asked(Asked::new(change, &entry.path))
+    }
+
+    /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path, also of one that
+    /// names no entry.
+    fn resolve(&self, place: &Place) -> Result<Option<ResolvedPath>, Outcome> {
+        if resolve::split(&place.path).is_none() {
+            return Err(CONTINUE);
+        }
+        self.roots.entry(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)
+    }
+
+    /// Resolves an entry in the workspace.
+    fn entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
+        self.resolve(place)?.filter(|entry| entry.area == Area::Workspace).ok_or(CONTINUE)
+    }
+
+    /// Resolves an entry in the workspace that may get another meaning.
+    fn replaceable_entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
+        let entry = self.entry(place)?;
+        self.check_replaceable(&entry)?;
+        Ok(entry)
+    }
+
+    fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+        if self.roots.contains_protected(entry) { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
+    }
+
+    /// Runs `action` if the call is still suspended: only then did its arguments come from its caller.
+    fn if_suspended<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if self.tracee.is_suspended() { action() } else { Err(Errno::SRCH) }
+    }
+
+    /// Runs `action` with the caller's umask if the call is still suspended.
+    fn with_umask<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let umask = self.tracee.umask().ok_or(Errno::SRCH)?;
+        self.if_suspended(|| {
+            rustix::process::umask(umask);
+            action()
+        })
+    }
+
+    fn open(&self, at: &Place, how: OpenHow) -> Result<Outcome, Outcome> {
+        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| CONTINUE)?);
+        let resolve = ResolveFlags::from_bits(how.resolve).ok_or(CONTINUE)?;
+        if !how.writes() {
+            return Err(CONTINUE);
+        }
+        let (entry, opened);
+        if resolve.contains(ResolveFlags::CACHED) {
+            // Callers try again without it.
+            return Err(refusal(Errno::AGAIN));
+        }
+        if how.is_unnamed() {
+            entry = self.folder(at, flags, resolve)?;
+            opened = self.with_umask(|| self.open_unnamed(&entry, how));
+        } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
+            // Stands for a folder, which cannot be written.
+            return Err(CONTINUE);
+        } else {
+            let follows = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
+            let found = if follows {
+                self.roots.opened(&self.tracee, at, resolve)
+            } else {
+                self.roots.entry(&self.tracee, at, resolve)
+            };
+            let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
+            entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
+            if flags & OFlags::ACCMODE != OFlags::WRONLY {
+                self.check_readable(&entry)?;
+            }
+            self.check_opened(&entry, flags)?;
+            let _lock = self.lock([&entry])?;
+            if flags.contains(OFlags::CREATE) {
+                self.check_replaceable(&entry)?;
+                let _recorded = self.record(&[Touched::Content(&entry)])?;
+                opened = self.with_umask(|| perform::open(&entry, how));
+            } else {
+                let _recorded = self.record(&[Touched::Content(&entry)])?;
+                opened = self.if_suspended(|| perform::open(&entry, how));
+            }
+        }
+        match opened {
+            Ok(Opened::File(file)) => {
+                self.handed_over
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .add(&file)
+                    .map_err(refusal)?;
+                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+            }
+            Ok(Opened::Pipe(file)) => {
+                let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+                handed_over.add_pipe(&file).map_err(refusal)?;
+                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+            }
+            Ok(Opened::Waits) => Ok(Outcome::Wait(WaitReason::Open)),
+            // A device, and a mount point, for which the broker has no rule.
+            Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// `None` if the path names no terminal of the command.
+    fn open_terminal(&self, at: &Place, how: OpenHow) -> Option<Outcome> {
+        let terminal = Terminal::named(&at.path).filter(|_| how.writes())?;
+        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).ok()?);
+        let opened = self.if_suspended(|| Ok(self.terminals.open(terminal, flags, &self.tracee)));
+        Some(match opened.transpose()? {
+            Ok(Ok(file)) => Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
+            Ok(Err(error)) | Err(error) => refusal(error),
+        })
+    }
+
+    /// The folder of an unnamed file, as an entry of itself.
+    fn folder(&self, at: &Place, flags: OFlags, resolve: ResolveFlags) -> Result<ResolvedPath, Outcome> {
+        let object = Object::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
+        let found = self.roots.file(&self.tracee, &object, resolve).map_err(|_| CONTINUE)?;
+        let found = found.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
+        Ok(ResolvedPath { area: found.area, folder: found.file, name: ".".into(), path: at.path.clone() })
+    }
+
+    fn open_unnamed(&self, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
+        let opened = perform::open(folder, how)?;
+        if let Opened::File(file) = &opened {
+            let identity = perform::identity(file)?;
+            self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+        }
+        Ok(opened)
+    }
+
+    fn change(&self, object: &Object, change: &Change) -> Result<Result<(), Errno>, Outcome> {
+        let found = self
+            .roots
+            .file(&self.tracee, object, ResolveFlags::empty())
+            .and_then(|file| file.ok_or(Errno::PERM));
+        let file = found.map_err(refusal)?;
+        if file.area == Area::Workspace {
+            if self.policy == BrokerPolicy::Nothing {
+                return Err(refusal(Errno::PERM));
+            }
+            self.check_file(&file, ChangeKind::Attributes)?;
+        }
+        let is_recorded = matches!(change, Change::Mode(_)) && file.area == Area::Workspace;
+        let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
+        Ok(self.if_suspended(|| perform::change(&file, change)))
+    }
+}

@@ -1,0 +1,113 @@
+//! Moves and hard links: both names are decided, and all that moves with a folder.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+
+use rustix::fs::ResolveFlags;
+use rustix::io::Errno;
+
+use super::{CONTINUE, CallHandler, EXCHANGE, Outcome, refusal};
+use crate::sandbox::BrokerPolicy;
+use crate::supervisor::broker::operation::{Object, Place};
+use crate::supervisor::broker::questions::Asked;
+use crate::supervisor::broker::recorder::Touched;
+use crate::supervisor::broker::resolve::{self, Area, ResolvedPath};
+use crate::supervisor::broker::{perform, reads, tracee};
+use crate::supervisor::protocol::ChangeKind;
+
+impl CallHandler<'_> {
+    /// The files that move with a folder. A rule can deny some of them.
+    pub(super) fn moved_files(
+        &self,
+        from: &ResolvedPath,
+        to: &ResolvedPath,
+        flags: u32,
+    ) -> Result<Vec<PathBuf>, Outcome> {
+        if self.policy != BrokerPolicy::Ask {
+            return Ok(Vec::new());
+        }
+        let moved = [Some(from), (flags & EXCHANGE != 0).then_some(to)];
+        let files = moved.into_iter().flatten().map(reads::files_below).collect::<Result<Vec<_>, _>>();
+        // Programs then move each file.
+        files.map(|files| files.concat()).map_err(|_| refusal(Errno::XDEV))
+    }
+
+    /// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is
+    /// moved.
+    pub(super) fn check_moved(
+        &self,
+        from: &ResolvedPath,
+        to: &ResolvedPath,
+        flags: u32,
+    ) -> Result<Option<MutexGuard<'_, ()>>, Outcome> {
+        let Some(reads) = self.reads else { return Ok(None) };
+        let guard = reads.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_denied =
+            reads.deny_moving(from, &to.path) || flags & EXCHANGE != 0 && reads.deny_moving(to, &from.path);
+        if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(Some(guard)) }
+    }
+
+    pub(super) fn link(&self, object: &Object, to: &Place) -> Result<Result<(), Errno>, Outcome> {
+        let to = self.resolve(to)?;
+        if let (Some(file), Some(to)) = (self.unnamed_file(object), &to)
+            && to.area == Area::Workspace
+        {
+            self.check_replaceable(to)?;
+            self.check_new(to, ChangeKind::Create)?;
+            let _recorded = self.record(&[Touched::Entry(to)])?;
+            return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
+        }
+        let from = match object {
+            Object::Path { place, .. } if resolve::split(&place.path).is_none() => return Err(CONTINUE),
+            Object::Path { place, follows_link: true } => {
+                self.roots.opened(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)?
+            }
+            Object::Path { place, .. } => self.resolve(place)?,
+            Object::Descriptor(_) => None,
+        };
+        let (from, to) = within_workspace(from, to)?;
+        self.check_replaceable(&to)?;
+        self.check_readable(&from)?;
+        let [is_there, exists] = [&from, &to].map(|entry| perform::kind(entry).is_some());
+        if self.policy == BrokerPolicy::Ask && is_there && exists {
+            return Err(refusal(Errno::EXIST));
+        }
+        // Through its new name, the file can be written.
+        let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Link, &from.path) };
+        self.check_existing(&from, asked)?;
+        let _recorded = self.record(&[Touched::Linked { from: &from, to: &to }])?;
+        Ok(self.if_suspended(|| perform::link(&from, &to)))
+    }
+
+    /// The caller's descriptor of an unnamed file that was handed over.
+    fn unnamed_file(&self, object: &Object) -> Option<OwnedFd> {
+        let number = match object {
+            Object::Descriptor(number) => *number,
+            Object::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
+            Object::Path { .. } => return None,
+        };
+        let file = self.tracee.descriptor(number).ok()?;
+        let found = rustix::fs::fstat(&file).ok()?;
+        // A later file can have the number of an unnamed one that is gone.
+        if found.st_nlink != 0 {
+            return None;
+        }
+        let identity = (found.st_dev, found.st_ino);
+        let is_known = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity);
+        is_known.then_some(file)
+    }
+}
+
+/// Both ends of a move or link if they are in the workspace. If only one is, programs copy after `EXDEV`.
+pub(super) fn within_workspace(
+    from: Option<ResolvedPath>,
+    to: Option<ResolvedPath>,
+) -> Result<(ResolvedPath, ResolvedPath), Outcome> {
+    let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
+    match (from.filter(in_workspace), to.filter(in_workspace)) {
+        (Some(from), Some(to)) => Ok((from, to)),
+        (None, None) => Err(CONTINUE),
+        _ => Err(refusal(Errno::XDEV)),
+    }
+}

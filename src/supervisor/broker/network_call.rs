@@ -1,0 +1,22 @@
+//! Suspended calls that lead to other hosts. Pure.
+
+use super::notification::Call;
+
+/// A suspended call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NetworkCall {
+    Connect,
+    Listen,
+    /// Creates a datagram socket.
+    Socket,
+}
+
+/// `None` if the call is suspended for other reasons.
+pub(super) fn network_call(call: &Call) -> Option<NetworkCall> {
+    match call.number {
+        libc::SYS_connect => Some(NetworkCall::Connect),
+        libc::SYS_listen => Some(NetworkCall::Listen),
+        libc::SYS_socket => Some(NetworkCall::Socket),
+        _ => None,
+    }
+}

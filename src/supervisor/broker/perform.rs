@@ -1,0 +1,211 @@
+//! Carries out operations at resolved paths, with the rights of the supervisor, which has no capabilities.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+
+use super::resolve::{Area, BENEATH, ResolvedFile, ResolvedPath, trim};
+use super::revoke::Identity;
+use super::tracee::own_path;
+use crate::supervisor::broker::operation::{Change, OpenHow, Time};
+
+/// Bits of new files: all but setuid and setgid, which would give another user's rights to whoever runs the file.
+const PERMISSIONS: u32 = 0o1777;
+
+/// Extended attributes that need no capability.
+const ATTRIBUTES: [&[u8]; 2] = [b"user.", ACCESS_LISTS];
+const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
+
+pub(super) enum Opened {
+    File(OwnedFd),
+    Pipe(OwnedFd),
+    /// A named pipe without a reader, or a file of which another program has a lease.
+    Waits,
+    /// Neither a file nor a named pipe.
+    Special,
+}
+
+/// Opens an entry without following a symbolic link.
+pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
+    let asked = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
+    if asked & OFlags::ACCMODE == OFlags::RDONLY && !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) {
+        return Ok(Opened::Special);
+    }
+    // Never waits, because no mode can be changed meanwhile.
+    let flags = asked | OFlags::NONBLOCK;
+    let mode = permissions(how.mode)?;
+    let opened =
+        rustix::fs::openat2(&entry.folder, &entry.name, flags, mode, BENEATH | ResolveFlags::NO_XDEV);
+    let file = match opened {
+        Ok(file) => file,
+        Err(Errno::NXIO) if !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) => {
+            return Ok(Opened::Waits);
+        }
+        // Another program has a lease of the file, and gets a signal that the file is wanted.
+        Err(Errno::AGAIN) if !asked.contains(OFlags::NONBLOCK) => return Ok(Opened::Waits),
+        Err(error) => return Err(error),
+    };
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Fifo) {
+        return Ok(Opened::Special);
+    }
+    if !asked.contains(OFlags::NONBLOCK) {
+        let set = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
+    }
+    Ok(if kind == FileType::Fifo { Opened::Pipe(file) } else { Opened::File(file) })
+}
+
+/// The type of an entry. `None` if it does not exist.
+pub(super) fn kind(entry: &ResolvedPath) -> Option<FileType> {
+    let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(found.st_mode))
+}
+
+fn is_pipe(entry: &ResolvedPath) -> bool {
+    rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
+}
+
+fn permissions(mode: u64) -> Result<Mode, Errno> {
+    let mode = u32::try_from(mode).map_err(|_| Errno::INVAL)?;
+    // `openat2` refuses other bits.
+    if mode & !0o7777 == 0 { Ok(Mode::from_raw_mode(mode & PERMISSIONS)) } else { Err(Errno::INVAL) }
+}
+
+pub(super) fn make_folder(entry: &ResolvedPath, mode: u32) -> Result<(), Errno> {
+    rustix::fs::mkdirat(&entry.folder, &entry.name, Mode::from_raw_mode(mode & PERMISSIONS))
+}
+
+/// Makes an empty file or a named pipe.
+pub(super) fn make_node(entry: &ResolvedPath, mode: u32) -> Result<(), Errno> {
+    let kind = match FileType::from_raw_mode(mode) {
+        FileType::Fifo => FileType::Fifo,
+        FileType::RegularFile => FileType::RegularFile,
+        _ if mode & 0o170_000 == 0 => FileType::RegularFile,
+        _ => return Err(Errno::PERM),
+    };
+    rustix::fs::mknodat(&entry.folder, &entry.name, kind, Mode::from_raw_mode(mode & PERMISSIONS), 0)
+}
+
+pub(super) fn make_symlink(target: &Path, entry: &ResolvedPath) -> Result<(), Errno> {
+    rustix::fs::symlinkat(target, &entry.folder, &entry.name)
+}
+
+pub(super) fn link(from: &ResolvedPath, to: &ResolvedPath) -> Result<(), Errno> {
+    rustix::fs::linkat(&from.folder, &from.name, &to.folder, &to.name, AtFlags::empty())
+}
+
+/// Gives an unnamed file its first name.
+pub(super) fn link_unnamed(file: &OwnedFd, to: &ResolvedPath) -> Result<(), Errno> {
+    rustix::fs::linkat(CWD, own_path(file), &to.folder, &to.name, AtFlags::SYMLINK_FOLLOW)
+}
+
+pub(super) fn rename(from: &ResolvedPath, to: &ResolvedPath, flags: u32) -> Result<(), Errno> {
+    let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+    if flags.contains(RenameFlags::WHITEOUT) {
+        return Err(Errno::PERM);
+    }
+    rustix::fs::renameat_with(&from.folder, &from.name, &to.folder, &to.name, flags)
+}
+
+pub(super) fn remove(entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno> {
+    let flags = if is_folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    rustix::fs::unlinkat(&entry.folder, &entry.name, flags)
+}
+
+pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> {
+    let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
+    match FileType::from_raw_mode(target.found.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR),
+        _ => return Err(Errno::INVAL),
+    }
+    // The descriptor leads to a regular file, so opening it never waits.
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(own_path(&target.file), flags, Mode::empty())?;
+    rustix::fs::ftruncate(&file, length)
+}
+
+pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno> {
+    let name = own_path(&target.file);
+    let is_link = FileType::from_raw_mode(target.found.st_mode) == FileType::Symlink;
+    if target.leads_to_protected && changes_rights(change) {
+        return Err(Errno::PERM);
+    }
+    match change {
+        Change::Mode(_) if is_link => Err(Errno::OPNOTSUPP),
+        Change::Mode(mode) if !is_mode_permitted(target, *mode) => Err(Errno::PERM),
+        Change::Mode(mode) => rustix::fs::chmod(name, Mode::from_raw_mode(mode & 0o7777)),
+        Change::Owner(user, group) => {
+            let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+            rustix::fs::chownat(&target.file, "", user, group, AtFlags::EMPTY_PATH)
+        }
+        Change::Times([last_access, last_modification]) => {
+            let times = Timestamps {
+                last_access: timespec(*last_access),
+                last_modification: timespec(*last_modification),
+            };
+            rustix::fs::utimensat(&target.file, "", &times, AtFlags::EMPTY_PATH)
+        }
+        Change::SetAttribute { .. } | Change::RemoveAttribute { .. } if is_link => Err(Errno::PERM),
+        Change::SetAttribute { name: attribute, value, flags } => {
+            permitted(attribute.as_bytes())?;
+            if is_own_root(target) && changes_rights(change) {
+                return Err(Errno::PERM);
+            }
+            let flags = XattrFlags::from_bits(*flags).ok_or(Errno::INVAL)?;
+            rustix::fs::setxattr(name, attribute, value, flags)
+        }
+        Change::RemoveAttribute { name: attribute } => {
+            permitted(attribute.as_bytes())?;
+            rustix::fs::removexattr(name, attribute)
+        }
+    }
+}
+
+/// A folder in the workspace may hand its group on. The rights of a command's own folder keep other users out.
+fn is_mode_permitted(target: &ResolvedFile, mode: u32) -> bool {
+    let is_folder = FileType::from_raw_mode(target.found.st_mode).is_dir();
+    let special = match target.area {
+        Area::Workspace if is_folder => 0o1000 | 0o2000,
+        Area::Workspace | Area::Own => 0o1000,
+    };
+    let opens = mode & 0o077 & !target.found.st_mode != 0;
+    mode & 0o7777 & !(0o777 | special) == 0 && !(is_own_root(target) && opens)
+}
+
+fn is_own_root(target: &ResolvedFile) -> bool {
+    target.is_root && target.area == Area::Own
+}
+
+/// Returns true if the change decides who may use the file.
+fn changes_rights(change: &Change) -> bool {
+    match change {
+        Change::Mode(_) | Change::Owner(..) => true,
+        Change::Times(_) => false,
+        Change::SetAttribute { name, .. } | Change::RemoveAttribute { name } => {
+            name.as_bytes().starts_with(ACCESS_LISTS)
+        }
+    }
+}
+
+fn permitted(attribute: &[u8]) -> Result<(), Errno> {
+    let is_permitted = ATTRIBUTES.iter().any(|prefix| attribute.starts_with(prefix));
+    if is_permitted { Ok(()) } else { Err(Errno::PERM) }
+}
+
+fn timespec(time: Time) -> Timespec {
+    Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds }
+}
+
+/// The file's device and number, which no other existing file has.
+pub(super) fn identity(file: &OwnedFd) -> Result<Identity, Errno> {
+    let found = rustix::fs::fstat(file)?;
+    Ok((found.st_dev, found.st_ino))
+}

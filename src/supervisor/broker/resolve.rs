@@ -1,0 +1,372 @@
+//! From a path of the caller to a directory entry below a root.
+//!
+//! The kernel resolves the caller's path only to learn a name. The folder of that name is then opened again from
+//! the root's descriptor, without symbolic links, and only this second descriptor is used. Whatever the caller
+//! renames or replaces meanwhile, the entry is below the root.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::tracee::{self, Tracee};
+use crate::supervisor::broker::operation::{Object, Place};
+
+/// The kernel follows as many symbolic links.
+const MAX_LINKS: usize = 40;
+
+/// The system's own files below `/`, whose names can lead to this process.
+const VIRTUAL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Types of file systems whose files stand for processes, devices and settings of the kernel: proc, sysfs, both
+/// versions of cgroup, debugfs, tracefs, securityfs, bpf, configfs, devpts, efivarfs, selinuxfs and `binfmt_misc`.
+const VIRTUAL_TYPES: [rustix::fs::FsWord; 13] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xcafe_4a11,
+    0x6265_6570,
+    0x1cd1,
+    0xde5e_81e4,
+    0xf97c_ff8c,
+    0x4249_4e4d,
+];
+
+/// Says who decides about changes below a root: the policy, or Landlock, which allows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Area {
+    Workspace,
+    /// The command's temporary folder and its state folders.
+    Own,
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    folder: OwnedFd,
+    device: u64,
+    area: Area,
+}
+
+#[derive(Debug)]
+pub(in crate::supervisor) struct Roots {
+    /// Longest first, so that a root inside another one decides.
+    roots: Vec<Root>,
+    protected: Vec<PathBuf>,
+}
+
+/// A directory entry below a root, which may not exist.
+#[derive(Debug)]
+pub(super) struct ResolvedPath {
+    pub(super) area: Area,
+    pub(super) folder: OwnedFd,
+    /// One component, which may end with slashes.
+    pub(super) name: OsString,
+    /// Without symbolic links.
+    pub(super) path: PathBuf,
+}
+
+/// An existing file below a root.
+#[derive(Debug)]
+pub(super) struct ResolvedFile {
+    pub(super) area: Area,
+    /// True for the root itself.
+    pub(super) is_root: bool,
+    /// True for a folder whose rights decide whether something protected can be read.
+    pub(super) leads_to_protected: bool,
+    /// Opened with `O_PATH`.
+    pub(super) file: OwnedFd,
+    pub(super) found: Stat,
+}
+
+impl Roots {
+    pub(in crate::supervisor) fn open(
+        workspace: &[PathBuf],
+        own: &[PathBuf],
+        protected: &[PathBuf],
+    ) -> io::Result<Self> {
+        let places = workspace.iter().map(|path| (path, Area::Workspace));
+        let places = places.chain(own.iter().map(|path| (path, Area::Own)));
+        let mut roots = places.map(|(path, area)| Root::open(path, area)).collect::<io::Result<Vec<_>>>()?;
+        roots.sort_by_key(|root| std::cmp::Reverse(root.path.components().count()));
+        let contains = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
+        let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(|path| contains(path)).collect();
+        all.extend(protected.iter().flat_map(|path| names(path)));
+        Ok(Self { roots, protected: all })
+    }
+
+    /// Resolves all but the last component. Returns `None` for an entry that is not below a root or is
+    /// protected, and for paths that end in `.` or `..`.
+    ///
+    /// # Errors
+    /// Returns the kernel's error for the caller's path.
+    pub(super) fn entry(
+        &self,
+        tracee: &Tracee<'_>,
+        place: &Place,
+        resolve: ResolveFlags,
+    ) -> Result<Option<ResolvedPath>, Errno> {
+        let base = base(tracee, place, resolve)?;
+        self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve)
+    }
+
+    /// Resolves a path from a folder; `None` is a folder that an absolute path does not need.
+    fn entry_from(
+        &self,
+        base: Option<BorrowedFd<'_>>,
+        path: &Path,
+        resolve: ResolveFlags,
+    ) -> Result<Option<ResolvedPath>, Errno> {
+        let Some((parent, name)) = split(path) else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+        let found =
+            rustix::fs::openat2(base.unwrap_or(rustix::fs::CWD), parent, flags, Mode::empty(), resolve)?;
+        let entry = self.beneath(&tracee::name_of(&found)?, name);
+        // A deleted folder has the name of another one.
+        let is_found = |entry: &ResolvedPath| matches!((rustix::fs::fstat(&entry.folder), rustix::fs::fstat(&found)), (Ok(one), Ok(other)) if is_same(&one, &other));
+        Ok(entry.filter(is_found))
+    }
+
+    /// The entry `name` of the folder `parent`, whose path has no symbolic links.
+    fn beneath(&self, parent: &Path, name: &OsStr) -> Option<ResolvedPath> {
+        let path = parent.join(trim(name));
+        let (root, inside) =
+            self.roots.iter().find_map(|root| Some((root, parent.strip_prefix(&root.path).ok()?)))?;
+        if self.is_protected(&path) {
+            return None;
+        }
+        let folder = root.reopen(inside, OFlags::DIRECTORY).ok()?;
+        let device = rustix::fs::fstat(&folder).ok()?.st_dev;
+        if root.excludes(device, &folder) {
+            return None;
+        }
+        Some(ResolvedPath { area: root.area, folder, name: name.to_owned(), path })
+    }
+
+    fn is_protected(&self, path: &Path) -> bool {
+        self.protected.iter().any(|protected| path.starts_with(protected))
+    }
+
+    /// Returns true if a change of the entry could move or replace something that is protected.
+    pub(super) fn contains_protected(&self, entry: &ResolvedPath) -> bool {
+        self.leads_to_protected(&entry.path)
+    }
+
+    fn leads_to_protected(&self, path: &Path) -> bool {
+        self.protected.iter().any(|protected| protected.starts_with(path))
+    }
+
+    /// Like [`Self::entry`], for an entry that is opened: symbolic links are followed, also one that leads to
+    /// nothing.
+    pub(super) fn opened(
+        &self,
+        tracee: &Tracee<'_>,
+        place: &Place,
+        resolve: ResolveFlags,
+    ) -> Result<Option<ResolvedPath>, Errno> {
+        if let Some(number) = tracee::named_descriptor(&place.path).filter(|_| resolve.is_empty()) {
+            return Ok(self.of_descriptor(&tracee.named(number)?));
+        }
+        let base = base(tracee, place, resolve)?;
+        let base = base.as_ref().map(AsFd::as_fd);
+        let entry = self.entry_from(base, &place.path, resolve)?;
+        match entry {
+            Some(entry) if resolve.is_empty() => self.followed(entry),
+            Some(entry) if link_target(&entry)?.is_none() => Ok(Some(entry)),
+            // A symbolic link elsewhere may lead to a root.
+            _ => {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+                let base = base.unwrap_or(rustix::fs::CWD);
+                let file = rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)?;
+                Ok(self.of_descriptor(&file))
+            }
+        }
+    }
+
+    /// Follows symbolic links from an entry.
+    fn followed(&self, mut entry: ResolvedPath) -> Result<Option<ResolvedPath>, Errno> {
+        for _ in 0..MAX_LINKS {
+            let Some(mut target) = link_target(&entry)? else { return Ok(Some(entry)) };
+            // The kernel does not follow every user's links in a folder such as `/tmp`.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let name = trim(&entry.name);
+            let resolve = ResolveFlags::NO_MAGICLINKS;
+            if let Err(Errno::ACCESS) =
+                rustix::fs::openat2(&entry.folder, name, flags, Mode::empty(), resolve)
+            {
+                return Err(Errno::ACCESS);
+            }
+            if name != entry.name {
+                target.push("");
+            }
+            let next = self.entry_from(Some(entry.folder.as_fd()), &target, ResolveFlags::empty())?;
+            entry = match next {
+                Some(next) => next,
+                None => return Ok(None),
+            };
+        }
+        Err(Errno::LOOP)
+    }
+
+    /// The entry of an open file, if its name still leads to it.
+    pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
+        let path = tracee::name_of(file).ok()?;
+        let entry = self.beneath(path.parent()?, path.file_name()?)?;
+        let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        is_same(&named, &rustix::fs::fstat(file).ok()?).then_some(entry)
+    }
+
+    /// Resolves an existing file.
+    pub(super) fn file(
+        &self,
+        tracee: &Tracee<'_>,
+        object: &Object,
+        resolve: ResolveFlags,
+    ) -> Result<Option<ResolvedFile>, Errno> {
+        let file = match object {
+            Object::Descriptor(number) => tracee.descriptor(*number)?,
+            Object::Path { place, .. } if place.path.as_os_str().is_empty() => return Err(Errno::NOENT),
+            Object::Path { place, follows_link } => match tracee::named_descriptor(&place.path) {
+                Some(number) if *follows_link && resolve.is_empty() => tracee.named(number)?,
+                _ => {
+                    let base = base(tracee, place, resolve)?;
+                    let no_follow = if *follows_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+                    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+                    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+                    let base = base.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd);
+                    rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)?
+                }
+            },
+        };
+        let found = rustix::fs::fstat(&file)?;
+        let path = tracee::name_of(&file)?;
+        let is_deleted = found.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
+        let is_unnamed = is_deleted && FileType::from_raw_mode(found.st_mode).is_file();
+        if is_unnamed && matches!(object, Object::Descriptor(_)) {
+            let (is_root, leads_to_protected) = (false, false);
+            return Ok(Some(ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, found }));
+        }
+        let Some((root, inside)) =
+            self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
+        else {
+            return Ok(None);
+        };
+        if self.is_protected(&path) {
+            return Ok(None);
+        }
+        let Ok(again) = root.reopen(inside, OFlags::NOFOLLOW) else { return Ok(None) };
+        let named = rustix::fs::fstat(&again)?;
+        let is_usable = is_same(&named, &found) && !root.excludes(named.st_dev, &again);
+        let is_root = inside.as_os_str().is_empty();
+        let leads_to_protected = self.leads_to_protected(&path);
+        let (area, file, found) = (root.area, again, named);
+        Ok(is_usable.then_some(ResolvedFile { area, is_root, leads_to_protected, file, found }))
+    }
+}
+
+impl Root {
+    fn open(path: &Path, area: Area) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(&path, flags, Mode::empty())?;
+        let device = rustix::fs::fstat(&folder)?.st_dev;
+        Ok(Self { path, folder, device, area })
+    }
+
+    /// Returns true if a file on a device belongs to a virtual file system that is mounted below the root.
+    fn excludes(&self, device: u64, file: &OwnedFd) -> bool {
+        device != self.device
+            && rustix::fs::fstatfs(file).map_or(true, |system| VIRTUAL_TYPES.contains(&system.f_type))
+    }
+
+    /// Opens what is below the root, or the root itself.
+    fn reopen(&self, inside: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
+        let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH)
+    }
+}
+
+/// The path, and its name after each symbolic link on the way. Its last components may not exist.
+fn names(path: &Path) -> Vec<PathBuf> {
+    let mut names = vec![path.to_owned()];
+    let reversed = |path: &Path| -> Vec<OsString> {
+        path.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect()
+    };
+    let (mut real, mut rest) = (PathBuf::from("/"), reversed(path));
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        let at = real.join(part);
+        match at.read_link() {
+            Ok(target) if names.len() <= MAX_LINKS => {
+                names.push(rest.iter().rev().fold(at, |path, part| path.join(part)));
+                if target.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                rest.extend(reversed(&target));
+            }
+            _ => real = at,
+        }
+    }
+    names.push(real);
+    names
+}
+
+/// `None` if the entry is no symbolic link, or does not exist.
+fn link_target(entry: &ResolvedPath) -> Result<Option<PathBuf>, Errno> {
+    match rustix::fs::readlinkat(&entry.folder, trim(&entry.name), Vec::new()) {
+        Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),
+        Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Never leaves the folder from which a path is resolved.
+pub(super) const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// The folder of a relative path. With flags such as `RESOLVE_IN_ROOT`, absolute paths have one too.
+fn base(tracee: &Tracee<'_>, place: &Place, resolve: ResolveFlags) -> Result<Option<OwnedFd>, Errno> {
+    let is_confined = resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT);
+    if place.path.is_absolute() && !is_confined {
+        return Ok(None);
+    }
+    tracee.folder(place.folder).map(Some)
+}
+
+pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// The path of the folder, and the last component with its slashes. `None` if the path names no entry of a folder.
+pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/')?;
+    let (parent, name) = match bytes[..=end].iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&bytes[..=slash], &bytes[slash + 1..]),
+        None => (&b"."[..], bytes),
+    };
+    let name = OsStr::from_bytes(name);
+    let is_special = matches!(trim(name).as_bytes(), b"." | b"..");
+    (!is_special).then(|| (Path::new(OsStr::from_bytes(parent)), name))
+}
+
+/// A component without the slashes after it.
+pub(super) fn trim(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    OsStr::from_bytes(&bytes[..end])
+}

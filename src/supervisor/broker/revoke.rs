@@ -1,0 +1,240 @@
+//! Takes back what was handed over when the policy becomes tighter: afterwards no process below the supervisor can
+//! write to a file or named pipe of the workspace through an old descriptor or mapping.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal};
+
+use super::super::children;
+use super::perform::identity;
+use super::tracee::own_path;
+use crate::kernel;
+
+/// Device and number of a file.
+pub(super) type Identity = (u64, u64);
+
+/// How long processes may go on with the files that they are writing.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How long the end of the processes that still write may take.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Number of remembered files after which those without a writer are forgotten.
+const PRUNE_AT: usize = 512;
+
+/// Number of remembered named pipes after which those that no process has open are forgotten.
+const MAX_PIPES: usize = 64;
+
+/// Types of file systems on which a file knows all its writers: ext2 to ext4, xfs, btrfs, f2fs, bcachefs, tmpfs. On
+/// overlayfs it does not know mappings.
+const LOCAL: [rustix::fs::FsWord; 6] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x0102_1994];
+
+/// Files that were handed over for writing and may still have a writer.
+#[derive(Debug)]
+pub(super) struct HandedOver {
+    /// Opened with `O_PATH`, which is no obstacle to other programs.
+    files: HashMap<Identity, OwnedFd>,
+    /// Named pipes. No lease tells whether they have a writer. Kept open, so that no other has the number.
+    pipes: HashMap<Identity, OwnedFd>,
+    prune_at: usize,
+    /// Set if the file system of a file cannot tell whether it has a writer.
+    is_unknown: bool,
+}
+
+impl Default for HandedOver {
+    fn default() -> Self {
+        Self { files: HashMap::new(), pipes: HashMap::new(), prune_at: PRUNE_AT, is_unknown: false }
+    }
+}
+
+/// The end of a tightening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Revoked {
+    /// Processes that were killed.
+    pub(super) ended: usize,
+    /// False if a process may still be able to write.
+    pub(super) is_complete: bool,
+}
+
+enum Writers {
+    Gone,
+    Some,
+    Unknown,
+}
+
+impl HandedOver {
+    /// Remembers a file before it is handed over.
+    pub(super) fn add(&mut self, file: &OwnedFd) -> Result<(), Errno> {
+        let identity = identity(file)?;
+        if self.files.contains_key(&identity) {
+            return Ok(());
+        }
+        if self.files.len() >= self.prune_at {
+            self.prune();
+            self.prune_at = PRUNE_AT.max(2 * self.files.len());
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.files.insert(identity, rustix::fs::open(own_path(file), flags, Mode::empty())?);
+        Ok(())
+    }
+
+    /// Remembers a named pipe before it is handed over.
+    pub(super) fn add_pipe(&mut self, pipe: &OwnedFd) -> Result<(), Errno> {
+        let identity = identity(pipe)?;
+        if self.pipes.contains_key(&identity) {
+            return Ok(());
+        }
+        if self.pipes.len() >= MAX_PIPES {
+            let held: Vec<_> =
+                self.pipes.keys().copied().filter(|pipe| !holders(&[*pipe]).is_empty()).collect();
+            self.pipes.retain(|identity, _| held.contains(identity));
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.pipes.insert(identity, rustix::fs::open(own_path(pipe), flags, Mode::empty())?);
+        Ok(())
+    }
+
+    fn prune(&mut self) {
+        let is_unknown = &mut self.is_unknown;
+        self.files.retain(|_, file| match writers(file) {
+            Writers::Some => true,
+            Writers::Gone => false,
+            Writers::Unknown => {
+                *is_unknown = true;
+                false
+            }
+        });
+    }
+
+    /// Files that still have a writer.
+    pub(super) fn open_for_writing(&mut self) -> impl Iterator<Item = &OwnedFd> {
+        self.prune();
+        self.files.values()
+    }
+
+    /// Files that have a name and a writer.
+    fn written(&self) -> Vec<Identity> {
+        let is_named = |file: &OwnedFd| rustix::fs::fstat(file).map_or(true, |found| found.st_nlink > 0);
+        self.files.iter().filter(|(_, file)| is_named(file)).map(|(identity, _)| *identity).collect()
+    }
+
+    /// Waits for writers, and kills those that do not finish. No further file may be handed over meanwhile.
+    pub(super) fn revoke(&mut self) -> Revoked {
+        let start = Instant::now();
+        let mut ended = 0;
+        loop {
+            self.prune();
+            let mut written = self.written();
+            if self.is_unknown {
+                return Revoked { ended, is_complete: false };
+            }
+            let pipes: Vec<_> = self.pipes.keys().copied().collect();
+            if written.is_empty() && (pipes.is_empty() || holders(&pipes).is_empty()) {
+                self.pipes.clear();
+                return Revoked { ended, is_complete: true };
+            }
+            written.extend(pipes);
+            let elapsed = start.elapsed();
+            if elapsed > DEADLINE {
+                return Revoked { ended, is_complete: false };
+            }
+            if elapsed > GRACE {
+                let holders = holders(&written);
+                ended += holders.len();
+                for holder in holders {
+                    // It may have just ended.
+                    let _ = process::kill_process(holder, Signal::KILL);
+                }
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+}
+
+fn writers(file: &OwnedFd) -> Writers {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(own_path(file), flags, Mode::empty()) else { return Writers::Unknown };
+    if !knows_writers(&file) {
+        return Writers::Unknown;
+    }
+    match kernel::has_writers(file.as_fd()) {
+        Ok(false) => Writers::Gone,
+        Ok(true) => Writers::Some,
+        Err(_) => Writers::Unknown,
+    }
+}
+
+/// Returns true if the file's system knows all its writers.
+pub(super) fn knows_writers(file: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| LOCAL.contains(&system.f_type))
+}
+
+/// Processes below this one that can write to one of the files.
+fn holders(files: &[Identity]) -> Vec<Pid> {
+    descendants().into_iter().filter(|pid| holds(*pid, files)).collect()
+}
+
+pub(super) fn descendants() -> Vec<Pid> {
+    let parse = |name: &str| name.parse().ok().and_then(Pid::from_raw);
+    let all: Vec<(Pid, Pid)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = parse(entry.ok()?.file_name().to_str()?)?;
+            Some((pid, children::parent(pid)?))
+        })
+        .collect();
+    let mut found = vec![process::getpid()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// Returns true if a thread of the process has a writable descriptor or mapping of one of the files, or cannot be
+/// examined.
+fn holds(pid: Pid, files: &[Identity]) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let has_descriptor = threads.flatten().any(|thread| has_writable_descriptor(&thread.path(), files));
+    has_descriptor || has_shared_mapping(pid, files)
+}
+
+fn has_writable_descriptor(thread: &Path, files: &[Identity]) -> bool {
+    // A zombie has no descriptors.
+    let Ok(descriptors) = fs::read_dir(thread.join("fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let is_one = rustix::fs::stat(descriptor.path())
+            .is_ok_and(|found| files.contains(&(found.st_dev, found.st_ino)));
+        is_one && is_writable(&thread.join("fdinfo").join(descriptor.file_name()))
+    })
+}
+
+fn is_writable(info: &Path) -> bool {
+    let Ok(info) = fs::read_to_string(info) else { return true };
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_none_or(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
+}
+
+/// The device in this list can differ from that of `stat`, so the number alone counts.
+fn has_shared_mapping(pid: Pid, files: &[Identity]) -> bool {
+    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let is_shared = fields.nth(1).is_some_and(|rights| rights.ends_with('s'));
+        let number = fields.nth(2).and_then(|number| number.parse().ok());
+        is_shared && number.is_some_and(|number: u64| files.iter().any(|(_, file)| *file == number))
+    })
+}

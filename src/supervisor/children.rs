@@ -1,0 +1,106 @@
+//! Lists the children of this process and kills them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::process::{self, Pid, Signal, WaitOptions};
+
+/// How long the end of killed processes may take.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Kept open, because a command may lower the limit on open files.
+#[derive(Debug)]
+pub struct Children {
+    /// `None` if the kernel has no such list.
+    list: Option<File>,
+    buffer: Vec<u8>,
+}
+
+impl Children {
+    pub fn open() -> io::Result<Self> {
+        // The kernel gives adopted children to the main thread.
+        let path = format!("/proc/self/task/{}/children", process::getpid());
+        let list = File::open(path).ok();
+        if list.is_none() {
+            std::fs::read_dir("/proc")?;
+        }
+        Ok(Self { list, buffer: vec![0; 64 * 1024] })
+    }
+
+    /// Includes dead children that are not reaped yet.
+    pub fn list(&mut self) -> io::Result<Vec<Pid>> {
+        let Some(list) = &self.list else { return scan() };
+        let mut text = Vec::new();
+        loop {
+            let read = list.read_at(&mut self.buffer, text.len() as u64)?;
+            if read == 0 {
+                break;
+            }
+            text.extend_from_slice(&self.buffer[..read]);
+        }
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.split_ascii_whitespace().filter_map(parse).collect())
+    }
+}
+
+/// A group dies in one step, so no member can fork away. `spared` is the group of this process, or of Modegate.
+pub fn kill(child: Pid, spared: Pid) {
+    let group = process::getpgid(Some(child)).ok();
+    if let Some(group) = group.filter(|group| *group != spared && *group != process::getpgrp()) {
+        let _ = process::kill_process_group(group, Signal::KILL);
+    }
+    let _ = process::kill_process(child, Signal::KILL);
+}
+
+/// Kills the children that are not known, and all processes that become children by that. Returns true if none is
+/// left. Blocks for about a second at most.
+pub fn end_others(children: &mut Children, spared: Pid, is_known: impl Fn(Pid) -> bool) -> bool {
+    let started = Instant::now();
+    loop {
+        let Ok(all) = children.list() else { return false };
+        let others: Vec<Pid> = all.into_iter().filter(|pid| !is_known(*pid)).collect();
+        if others.is_empty() {
+            return true;
+        }
+        if started.elapsed() > DEADLINE {
+            return false;
+        }
+        for other in others {
+            kill(other, spared);
+            let _ = process::waitpid(Some(other), WaitOptions::NOHANG);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The children of another process, without zombies.
+pub fn of(parent_of: Pid) -> Vec<Pid> {
+    let path = format!("/proc/{parent_of}/task/{parent_of}/children");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(parse).filter(|pid| !is_zombie(*pid)).collect()
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn scan() -> io::Result<Vec<Pid>> {
+    let own = process::getpid();
+    let all = std::fs::read_dir("/proc")?;
+    let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
+    Ok(pids.filter(|pid| parent(*pid) == Some(own)).collect())
+}
+
+pub fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, can contain any character.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1).and_then(parse)
+}
+
+fn parse(text: &str) -> Option<Pid> {
+    text.parse().ok().and_then(Pid::from_raw)
+}

@@ -1,0 +1,38 @@
+//! Passes descriptors over a socket.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// Maximum number of descriptors in a message.
+pub const MAX: usize = 4;
+
+pub fn send(to: impl AsFd, byte: u8, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !handed.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(handed));
+    }
+    sendmsg(to, &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Returns the number of received bytes, and the descriptors beside them.
+pub fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(bytes)];
+    let count = recvmsg(from, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let mut all = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(handed) = message {
+            all.extend(handed);
+        }
+    }
+    Ok((count, all))
+}

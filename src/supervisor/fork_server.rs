@@ -1,0 +1,135 @@
+//! The fork server, started from this binary before the first command, forks the supervisor of every command:
+//! starting this binary takes longer than most commands run.
+//!
+//! It has one thread, so it may fork. It keeps no descriptor of a command, reads no request and ends after
+//! Modegate, which has the other end of its standard input, and after its supervisors. Its parent is the guard.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use rustix::process::{self, WaitOptions};
+
+use super::{descriptors, guard, run};
+use crate::kernel::{self, Fork};
+
+pub const ARGUMENT: &str = "__supervise";
+
+/// The descriptors of a supervisor: one message for each command, in the order of the fields.
+pub struct Handed<Fd> {
+    /// To Modegate; its end kills everything.
+    pub connection: Fd,
+    /// The command's working directory.
+    pub folder: Fd,
+    pub output: Fd,
+    pub errors: Fd,
+}
+
+impl Handed<BorrowedFd<'_>> {
+    pub fn all(&self) -> [BorrowedFd<'_>; descriptors::MAX] {
+        [self.connection, self.folder, self.output, self.errors]
+    }
+}
+
+/// Forks the fork server, and turns this process into its parent, the guard. `guarded` leads from the guard to
+/// Modegate.
+pub(super) fn start(requests: OwnedFd, guarded: OwnedFd) -> ExitCode {
+    let forked = || -> io::Result<Fork> {
+        // A signal to the process group must end neither.
+        kernel::block_signals()?;
+        process::set_child_subreaper(Some(process::getpid()))?;
+        let forked = kernel::fork()?;
+        if matches!(forked, Fork::Child) {
+            rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+        }
+        Ok(forked)
+    }();
+    match forked {
+        Ok(Fork::Parent(_)) => {
+            drop(requests);
+            guard::begin(&guarded)
+        }
+        Ok(Fork::Child) => {
+            drop(guarded);
+            fork_supervisors(requests)
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &io::Error) -> ExitCode {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "modegate: this subcommand is internal to Modegate: {error}");
+    ExitCode::FAILURE
+}
+
+/// Forks supervisors until Modegate closes the connection. Returns again in every supervisor.
+fn fork_supervisors(requests: OwnedFd) -> ExitCode {
+    match serve(UnixStream::from(requests)) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(handed)) => supervise(handed),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Returns in a supervisor with its descriptors, and in the fork server with `None` at the end of the connection.
+fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
+    kernel::ignore_ended_children(true)?;
+    process::chdir("/")?;
+    loop {
+        let handed = match receive(&requests)? {
+            Received::Command(handed) => handed,
+            // Modegate sees that the connection is closed.
+            Received::Incomplete => continue,
+            Received::End => {
+                // Otherwise supervisors that are still at work would be orphans, which the guard ends.
+                while process::wait(WaitOptions::empty()).is_ok() {}
+                return Ok(None);
+            }
+        };
+        // After a failure, too, Modegate sees that the connection is closed.
+        if let Ok(Fork::Child) = kernel::fork() {
+            drop(requests);
+            kernel::ignore_ended_children(false)?;
+            return Ok(Some(handed));
+        }
+    }
+}
+
+enum Received {
+    Command(Handed<OwnedFd>),
+    /// The limit of open files was reached.
+    Incomplete,
+    End,
+}
+
+fn receive(requests: &UnixStream) -> io::Result<Received> {
+    let (count, handed) = descriptors::receive(requests, &mut [0])?;
+    if count == 0 {
+        return Ok(Received::End);
+    }
+    Ok(match <[OwnedFd; descriptors::MAX]>::try_from(handed) {
+        Ok([connection, folder, output, errors]) => {
+            Received::Command(Handed { connection, folder, output, errors })
+        }
+        Err(_) => Received::Incomplete,
+    })
+}
+
+/// Reports the supervisor's number as 4 bytes (little endian), and supervises the command.
+fn supervise(handed: Handed<OwnedFd>) -> ExitCode {
+    let Handed { connection, folder, output, errors } = handed;
+    let mut connection = UnixStream::from(connection);
+    let entered = || -> io::Result<()> {
+        connection.write_all(&process::getpid().as_raw_nonzero().get().to_le_bytes())?;
+        rustix::stdio::dup2_stdin(connection.as_fd())?;
+        rustix::stdio::dup2_stdout(&output)?;
+        rustix::stdio::dup2_stderr(&errors)?;
+        process::fchdir(&folder)?;
+        Ok(())
+    }();
+    drop((folder, output, errors));
+    run::run(&connection, entered)
+}
