@@ -22,7 +22,7 @@ use crate::mode::stored::Defaults;
 use crate::model::catalog::ModelCatalog;
 use crate::permission::rules::Rules;
 use crate::server::ServerDefinition;
-use crate::session::user_command::UserCommand;
+use crate::session::UserCommand;
 use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
 use crate::tool::BusyGuard;

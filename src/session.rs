@@ -25,58 +25,28 @@ use crate::store::sessions::StoredSession;
 use crate::tool::{DiskTexts, Toolset};
 use crate::workspace::Workspace;
 pub use actor::start;
+pub use command::parse::is_reserved_name;
+pub use command::user_command::UserCommand;
 pub use handle::{
     Closed, CommandEnd, EndReason, LastTurn, PromptEnd, PromptOptions, SessionHandle, SessionSnapshot, Undone,
 };
-pub use mode_effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
+pub use mode::ancestry::Ancestry;
+pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
+pub use subagent::list::IDLE_TIMEOUT;
 
-use ancestry::Ancestry;
 use options::ModelSelection;
-use user_command::UserCommand;
 
 mod actor;
-pub mod ancestry;
-mod approval;
-mod ceilings;
-mod checkpoint;
-pub mod command;
-mod context_window;
+mod command;
 mod event_log;
-mod exit;
-mod exit_form;
-mod external_turn;
 mod handle;
-mod handoff;
-mod intents;
-mod interruption;
-mod jobs;
-mod mode_effect;
-mod model_request;
-mod model_selection;
-mod nearby_instructions;
+mod history;
+mod mode;
 mod notes;
 pub mod options;
-mod permission_options;
-mod policy;
-mod repetition;
-mod replay;
-mod restore;
-mod scaled_images;
 mod servers;
-mod session_action;
-mod set_option;
-mod slash_commands;
-mod spawn;
 mod subagent;
-mod subagent_relay;
-pub mod subagents;
-mod switch;
-mod tightened;
 mod turn;
-mod turn_message;
-mod turns;
-mod typed_text;
-pub mod user_command;
 
 /// Maximum wait for ended calls. The answer lists calls that take longer.
 const DEADLINE: Duration = Duration::from_secs(2);

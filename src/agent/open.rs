@@ -24,7 +24,7 @@ use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
 use crate::server::{self, Entry};
-use crate::session::ancestry::Ancestry;
+use crate::session::Ancestry;
 use crate::session::options::ModelSelection;
 use crate::session::{
     self, ClientPrompt, Origin, SessionContext, SessionHandle, SessionInit, SessionSnapshot, head_meta,

@@ -14,7 +14,7 @@ use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::mode::ToolList;
 use crate::policy::{Diagnostic, Layers, Owner};
-use crate::session::user_command::UserCommand;
+use crate::session::UserCommand;
 use crate::skill::Skills;
 
 pub const MODES: &str = "modes.yaml";

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::project;
 use crate::bounded_file;
-use crate::session::user_command::UserCommand;
+use crate::session::UserCommand;
 
 const FOLDER: &str = "commands";
 

@@ -8,34 +8,35 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::ancestry::Change;
-use super::approval::Approvals;
-use super::checkpoint::{Checkpoints, Undoer};
 use super::event_log::EventLog;
 use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
-use super::jobs::Jobs;
-use super::model_request::Requests;
-use super::model_selection::Models;
 use super::notes::Notes;
 use super::options;
-use super::permission_options::Answer;
-use super::policy::Policy;
-use super::repetition::Repetition;
-use super::replay::Replays;
-use super::restore;
-use super::scaled_images;
 use super::servers::Servers;
-use super::subagent_relay::Report;
-use super::subagents::{self, Subagents};
-use super::switch::Switches;
-use super::turns::{TurnEvent, Turns};
-use super::{DEADLINE, Origin, SessionContext, SessionInit, slash_commands};
+use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
 use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::mode::Access;
+use crate::session::command::slash_commands;
+use crate::session::history::checkpoint::{Checkpoints, Undoer};
+use crate::session::history::replay::Replays;
+use crate::session::history::restore;
+use crate::session::mode::ancestry::Change;
+use crate::session::mode::approval::Approvals;
+use crate::session::mode::permission_options::Answer;
+use crate::session::mode::policy::Policy;
+use crate::session::mode::switch::Switches;
+use crate::session::subagent::jobs::Jobs;
+use crate::session::subagent::list::{self, Subagents};
+use crate::session::subagent::relay::Report;
+use crate::session::turn::model_request::Requests;
+use crate::session::turn::model_selection::Models;
+use crate::session::turn::repetition::Repetition;
+use crate::session::turn::scaled_images;
+use crate::session::turn::turns::{TurnEvent, Turns};
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
 use crate::tool::mcp::ServerEvent;
@@ -463,7 +464,7 @@ impl Actor {
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;
         }
-        subagents::end_calls(&mut self.log);
+        list::end_calls(&mut self.log);
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),

@@ -4,10 +4,10 @@
 //! position. Reminders, which are never stored, describe the mode.
 
 use super::event_log::EventLog;
-use super::policy::Policy;
 use crate::acp::MessageId;
 use crate::conversation::instructions::{Instructions, MAX_ALL};
 use crate::event::{NoticeKind, SessionEvent};
+use crate::session::mode::policy::Policy;
 use crate::text::counted;
 
 /// Limits facts that recur without end.

@@ -3,16 +3,16 @@
 use tokio::sync::mpsc;
 
 use super::SessionContext;
-use super::approval::record_denial;
 use super::event_log::EventLog;
 use super::notes::Notes;
-use super::policy::Policy;
 use crate::conversation::instructions::Instructions;
 use crate::event::InstructionSource;
 use crate::gate::{Active, Gate};
 use crate::permission::hints::Belief;
 use crate::permission::{self, CallFacts, Denial, Effect, Verdict};
 use crate::server::ServerSandbox;
+use crate::session::mode::approval::record_denial;
+use crate::session::mode::policy::Policy;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;

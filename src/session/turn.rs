@@ -11,21 +11,31 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::SessionContext;
-use super::ancestry::Change;
-use super::turn_message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::model::ModelError;
+use crate::session::mode::ancestry::Change;
+use crate::session::turn::message::TurnMessage;
 use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod background;
 mod call;
 pub(super) mod compact;
+pub(super) mod context_window;
+mod external_turn;
+pub(super) mod message;
+pub(super) mod model_request;
+pub(super) mod model_selection;
+mod nearby_instructions;
 mod non_answer;
+pub(super) mod repetition;
 mod reply;
+pub(super) mod scaled_images;
+mod session_action;
 pub(super) mod steps;
+pub(super) mod turns;
 
 pub(super) struct Turn {
     pub(super) number: u64,

@@ -32,7 +32,7 @@ use modegate::process::Processes;
 use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
 use modegate::server::ServerDefinition;
-use modegate::session::user_command::UserCommand;
+use modegate::session::UserCommand;
 use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
@@ -110,7 +110,7 @@ impl Default for Setup {
             parallel: 1,
             live: false,
             server_timeout: None,
-            idle_timeout: modegate::session::subagents::IDLE_TIMEOUT,
+            idle_timeout: modegate::session::IDLE_TIMEOUT,
             agents: "",
             servers: "",
             models: Arc::new(ModelCatalog::offline()),

@@ -17,18 +17,21 @@ use crate::event::{NoticeKind, SessionEvent};
 use crate::gate::Ended;
 use crate::ids;
 use crate::permission::CallFacts;
-use crate::session::checkpoint::{Undoer, not_undone, record_undone};
-use crate::session::command::{self, Command};
+use crate::session::ModeEffect;
+use crate::session::command::parse::{self, Command};
+use crate::session::command::set_option::Setting;
+use crate::session::command::{set_option, slash_commands};
 use crate::session::handle::{CommandEnd, Prompt, Undone};
-use crate::session::model_selection::Models;
+use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
+use crate::session::mode::exit;
+use crate::session::mode::permission_options::Answer;
+use crate::session::mode::switch::{self, Answered, Chosen, Requested, SwitchRequest};
+use crate::session::mode::tightened::Tightened;
 use crate::session::options::{self, AGENT_OPTION, ModelSelection};
-use crate::session::permission_options::Answer;
-use crate::session::set_option::Setting;
-use crate::session::switch::{self, Answered, Chosen, Requested, SwitchRequest};
-use crate::session::tightened::Tightened;
-use crate::session::turn_message::Proposed;
-use crate::session::{DEADLINE, handoff, servers, set_option, slash_commands};
-use crate::session::{ModeEffect, exit};
+use crate::session::subagent::handoff;
+use crate::session::turn::message::Proposed;
+use crate::session::turn::model_selection::Models;
+use crate::session::{DEADLINE, servers};
 use crate::store::{ChangeReason, ModeSource};
 use crate::tool::Proposal;
 use futures_util::future::BoxFuture;
@@ -261,7 +264,7 @@ impl Actor {
     }
 
     pub(in crate::session) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let command::Found { command: found_command, ignored } = slash_commands::find(&prompt, &self.policy);
+        let parse::Found { command: found_command, ignored } = slash_commands::find(&prompt, &self.policy);
         let has_command = found_command.is_some();
         let Some(placed) = found_command
             .filter(|placed| !slash_commands::is_for_external_agent(&self.policy, &placed.command))
@@ -276,7 +279,7 @@ impl Actor {
         let command = &placed.command;
         let mut has_failed = matches!(command, Command::InvalidArgument(_));
         let mut text = match command {
-            Command::Help => command::help(&self.policy.context.modes, &self.policy.context.commands),
+            Command::Help => parse::help(&self.policy.context.modes, &self.policy.context.commands),
             Command::Prompt(_) | Command::Compact => {
                 prompt.compacts = *command == Command::Compact;
                 let notices = slash_commands::ignored(&self.policy, &ignored, None);
@@ -286,7 +289,7 @@ impl Actor {
             Command::ShowMode => slash_commands::describe_mode(&self.policy),
             Command::Permissions => slash_commands::describe_permissions(&self.policy),
             Command::Servers => servers::describe(&self.policy.context),
-            Command::InvalidArgument(name) => command::usage(name),
+            Command::InvalidArgument(name) => parse::usage(name),
             Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => slash_commands::describe_undone(&undone, self.workspace.cwd()),
                 Err(error) => {

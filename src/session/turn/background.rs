@@ -3,8 +3,8 @@
 
 use futures_util::future::{FutureExt, select_all};
 
+use super::message::{Background, TurnMessage};
 use super::{Turn, TurnError};
-use crate::session::turn_message::{Background, TurnMessage};
 
 /// Waits for background agents. Returns true if the model needs another request: an agent has ended, or jobs
 /// still run, which the model learns once.

@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::message::{Authorization, Proposed, TurnMessage};
 use super::{After, Announced, Turn, TurnError};
+use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
 use crate::conversation::instructions::Instructions;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
-use crate::session::ancestry::Change;
-use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
-use crate::session::{nearby_instructions, scaled_images, session_action};
+use crate::session::mode::ancestry::Change;
 use crate::tool::user::chat_question;
 use crate::tool::{
     Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,

@@ -2,12 +2,12 @@
 
 use futures_util::StreamExt;
 
+use super::message::{Room, Summarised, Summary, TurnMessage};
 use super::reply::Interruptions;
 use super::{Turn, TurnError, waiting};
 use crate::acp::{MessageId, StopReason};
 use crate::event::{Compaction, NoticeKind, SessionEvent};
 use crate::model::{Failure, ModelError, ModelEvent, ModelRequest, ModelStop};
-use crate::session::turn_message::{Room, Summarised, Summary, TurnMessage};
 
 /// Requests for one summary that may be too long, each shorter than the one before.
 const MAX_TOO_LONG: u32 = 4;

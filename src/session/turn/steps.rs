@@ -2,6 +2,8 @@
 
 use futures_util::StreamExt;
 
+use super::external_turn;
+use super::message::{Next, TurnMessage};
 use super::non_answer::{MAX_NON_ANSWERS, NonAnswer};
 use super::reply::{Ids, Interruptions, Listener, RequestScope, interruption_notice};
 use super::{After, Announced, Turn, TurnError};
@@ -10,9 +12,7 @@ use crate::acp::{MessageId, StopReason};
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::model::{Failure, ModelStop};
-use crate::session::external_turn;
 use crate::session::handle::EndReason;
-use crate::session::turn_message::{Next, TurnMessage};
 
 const REFUSED_AGAIN: &str =
     "\nStopped: the same call was refused again and again. Change the mode, or ask for something else.\n";

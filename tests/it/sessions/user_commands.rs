@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use modegate::session::user_command::UserCommand;
+use modegate::session::UserCommand;
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, is_user_message, open, text, turn, updates};

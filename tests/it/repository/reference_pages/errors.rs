@@ -246,8 +246,17 @@ fn json_rpc(page: &mut Page) {
     page.table(["member", "value"], MEMBERS.map(|(name, text)| [format!("`{name}`"), text.to_owned()]));
     let code: String = ["rpc/dispatch.rs", "agent/open.rs", "agent/list.rs", "agent/initialize.rs"]
         .into_iter()
-        .chain(["session/set_option.rs", "session/model_selection.rs", "external_agent/capability.rs"])
-        .chain(["session/handoff.rs", "session/handle.rs", "session/mode_effect.rs", "session/policy.rs"])
+        .chain([
+            "session/command/set_option.rs",
+            "session/turn/model_selection.rs",
+            "external_agent/capability.rs",
+        ])
+        .chain([
+            "session/subagent/handoff.rs",
+            "session/handle.rs",
+            "session/mode/effect.rs",
+            "session/mode/policy.rs",
+        ])
         .map(source)
         .collect();
     for (name, _) in MEMBERS {

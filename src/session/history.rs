@@ -1,0 +1,7 @@
+//! What happened before: changed files and their undo, stored sessions, changes that a killed process left.
+
+pub(super) mod checkpoint;
+pub(super) mod intents;
+pub(super) mod interruption;
+pub(super) mod replay;
+pub(super) mod restore;

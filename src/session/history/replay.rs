@@ -1,0 +1,118 @@
+//! Replays the events of a session to a client that loads it.
+
+use std::collections::VecDeque;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::acp::SessionModeId;
+use crate::client::Client;
+use crate::conversation::{acp_updates, cost_after};
+use crate::error::AgentError;
+use crate::event::SessionEvent;
+use crate::session::event_log::EventLog;
+use crate::session::handle::SessionSnapshot;
+use crate::session::mode::policy::Policy;
+use crate::session::options::ModelSelection;
+use crate::session::turn::model_selection::Models;
+
+type Reply = oneshot::Sender<Result<SessionSnapshot, AgentError>>;
+
+#[derive(Default)]
+pub(crate) struct Replays {
+    queue: VecDeque<Replay>,
+    /// Position in the client's queue for send permits, kept while the loop serves other events.
+    place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
+}
+
+struct Replay {
+    page: VecDeque<SessionEvent>,
+    from: u64,
+    /// Exclusive; the client gets later events live.
+    end: u64,
+    mode: SessionModeId,
+    selection: ModelSelection,
+    /// Cost of the requests so far.
+    cost: Option<u64>,
+    reply: Reply,
+}
+
+impl Replays {
+    pub(crate) fn begin(&mut self, log: &EventLog, policy: &Policy, models: &Models, reply: Reply) {
+        let mode = log.conversation.first_mode.as_ref().unwrap_or(&policy.mode).clone();
+        let selection = models.entering(policy, &mode);
+        let (page, from, end) = (VecDeque::new(), 0, log.saved);
+        self.queue.push_back(Replay { page, from, end, mode, selection, cost: None, reply });
+    }
+
+    /// Pending while there is no replay.
+    pub(crate) async fn send_permit(&mut self, client: &Client) -> OwnedSemaphorePermit {
+        if self.queue.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        let waiting = self.place.get_or_insert_with(|| {
+            let client = client.clone();
+            async move { client.send_permit().await }.boxed()
+        });
+        let send_permit = waiting.await;
+        self.place = None;
+        send_permit
+    }
+
+    /// Sends the next event of the first replay. Returns where to send the outcome of a replay that is over.
+    pub(crate) async fn send_next(
+        &mut self,
+        log: &EventLog,
+        policy: &Policy,
+        models: &Models,
+        send_permit: OwnedSemaphorePermit,
+    ) -> Option<(Reply, Result<(), AgentError>)> {
+        let mut replay = self.queue.pop_front()?;
+        if replay.page.is_empty() && replay.from < replay.end {
+            let Ok(page) = log.page(replay.from).await else {
+                return Some((replay.reply, Err(AgentError::Unreadable)));
+            };
+            replay.from = page.last().map_or(replay.end, |last| last.seq + 1);
+            replay.page.extend(page.into_iter().map(|stored_event| stored_event.event));
+        }
+        let Some(event) = replay.page.pop_front() else { return Some((replay.reply, Ok(()))) };
+        replay.send(&event, log, policy, models, send_permit);
+        self.queue.push_front(replay);
+        None
+    }
+}
+
+impl Replay {
+    fn send(
+        &mut self,
+        event: &SessionEvent,
+        log: &EventLog,
+        policy: &Policy,
+        models: &Models,
+        send_permit: OwnedSemaphorePermit,
+    ) {
+        match event {
+            SessionEvent::ModeChange { to, .. } => {
+                self.mode = to.clone();
+                self.selection = models.entering(policy, to);
+            }
+            SessionEvent::ModelChange { model, effort } => {
+                self.selection = ModelSelection { model: model.clone(), effort: *effort };
+            }
+            _ => {}
+        }
+        let cost = cost_after(self.cost, event);
+        self.cost = cost.or(self.cost);
+        let mut send_permit = Some(send_permit);
+        acp_updates::encode_for_replay(
+            event,
+            policy.context.updates,
+            || Models::options_in(policy, &self.mode, &self.selection),
+            |mut update| {
+                acp_updates::set_cost(&mut update, cost);
+                log.send(update, send_permit.take());
+            },
+        );
+    }
+}

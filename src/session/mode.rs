@@ -1,0 +1,13 @@
+//! What decides the calls of a session: its mode, the ceilings above it, the answers that it remembers; and how the
+//! mode changes. Nothing here runs a call.
+
+pub(super) mod ancestry;
+pub(super) mod approval;
+pub(super) mod ceilings;
+pub(super) mod effect;
+pub(super) mod exit;
+pub(super) mod exit_form;
+pub(super) mod permission_options;
+pub(super) mod policy;
+pub(super) mod switch;
+pub(super) mod tightened;

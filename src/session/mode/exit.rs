@@ -1,0 +1,127 @@
+//! The exit tool: shows the plan and lets the user choose the next mode.
+
+use tokio::sync::oneshot;
+
+use super::exit_form;
+use super::permission_options::REJECT_WITH_FEEDBACK;
+use super::policy::Policy;
+use super::switch::{REJECT, SwitchRequest, Switches, options_to};
+use crate::acp::{
+    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    RequestPermissionRequest, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
+    ToolCallUpdateFields,
+};
+use crate::client::ClientError;
+use crate::conversation::acp_updates;
+use crate::permission::compare;
+use crate::session::event_log::EventLog;
+use crate::session::turn::message::Proposed;
+use crate::text::capitalised;
+use crate::tool::{Proposal, ToolContent};
+
+pub(crate) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
+
+impl Switches {
+    /// Asks the user to accept a plan and to choose the next mode.
+    pub(crate) fn propose(
+        &mut self,
+        call: ToolCallId,
+        proposal: Proposal,
+        is_cancelled: bool,
+        policy: &Policy,
+        log: &EventLog,
+        reply: oneshot::Sender<Proposed>,
+    ) {
+        if let Some(requested) = &proposal.mode
+            && let Err(unknown) = policy.context.modes.resolve(requested)
+        {
+            let message =
+                format!("The user was not asked: {unknown}. Call switch_mode again with one of these.");
+            return drop(reply.send(Proposed::NotSwitched { message, ends_turn: None }));
+        }
+        let mut targets = policy.exits(proposal.mode.as_deref());
+        targets.retain(|target| !policy.is_void_exit(target));
+        let announced = log.conversation.open_calls.get(&call).filter(|_| !is_cancelled);
+        let now = policy.ceilings().modes;
+        let allows_more = |mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now);
+        let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
+            let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
+            return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
+        };
+        let shown = [ToolContent::text(&proposal.plan)];
+        let mut call_shown = acp_updates::call_for_permission(announced, &shown, None);
+        // Some clients show only the title of a request, and name its options by their kinds.
+        call_shown.fields.title = Some(question(&targets));
+        let fields = ToolCallUpdateFields::new()
+            .title(call_shown.fields.title.clone())
+            .status(ToolCallStatus::Pending)
+            .content(call_shown.fields.content.clone());
+        let pending = SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields));
+        log.send(pending, None);
+        let mut options = options_to(policy, "Implement in", &targets);
+        options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
+        let feedback = "Keep planning, and say what to change";
+        options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
+        let session = log.id.clone();
+        if policy.context.capabilities.forms {
+            // Clients answer no form automatically.
+            let request = exit_form::request(&session, &call, &options);
+            let (reply_to, answer) = oneshot::channel();
+            let id = log.client.forward(request.into(), reply_to);
+            let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
+            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+        } else {
+            let request = RequestPermissionRequest::new(session, call_shown, options);
+            let (id, answer) = log.client.request_permission(request);
+            self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
+        }
+    }
+}
+
+/// Names the modes in the order of the options. No colon: clients cut titles there.
+fn question(targets: &[SessionModeId]) -> String {
+    let names: Vec<_> = targets.iter().map(|mode| capitalised(&mode.0)).collect();
+    let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+    let before = if others.is_empty() { String::new() } else { format!("{} or ", others.join(", ")) };
+    format!("Implement the plan in {before}{last} mode?")
+}
+
+pub(crate) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
+    let all = policy.ceilings().modes;
+    let own = policy.mode_ceilings(mode);
+    if compare::changes_nothing(&all) {
+        return format!(
+            "The user accepted the plan and chose {mode} mode, but another limit of this session still applies: nothing may be \
+             changed. The plan cannot be carried out in this session. Tell the user so."
+        );
+    }
+    let limit = if compare::allows_more(&own, &all) {
+        format!(" Another limit of this session still applies: it {}.", compare::describe_effects(&all))
+    } else {
+        String::new()
+    };
+    format!(
+        "The user accepted the plan and switched to {mode} mode. Carry the plan out; mark its steps with todo as you go.{limit}"
+    )
+}
+
+pub(crate) fn step(text: String) -> PlanEntry {
+    PlanEntry::new(text, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_names_the_modes() {
+        for (modes, expected) in [
+            (&["code"][..], "Implement the plan in Code mode?"),
+            (&["code", "ask"], "Implement the plan in Code or Ask mode?"),
+            (&["review", "code", "ask"], "Implement the plan in Review, Code or Ask mode?"),
+        ] {
+            let targets: Vec<_> = modes.iter().map(|mode| SessionModeId::new(*mode)).collect();
+            assert_eq!(question(&targets), expected);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Mode switches that the model requests, with the exit tool or a `mode_switch` block in its text.
+//!
+//! A switch to a mode that allows more asks the user. Anything but consent to an offered option leaves the
+//! mode unchanged. The third rejection ends the turn.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::permission_options::{Answer, CANCELLED, NOT_OFFERED, REJECT_WITH_FEEDBACK, feedback};
+use super::policy::Policy;
+use crate::acp::{
+    MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use crate::client::ClientError;
+use crate::conversation::acp_updates;
+use crate::conversation::mode_switch::{self, Found, Switch};
+use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
+use crate::mode::{Access, Consent, InBand, Mode, Modes};
+use crate::permission::compare;
+use crate::session::event_log::EventLog;
+use crate::session::turn::message::Proposed;
+use crate::text::capitalised;
+use crate::tool::Proposal;
+
+const MAX_REJECTIONS: u32 = 3;
+
+pub(crate) const REJECT: &str = "reject";
+
+const REJECTED_AGAIN: &str =
+    "\nStopped: leaving the mode was rejected three times. Say what should change.\n";
+
+#[derive(Default)]
+pub(crate) struct Switches {
+    /// Open questions about a mode switch, by request id.
+    open: HashMap<u64, OpenSwitch>,
+    pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
+    count: u64,
+    rejections: u32,
+    /// Notes for the model, and whether a request has contained them.
+    notes: Vec<(String, bool)>,
+}
+
+struct OpenSwitch {
+    /// Once the mode has changed, the answer is void.
+    from: SessionModeId,
+    targets: Vec<SessionModeId>,
+    request: SwitchRequest,
+    at: Instant,
+}
+
+pub(crate) enum SwitchRequest {
+    Exit { call: ToolCallId, proposal: Proposal, reply: oneshot::Sender<Proposed> },
+    InBand { switch: Switch, reply: oneshot::Sender<Option<&'static str>> },
+}
+
+pub(crate) enum Chosen {
+    Mode(SessionModeId, Option<String>),
+    /// `None` if the client did not collect the feedback yet.
+    Feedback(Option<String>),
+    No(String),
+}
+
+/// A switch that the model requests in its text.
+pub(crate) struct Requested {
+    pub(crate) target: SessionModeId,
+    pub(crate) switch: Switch,
+    /// The target allows more, so the user must agree.
+    pub(crate) widens: bool,
+}
+
+pub(crate) struct Answered {
+    pub(crate) from: SessionModeId,
+    pub(crate) targets: Vec<SessionModeId>,
+    pub(crate) request: SwitchRequest,
+    pub(crate) chosen: Chosen,
+    /// Request id, and time until the answer.
+    pub(crate) speed: (u64, Duration),
+}
+
+impl Switches {
+    pub(crate) fn begin_turn(&mut self) {
+        self.rejections = 0;
+    }
+
+    /// Drops notes that a request has contained.
+    pub(crate) fn end_turn(&mut self) {
+        self.notes.retain(|(_, is_sent)| !is_sent);
+    }
+
+    /// Returns the notes for the next request. Each request repeats a note until the turn ends.
+    pub(crate) fn notes(&mut self) -> impl Iterator<Item = &str> {
+        self.notes.iter_mut().map(|(text, is_sent)| {
+            *is_sent = true;
+            text.as_str()
+        })
+    }
+
+    pub(crate) fn not_applied(&mut self, why: impl Display) {
+        self.notes.push((format!("The mode_switch block was not applied: {why}."), false));
+    }
+
+    /// Reads the model's request. Returns `None` if there is nothing to do.
+    pub(crate) fn read(&mut self, found: Found, policy: &Policy, log: &mut EventLog) -> Option<Requested> {
+        let (modes, mode) = (&policy.context.modes, &policy.mode);
+        let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
+        let switch = match found {
+            Found::Nothing => return None,
+            _ if !reads => {
+                self.not_applied("this mode ignores such blocks");
+                record(mode, "", "", "off", log);
+                return None;
+            }
+            Found::One(switch) => switch,
+            Found::Invalid(reason) => {
+                self.not_applied(reason);
+                record(mode, "", "", "malformed", log);
+                return None;
+            }
+            Found::Many => {
+                let text = "The mode_switch blocks were not applied: a message may contain only one.";
+                self.notes.push((text.into(), false));
+                record(mode, "", "", "several", log);
+                return None;
+            }
+        };
+        let requested = switch.new_mode.clone().unwrap_or_else(|| mode.0.to_string());
+        let target = match modes.resolve(&requested) {
+            Ok(target) => target.mode_id(),
+            Err(unknown) => {
+                tracing::warn!(session = %log.id, "a mode_switch block was not applied: {unknown}");
+                self.not_applied(unknown);
+                record(mode, &requested, &switch.analysis, "unknown_mode", log);
+                return None;
+            }
+        };
+        if target == *mode {
+            record(mode, &target.0, &switch.analysis, "stayed", log);
+            return None;
+        }
+        let widens = policy.would_widen(&target);
+        if widens && policy.context.exits.is_off {
+            self.not_applied("only the user can switch to a mode that allows more");
+            record(mode, &target.0, &switch.analysis, "no_exit", log);
+            return None;
+        }
+        if widens && policy.is_void_exit(&target) {
+            self.not_applied(format_args!(
+                "another limit of this session applies, under which {target} mode allows no more"
+            ));
+            record(mode, &target.0, &switch.analysis, "limited", log);
+            return None;
+        }
+        Some(Requested { target, switch, widens })
+    }
+
+    pub(crate) fn ask_in_band(
+        &mut self,
+        target: SessionModeId,
+        switch: Switch,
+        reply: oneshot::Sender<Option<&'static str>>,
+        policy: &Policy,
+        log: &EventLog,
+    ) {
+        self.count += 1;
+        let call = ToolCallId::new(format!("switch_{}_{}", log.turns, self.count));
+        let fields = ToolCallUpdateFields::new()
+            .title(format!("Switch to {target} mode?"))
+            .kind(ToolKind::SwitchMode)
+            .status(ToolCallStatus::Pending)
+            .content(vec![acp_updates::text_content(&switch.analysis)]);
+        let targets = vec![target];
+        let mut options = options_to(policy, "Switch to", &targets);
+        options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
+        let shown = ToolCallUpdate::new(call, fields);
+        let request = RequestPermissionRequest::new(log.id.clone(), shown, options);
+        let (id, answer) = log.client.request_permission(request);
+        self.await_answer(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
+    }
+
+    pub(crate) fn await_answer(
+        &mut self,
+        id: u64,
+        answer: impl Future<Output = Answer> + Send + 'static,
+        targets: Vec<SessionModeId>,
+        request: SwitchRequest,
+        policy: &Policy,
+    ) {
+        self.answers.push(answer.map(move |answer| (id, answer)).boxed());
+        self.open.insert(id, OpenSwitch { from: policy.mode.clone(), targets, request, at: Instant::now() });
+    }
+
+    /// Returns `None` if the question was withdrawn.
+    pub(crate) fn answered(&mut self, number: u64, answer: &Answer, policy: &Policy) -> Option<Answered> {
+        let OpenSwitch { from, targets, request, at } = self.open.remove(&number)?;
+        let chosen = if from == policy.mode {
+            chosen(answer, &targets)
+        } else {
+            Chosen::No(format!("The mode has changed to {} in the meantime.", policy.mode))
+        };
+        Some(Answered { from, targets, request, chosen, speed: (number, at.elapsed()) })
+    }
+
+    pub(crate) fn reject(&mut self) {
+        self.rejections += 1;
+    }
+
+    /// Counts a rejection, with a note for the model.
+    pub(crate) fn reject_in_band(&mut self, requested: &str) {
+        self.rejections += 1;
+        self.notes.push((format!("The user did not agree to {requested} mode. The mode stays."), false));
+    }
+
+    /// Returns the notice that ends the turn after too many rejections.
+    pub(crate) fn rejected_again(&self) -> Option<&'static str> {
+        (self.rejections >= MAX_REJECTIONS).then_some(REJECTED_AGAIN)
+    }
+
+    /// Withdraws all questions. Returns their calls.
+    pub(crate) fn close(&mut self, policy: &Policy, log: &EventLog) -> Vec<ToolCallId> {
+        let mut closed = Vec::new();
+        for (number, open) in std::mem::take(&mut self.open) {
+            log.client.withdraw(number);
+            match open.request {
+                SwitchRequest::Exit { call, reply, .. } => {
+                    closed.push(call);
+                    let message = format!("The mode has changed to {}.", policy.mode);
+                    let _ = reply.send(Proposed::NotSwitched { message, ends_turn: None });
+                }
+                SwitchRequest::InBand { reply, .. } => {
+                    let _ = reply.send(None);
+                }
+            }
+        }
+        closed
+    }
+}
+
+/// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
+pub(crate) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
+    let option = |target: &SessionModeId| {
+        let modes = policy.context.modes.ceilings(&target.0).ok()?;
+        let mode = modes.first()?;
+        let mut name = format!("{verb} {} mode", capitalised(&mode.id));
+        if Modes::built_in().resolve(&mode.id).is_err() {
+            name = format!("{name}: {}", compare::describe_effects(&modes));
+        }
+        // Clients present "always" as "no further questions". No grant is stored.
+        let kind = if changes_without_asking(&modes) {
+            PermissionOptionKind::AllowAlways
+        } else {
+            PermissionOptionKind::AllowOnce
+        };
+        Some(PermissionOption::new(mode.id.clone(), name, kind))
+    };
+    targets.iter().filter_map(option).collect()
+}
+
+/// Notifies the user if the answer came faster than a person can read the request.
+pub(crate) fn report_fast(
+    (number, taken): (u64, Duration),
+    from: &SessionModeId,
+    policy: &Policy,
+    log: &mut EventLog,
+) {
+    let has_changed = policy.mode != *from && !compare::changes_nothing(&policy.ceilings().modes);
+    if !has_changed || taken >= policy.context.exits.reading_time {
+        return;
+    }
+    let text = format!(
+        "\n{} mode was left because the client accepted the question after {} ms, faster than a person can read it. To decide \
+         yourself, turn off automatic approval in the client, or start Modegate with --no-exit or --max-mode {from}.\n\n",
+        capitalised(&from.0),
+        taken.as_millis()
+    );
+    let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turns));
+    log.record_notice(NoticeKind::Message, message_id, text);
+}
+
+/// Records the outcome of a `mode_switch` block.
+pub(crate) fn record(
+    from: &SessionModeId,
+    to: &str,
+    analysis: &str,
+    outcome: &'static str,
+    log: &mut EventLog,
+) {
+    tracing::debug!(session = %log.id, %from, to, outcome, "the model wrote a mode_switch block");
+    let switch = SwitchOutcome {
+        from: from.clone(),
+        to: to.to_owned(),
+        analysis: analysis.to_owned(),
+        outcome: outcome.into(),
+    };
+    log.record(SessionEvent::Switch { switch }, None);
+}
+
+/// Records an applied block. `request` is the number of the request whose reply had it: unique, because each
+/// reply has at most one.
+pub(crate) fn record_applied(
+    from: &SessionModeId,
+    to: &SessionModeId,
+    analysis: &str,
+    request: u64,
+    log: &mut EventLog,
+) {
+    record(from, &to.0, analysis, "switched", log);
+    let message_id = MessageId::new(format!("msg_{}_s{request}", log.turns));
+    log.record_notice(NoticeKind::Message, message_id, mode_switch::notice(&from.0, &to.0, analysis));
+}
+
+fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {
+    modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
+}
+
+fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
+    let response = match answer {
+        Err(ClientError::Gone) => {
+            let text = "No user can accept the plan here. It is kept: end your turn without repeating it.";
+            return Chosen::No(text.into());
+        }
+        Err(error) => return Chosen::No(format!("The user could not be asked: {error}.")),
+        Ok(response) => response,
+    };
+    let text = |selected| feedback(response, selected).map(str::to_owned);
+    match &response.outcome {
+        RequestPermissionOutcome::Selected(selected) => match &*selected.option_id.0 {
+            REJECT => Chosen::No("The user rejected the mode change.".into()),
+            REJECT_WITH_FEEDBACK => Chosen::Feedback(text(selected)),
+            id => match targets.iter().find(|target| *target.0 == *id) {
+                Some(target) => Chosen::Mode(target.clone(), text(selected)),
+                None => Chosen::No(NOT_OFFERED.into()),
+            },
+        },
+        // No other outcome is consent, including future ones.
+        _ => Chosen::No(CANCELLED.into()),
+    }
+}

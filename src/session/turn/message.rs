@@ -1,0 +1,192 @@
+//! Messages from a turn to its actor, with their replies. Plain data.
+
+use std::path::PathBuf;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{MessageId, ToolCallId};
+use crate::conversation::instructions::Instructions;
+use crate::conversation::mode_switch::Found;
+use crate::event::{SessionEvent, ToolCallUpdateEvent};
+use crate::external_agent::session::Waiting;
+use crate::gate::Permit;
+use crate::model::excess::Excess;
+use crate::model::{Failure, ModelError, ModelRequest};
+use crate::permission::{CallFacts, Target};
+use crate::session::handle::CommandEnd;
+use crate::session::subagent::spawn::Spawned;
+use crate::tool::agent::background::BackgroundAgent;
+use crate::tool::user::chat_question::ChatQuestion;
+use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
+
+/// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
+pub(crate) enum TurnMessage {
+    Event(SessionEvent, Option<OwnedSemaphorePermit>),
+    /// Current content of a running call.
+    Progress {
+        id: ToolCallId,
+        content: ToolContent,
+        send_permit: Option<OwnedSemaphorePermit>,
+    },
+    /// The end of a call. `seen` contains the files that the model now knows.
+    Finished {
+        update: ToolCallUpdateEvent,
+        seen: Vec<(PathBuf, LastSeen)>,
+        instructions: Vec<Instructions>,
+        job: Option<Job>,
+        questions: Vec<ChatQuestion>,
+        send_permit: Option<OwnedSemaphorePermit>,
+    },
+    /// Files whose changes the error of a call shows.
+    Shown(Vec<(PathBuf, LastSeen)>),
+    /// Asks for the next step; `None` once `made` has reached the mode's limit.
+    NextRequest {
+        made: u32,
+        reply: oneshot::Sender<Option<Next>>,
+    },
+    /// Asks for a summary; `None` if there is nothing to summarise. `refused` says that the last request for one
+    /// was too long.
+    Compact {
+        refused: Option<Excess>,
+        reply: oneshot::Sender<Option<Summary>>,
+    },
+    /// A request was refused as too long.
+    TooLong {
+        error: ModelError,
+        reply: oneshot::Sender<Room>,
+    },
+    Summarised(Summarised, Option<OwnedSemaphorePermit>),
+    /// Asks for a permit. `facts` is `None` for an unknown tool. If the arguments do not fit, the call never
+    /// runs.
+    Authorize {
+        call: ToolCallId,
+        facts: Option<Box<CallFacts>>,
+        fits: bool,
+        reply: oneshot::Sender<Authorization>,
+    },
+    /// Asks for the background work that the end of the session would end.
+    BackgroundAtEnd {
+        reply: oneshot::Sender<Background>,
+    },
+    Snapshot {
+        reply: oneshot::Sender<Option<SnapshotHandle>>,
+    },
+    /// Replies once the switch is settled, with a text if the turn must end.
+    InBand {
+        found: Found,
+        reply: oneshot::Sender<Option<&'static str>>,
+    },
+    /// The model's proposal to leave the mode.
+    Propose {
+        call: ToolCallId,
+        proposal: Proposal,
+        reply: oneshot::Sender<Proposed>,
+    },
+    /// Waits until the external agent is ready.
+    ExternalAgent {
+        reply: Waiting,
+    },
+    AgentChanges(Vec<Target>),
+    SessionAction {
+        call: ToolCallId,
+        action: SessionAction,
+        cancel: CancellationToken,
+        reply: oneshot::Sender<Spawned>,
+    },
+    Ask {
+        call: ToolCallId,
+        facts: Box<CallFacts>,
+        preview: Vec<ToolContent>,
+        reply: oneshot::Sender<Authorization>,
+    },
+}
+
+pub(crate) enum Next {
+    /// `reads_switches` is true if the reply may contain mode switches, `is_read_only` if agents that it starts
+    /// change nothing for their whole life.
+    Ask { request: ModelRequest, reads_switches: bool, is_read_only: bool },
+    /// Summarise, then ask for the next step.
+    Summarise(Summary),
+    /// The model repeats itself, so the turn ends with a question to the user.
+    Looping { question: String },
+}
+
+pub(crate) enum Background {
+    Nothing,
+    /// A note for the model waits.
+    News,
+    /// Running agents.
+    Agents(Vec<BackgroundAgent>),
+}
+
+/// What follows a request that was too long.
+pub(crate) enum Room {
+    /// The next request is shorter.
+    Made,
+    /// A summary makes room.
+    Summarise(Summary),
+    /// Nothing can be left out. The error says what does not fit.
+    Missing(ModelError),
+}
+
+#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
+pub(crate) enum Authorization {
+    /// `last_seen` is the content of the targets that the model last saw.
+    Granted {
+        permit: Permit,
+        last_seen: Vec<Option<LastSeen>>,
+        jobs: Vec<Job>,
+        agents: Vec<BackgroundAgent>,
+        snapshot: Option<SnapshotHandle>,
+        /// Number of compactions of the session so far.
+        compactions: u64,
+    },
+    /// The user must decide first. `last_seen` as in `Granted`.
+    Ask { last_seen: Vec<Option<LastSeen>> },
+    /// Not denied, but the arguments are invalid.
+    Invalid,
+    /// Rejected by the user, or the user was unreachable.
+    Rejected { message: String, too_often: bool },
+    /// Denied by the mode. As in `Rejected`, `too_often` ends the turn.
+    Denied { rule: &'static str, message: String, too_often: bool },
+    /// The turn is being cancelled.
+    Cancelled,
+}
+
+/// Texts are for the model.
+pub(crate) enum Proposed {
+    Switched(String),
+    NotSwitched { message: String, ends_turn: Option<&'static str> },
+}
+
+pub(crate) struct Summary {
+    pub(crate) request: ModelRequest,
+    /// Unique within the session.
+    pub(crate) id: String,
+    pub(crate) retained: usize,
+}
+
+pub(crate) struct Summarised {
+    pub(crate) id: String,
+    pub(crate) retained: usize,
+    pub(crate) outcome: Result<String, ModelError>,
+}
+
+impl Summarised {
+    /// True if only the model failed to write a summary, so that Modegate lists what was done.
+    pub(crate) fn needs_list(&self) -> bool {
+        matches!(
+            self.outcome,
+            Err(ModelError { failure: Failure::NoAnswer | Failure::ContextTooLong(_), .. })
+        )
+    }
+
+    /// Makes the summary the answer of the command that requested it.
+    pub(crate) fn end_command(&self, command: &mut CommandEnd) {
+        match &self.outcome {
+            Err(_) if !self.needs_list() => command.has_failed = true,
+            _ => command.answer = MessageId::new(self.id.as_str()),
+        }
+    }
+}

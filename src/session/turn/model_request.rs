@@ -1,0 +1,239 @@
+//! Builds the next model request: history, tools and reminder under the current ceilings.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::context_window::ContextWindow;
+use super::message::{Next, Summary};
+use super::model_selection::Models;
+use crate::conversation::neutralise::{map_strings, neutralise};
+use crate::conversation::reminder::{self, Reader, Transition};
+use crate::conversation::system_prompt::{self, Role};
+use crate::mode::{InBand, Mode, ToolList};
+use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
+use crate::permission::{self, CallFacts};
+use crate::session::event_log::EventLog;
+use crate::session::mode::policy::Policy;
+use crate::session::mode::switch::Switches;
+use crate::session::servers;
+use crate::store::Row;
+use crate::tool::{self, Tool, ToolSpec};
+
+mod room;
+
+/// Inputs of the next model request, apart from the policy and the conversation.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Number of requests so far.
+    pub(crate) count: u64,
+    /// System prompt, frozen at the first request.
+    pub(crate) system: Option<Arc<str>>,
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    offers: Offers,
+    is_reminded: bool,
+    /// Since the session was created or opened.
+    first_turn: Option<u64>,
+    transition: Option<PendingTransition>,
+    /// Turn of the last summary, and the bytes of the conversation after it.
+    summarised_in: Option<(u64, usize)>,
+    window: ContextWindow,
+    /// Bytes of the user's older messages that this summary keeps.
+    prompts_budget: usize,
+}
+
+struct PendingTransition {
+    transition: Transition,
+    during: Option<u64>,
+    acked: bool,
+}
+
+#[derive(Default)]
+struct Offers {
+    shown: Arc<[ToolOffer]>,
+    of: Vec<Arc<dyn Tool>>,
+    available: Arc<[String]>,
+}
+
+impl Requests {
+    pub(crate) fn resume(&mut self, system_prompt: Option<Arc<str>>, transition: Option<Transition>) {
+        self.system = system_prompt;
+        if let Some(transition) = transition {
+            self.note_transition(transition, None);
+        }
+    }
+
+    /// Merges the change with one that no request has contained yet. A change back cancels both.
+    pub(crate) fn note_transition(&mut self, mut transition: Transition, during: Option<u64>) {
+        if let Some(pending) = self.transition.take().filter(|pending| !pending.acked) {
+            transition.from = pending.transition.from;
+            transition.before = pending.transition.before;
+            transition.unconfirmed += pending.transition.unconfirmed;
+        }
+        if transition.from != transition.to {
+            self.transition = Some(PendingTransition { transition, during, acked: false });
+        }
+    }
+
+    /// Drops a reported mode change at the end of the first turn that began after it.
+    pub(crate) fn forget_transition_after(&mut self, turn: u64) {
+        if self.transition.as_ref().is_some_and(|pending| pending.acked && pending.during != Some(turn)) {
+            self.transition = None;
+        }
+    }
+
+    /// Builds the next request of a turn, under the current ceilings. `summary_due` precedes it.
+    pub(crate) fn next(
+        &mut self,
+        policy: &mut Policy,
+        models: &Models,
+        switches: &mut Switches,
+        log: &mut EventLog,
+        has_background_work: bool,
+    ) -> Next {
+        policy.begin_reply();
+        let context = Arc::clone(&policy.context);
+        let mode = context.modes.resolve(&policy.mode.0).ok();
+        let all = context.tools.all();
+        self.offers.update(policy, mode, &all, has_background_work);
+        let starting = servers::starting(&context.tools);
+        if let Some(pending) = &mut self.transition {
+            pending.acked = true;
+        }
+        let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
+        let is_subagent = policy.ancestry.parent.is_some();
+        self.first_turn.get_or_insert(log.turns);
+        let reminder = self.reminder(policy, &notes, log);
+        self.log_reminder(reminder.is_some(), policy, log);
+        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
+        let is_masked = self.offers.shown.len() != self.offers.available.len();
+        let reminder_bytes = reminder.as_ref().map_or(0, String::len);
+        let messages = reminder::splice(log.conversation.history.messages(), reminder, position);
+        let conversation_bytes = log.conversation.history.bytes();
+        self.window.note_sent(self.fixed_bytes() + conversation_bytes + reminder_bytes, reminder_bytes);
+        let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
+        let is_read_only = policy.starts_only_readers();
+        let request = self.request(models, log, allowed, messages);
+        Next::Ask { request, reads_switches, is_read_only }
+    }
+
+    /// The reminder of a request that is made now.
+    fn reminder(&self, policy: &Policy, notes: &[&str], log: &EventLog) -> Option<String> {
+        let context = &policy.context;
+        let own = context.modes.resolve(&policy.mode.0).ok()?;
+        // An ancestor's mode may be tighter than the session's own.
+        let above = policy.ancestry.tighter_than(own);
+        let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
+        let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
+        reminder::compose(&reminder::Inputs {
+            mode: above.as_deref().unwrap_or(own),
+            reader: if policy.ancestry.parent.is_some() { Reader::Subagent } else { Reader::Agent },
+            transition: self.transition.as_ref().map(|pending| &pending.transition),
+            is_first_turn: self.first_turn.is_none_or(|first| first == log.turns),
+            notes,
+            ceilings: &policy.ceilings(),
+            grants: &policy.grants,
+            tools: &tools,
+            modes: &modes,
+        })
+    }
+
+    /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
+    pub(crate) fn remind(&self, summary: &mut Summary, policy: &Policy, log: &EventLog) {
+        let mode = policy.context.modes.resolve(&policy.mode.0).ok();
+        let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
+        let messages = std::mem::take(&mut summary.request.messages);
+        summary.request.messages = reminder::splice(messages, self.reminder(policy, &[], log), position);
+    }
+
+    /// Counts and builds a request. `allowed` restricts the tools of the list.
+    fn request(
+        &mut self,
+        models: &Models,
+        log: &EventLog,
+        allowed: Option<Arc<[String]>>,
+        messages: Vec<Arc<Message>>,
+    ) -> ModelRequest {
+        let ordinal = self.count;
+        self.count += 1;
+        ModelRequest {
+            session: log.id.clone(),
+            ordinal,
+            model: models.active.model.clone(),
+            effort: models.active.effort,
+            system: self.system.clone().unwrap_or_default(),
+            tools: Arc::clone(&self.offers.shown),
+            allowed,
+            messages,
+            trace: self.trace.clone(),
+        }
+    }
+
+    /// Logs the insertion and removal of reminders (G20, G48).
+    fn log_reminder(&mut self, is_inserted: bool, policy: &Policy, log: &EventLog) {
+        let (session, mode) = (&log.id, &policy.mode);
+        if is_inserted {
+            tracing::debug!(%session, %mode, "the reminder was inserted into the request");
+        } else if self.is_reminded {
+            tracing::debug!(%session, %mode, "the reminder was removed: the request has none");
+        }
+        self.is_reminded = is_inserted;
+    }
+
+    pub(crate) async fn freeze_system_prompt(&mut self, policy: &Policy, log: &EventLog, cwd: &Path) {
+        if self.system.is_some() {
+            return;
+        }
+        let now = log.now_ms();
+        let context = &policy.context;
+        let (is_subagent, client) = (policy.ancestry.parent.is_some(), context.client_prompt.as_deref());
+        let role = Role { agent: &policy.agent, is_subagent, client };
+        let (sources, skills) = (&context.sources, &context.skills);
+        let text = system_prompt::make(sources, skills, cwd, now, &role).await;
+        log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });
+        self.system = Some(text);
+    }
+}
+
+impl Offers {
+    /// Offers tools that the ceilings do not deny, or all tools if the mode masks them.
+    fn update(
+        &mut self,
+        policy: &Policy,
+        mode: Option<&Mode>,
+        all: &[Arc<dyn Tool>],
+        has_background_work: bool,
+    ) {
+        let ceilings = policy.ceilings();
+        let is_available =
+            |spec: &ToolSpec| permission::is_available(&ceilings, &policy.grants, &spec.facts());
+        let available = tool::offered(all, has_background_work, is_available);
+        let names = || available.iter().map(|tool| &*tool.spec().name);
+        if !self.available.iter().map(String::as_str).eq(names()) {
+            self.available = names().map(str::to_owned).collect();
+        }
+        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+            ToolList::Hide => available,
+            ToolList::Mask => all.to_vec(),
+        };
+        let is_same =
+            self.of.len() == shown.len() && self.of.iter().zip(&shown).all(|(was, is)| Arc::ptr_eq(was, is));
+        if !is_same {
+            self.shown = shown.iter().map(|tool| offer(tool.spec())).collect();
+            self.of = shown;
+        }
+    }
+}
+
+/// Neutralises the untrusted texts of MCP servers and project agents.
+fn offer(spec: &ToolSpec) -> ToolOffer {
+    let mut offer = spec.to_offer();
+    if let Cow::Owned(safe) = neutralise(&offer.description) {
+        offer.description = safe;
+    }
+    if let Cow::Owned(_) = spec.name {
+        offer.schema = (&map_strings(offer.schema.to_value(), neutralise)).into();
+    }
+    offer
+}

@@ -1,0 +1,233 @@
+//! Makes room in the model's context: by summaries, and by shortening what older messages contain.
+//!
+//! A summary that frees enough comes first, then results are shortened, then a list replaces the older
+//! messages. Only the newest prompt can be too long by itself.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Requests;
+use crate::conversation::compaction::{self, Fill, Verbatim};
+use crate::conversation::fitting::{self, Shortened};
+use crate::event::{Compaction, SessionEvent};
+use crate::model::catalog::image_limits;
+use crate::model::excess::Excess;
+use crate::model::{Block, Failure, ModelError, ToolOffer};
+use crate::session::event_log::EventLog;
+use crate::session::mode::policy::Policy;
+use crate::session::turn::context_window::{Frame, StepNumber, prompt_too_long};
+use crate::session::turn::message::{Room, Summarised, Summary};
+use crate::session::turn::model_selection::Models;
+use crate::text::grouped;
+
+/// Bytes in Base64 of the images that stay in a request that was refused without a reason.
+const MAX_REFUSED_IMAGES: usize = 1024 * 1024;
+
+impl Requests {
+    /// Bytes of the tools and the system prompt. 0 before the first request.
+    pub(super) fn fixed_bytes(&self) -> usize {
+        let tool = |offer: &ToolOffer| {
+            offer.name.len() + offer.description.len() + offer.schema.as_json().get().len()
+        };
+        let tools: usize = self.offers.shown.iter().map(tool).sum();
+        if tools == 0 { 0 } else { tools + self.system.as_ref().map_or(0, |system| system.len()) }
+    }
+
+    pub(in crate::session) fn frame<'a>(&self, models: &'a Models, policy: &Policy) -> Frame<'a> {
+        let model = &models.active.model;
+        let context = policy.context.context_tokens(model);
+        // Without a limit, nothing is measured.
+        let fixed = if context == u64::MAX { 0 } else { self.fixed_bytes() };
+        Frame { model, context, fixed }
+    }
+
+    /// Returns a summary if the next request would nearly fill the context and a summary helps. A turn tries again
+    /// only once the conversation has grown.
+    pub(in crate::session) fn summary_if_due(
+        &mut self,
+        frame: Frame<'_>,
+        models: &Models,
+        log: &mut EventLog,
+    ) -> Option<Summary> {
+        let conversation = &log.conversation;
+        let bytes = conversation.history.bytes();
+        let tokens = conversation.fill.estimate(bytes, frame.fixed);
+        let is_futile = conversation.fill.is_unknown()
+            && self.summarised_in.is_some_and(|(turn, after)| {
+                turn == log.turns && bytes <= after.saturating_add(compaction::bytes_of(frame.context / 5))
+            });
+        if is_futile || !compaction::is_due(tokens, frame.context) {
+            return None;
+        }
+        // Rather than summarising a few words, shorten the result that fills the context.
+        let messages = log.conversation.history.messages();
+        let retained = compaction::retained(&messages, frame.context)?;
+        if !compaction::is_worthwhile(&messages, retained)
+            && log.conversation.history.can_shorten(bytes / 5 * 4)
+        {
+            return None;
+        }
+        self.summary(frame.context, frame, models, log)
+    }
+
+    /// Ignores the estimate: for `/compact`, and for a request that was too long. `refused` says that the last
+    /// request for a summary was.
+    pub(in crate::session) fn summary_of_all(
+        &mut self,
+        refused: Option<Excess>,
+        frame: Frame<'_>,
+        models: &Models,
+        log: &mut EventLog,
+    ) -> Option<Summary> {
+        if let Some(excess) = refused {
+            self.window.refuse(frame.model, excess, (log.turns, u32::MAX));
+        }
+        let context = frame.context.min(compaction::tokens(log.conversation.history.bytes()));
+        self.summary(context, frame, models, log)
+    }
+
+    /// `context` determines how many messages stay.
+    fn summary(
+        &mut self,
+        context: u64,
+        frame: Frame<'_>,
+        models: &Models,
+        log: &mut EventLog,
+    ) -> Option<Summary> {
+        let messages = log.conversation.history.messages();
+        let retained = compaction::retained(&messages, context)?;
+        self.prompts_budget = compaction::prompts_budget(context);
+        let mut question = compaction::question(&messages, retained);
+        // The history keeps what only the request for a summary cannot contain.
+        fitting::shorten(&mut question, None, self.window.summary_budget(frame));
+        let size: usize = question.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum();
+        self.window.note_sent(frame.fixed + size, 0);
+        // The same tools keep the provider's cache valid, but the request allows none of them.
+        let request = self.request(models, log, Some(Arc::default()), question);
+        Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
+    }
+
+    /// Shortens older content if the next request would not fit otherwise.
+    pub(in crate::session) fn fit(&mut self, frame: Frame<'_>, log: &mut EventLog) -> Shortened {
+        let (count, bytes) = image_limits(frame.model);
+        log.conversation.history.limit_images(count, bytes);
+        self.window.fit(&mut log.conversation, frame)
+    }
+
+    /// Makes room after the server refused a request as too long: by a summary, by shortening results, by a list
+    /// of what was done; and if the newest prompt alone is too long, by leaving that out.
+    pub(in crate::session) fn too_long(
+        &mut self,
+        error: ModelError,
+        step: StepNumber,
+        frame: Frame<'_>,
+        models: &Models,
+        log: &mut EventLog,
+    ) -> (Room, Shortened) {
+        let excess = match error.failure {
+            Failure::ContextTooLong(excess) => excess,
+            _ => Excess::default(),
+        };
+        let Some(refusals) = self.window.refuse(frame.model, excess, step) else {
+            return (Room::Missing(error), Shortened::default());
+        };
+        // Without numbers, the body may be too large rather than the context too small.
+        if excess == Excess::default()
+            && log.conversation.history.limit_images(usize::MAX, MAX_REFUSED_IMAGES)
+        {
+            return (Room::Made, Shortened::default());
+        }
+        let messages = log.conversation.history.messages();
+        let context = frame.context.min(compaction::tokens(log.conversation.history.bytes()));
+        let retained = compaction::retained(&messages, context);
+        if refusals == 1
+            && retained.is_some_and(|retained| compaction::is_worthwhile(&messages, retained))
+            && let Some(summary) = self.summary(context, frame, models, log)
+        {
+            return (Room::Summarise(summary), Shortened::default());
+        }
+        let shortened = self.window.fit(&mut log.conversation, frame);
+        if shortened.saved > 0 {
+            return (Room::Made, shortened);
+        }
+        let least = compaction::retained(&messages, 0).filter(|least| messages.len() > least + 1);
+        if let Some(least) = least {
+            self.list_older(least, log);
+            return (Room::Made, shortened);
+        }
+        (Room::Missing(self.drop_prompt(error, excess, frame, log)), shortened)
+    }
+
+    /// Replaces all messages but the last ones by a list.
+    fn list_older(&mut self, retained: usize, log: &mut EventLog) {
+        let id = format!("compaction_{}", log.conversation.compactions + 1);
+        log.record(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }, None);
+        let messages = log.conversation.history.messages();
+        let summary = compaction::listed(&messages[..messages.len() - retained]);
+        let stage = self.done(summary, retained, log);
+        log.record(SessionEvent::Compaction { id, stage }, None);
+    }
+
+    /// Leaves out the newest prompt if it is what does not fit. Returns the error for the user.
+    fn drop_prompt(
+        &self,
+        error: ModelError,
+        excess: Excess,
+        frame: Frame<'_>,
+        log: &mut EventLog,
+    ) -> ModelError {
+        let bytes = log.conversation.history.unanswered_prompt_bytes();
+        let Some(bytes) = bytes.filter(|bytes| *bytes >= self.window.sent() / 4) else { return error };
+        let size = grouped(bytes);
+        let note =
+            format!("The user's message here ({size} bytes) was too long for your context and is left out.");
+        log.record(SessionEvent::PromptDropped { note }, None);
+        let limit = excess.limit.unwrap_or(frame.context);
+        ModelError { text: prompt_too_long(bytes, limit, frame.model), ..error }
+    }
+
+    pub(in crate::session) async fn summarised(
+        &mut self,
+        summarised: Summarised,
+        send_permit: Option<OwnedSemaphorePermit>,
+        log: &mut EventLog,
+    ) {
+        let needs_list = summarised.needs_list();
+        let Summarised { id, retained, outcome } = summarised;
+        let outcome = if needs_list {
+            let messages = log.conversation.history.messages();
+            Ok(compaction::listed(&messages[..messages.len().saturating_sub(retained)]))
+        } else {
+            outcome
+        };
+        let stage = match outcome {
+            Ok(summary) => self.done(summary, retained, log),
+            Err(error) => {
+                tracing::warn!(%error, "the conversation could not be summarised");
+                log.conversation.fill = Fill::unknown();
+                Compaction::Failed { reason: error.text }
+            }
+        };
+        log.record(SessionEvent::Compaction { id, stage }, send_permit);
+        self.summarised_in = Some((log.turns, log.conversation.history.bytes()));
+        log.save().await;
+    }
+
+    fn done(&self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
+        let conversation = &mut log.conversation;
+        let messages = conversation.history.messages();
+        let prompts = conversation.prompts.iter().map(String::as_str);
+        let prompts: Vec<&str> =
+            prompts.filter(|words| !compaction::is_retained(&messages, retained, words)).collect();
+        let verbatim = Verbatim {
+            prompts: &prompts,
+            forgotten: conversation.forgotten_prompts,
+            budget: self.prompts_budget,
+            accepted_plan: conversation.accepted_plan.as_deref(),
+            tasks: &conversation.plan,
+        };
+        let preamble = compaction::preamble(&summary, verbatim);
+        Compaction::Done { summary, preamble, retained }
+    }
+}

@@ -1,0 +1,77 @@
+//! Runs session actions: sub-agents in the foreground or background, and handoffs.
+//!
+//! A sub-agent keeps the call's permit until it has ended, so a mode that denies delegation ends it.
+
+use super::message::TurnMessage;
+use crate::acp::ToolCallId;
+use crate::gate::Permit;
+use crate::session::subagent::spawn::Spawned;
+use crate::session::turn::{After, Turn, TurnError};
+use crate::tool::agent::background::Finished;
+use crate::tool::{SessionAction, ToolContent, ToolOutput};
+
+pub(crate) async fn run(
+    turn: &Turn,
+    id: ToolCallId,
+    action: SessionAction,
+    permit: Permit,
+) -> Result<After, TurnError> {
+    let call = id.clone();
+    let cancel = permit.cancel.clone();
+    let spawned = turn.ask_actor(|reply| TurnMessage::SessionAction { call, action, cancel, reply }).await?;
+    let finished = match spawned {
+        Spawned::Refused(text) => return turn.failed(id, text).await,
+        Spawned::Done(text) => {
+            drop(permit);
+            Finished { text, ..Finished::default() }
+        }
+        Spawned::Subagent(subagent) => {
+            let (cancel, denied) = (permit.cancel.clone(), permit.denied.clone());
+            let mut finished = subagent.work(cancel, |_| None).await;
+            drop(permit);
+            if denied.is_cancelled() && !turn.cancel.is_cancelled() {
+                finished.text.push_str("\nThe session's mode has changed and does not allow this call.");
+            }
+            finished
+        }
+        Spawned::Background(subagent, background, status) if turn.context.live => {
+            let text = format!(
+                "{} is running as {}. You are notified when it has finished; view_background shows its answer.",
+                background.agent, background.id
+            );
+            tokio::spawn(async move {
+                let cancel = permit.cancel.child_token();
+                let stop = async {
+                    background.stop.cancelled().await;
+                    cancel.cancel();
+                };
+                let mut done = std::pin::pin!(
+                    subagent.work(cancel.clone(), |finished| { Some(Spawned::note(&background, finished)) })
+                );
+                let finished = tokio::select! {
+                    finished = &mut done => finished,
+                    () = stop => done.await,
+                };
+                status.send_modify(|status| status.end = Some(finished));
+                drop(permit);
+            });
+            Finished { text, ..Finished::default() }
+        }
+        // Deterministic runs have no background work.
+        Spawned::Background(subagent, background, status) => {
+            let finished = subagent.work(permit.cancel.clone(), |_| None).await;
+            status.send_modify(|status| status.end = Some(finished.clone()));
+            drop(permit);
+            let text = format!("{} ran as {}:\n{}", background.agent, background.id, finished.text);
+            Finished { text, ..finished }
+        }
+    };
+    let Finished { text, has_failed, plan } = finished;
+    if has_failed {
+        return turn.failed(id, text).await;
+    }
+    let shown = [plan.as_str(), &text].into_iter().filter(|text| !text.is_empty());
+    let content = shown.map(ToolContent::text).collect();
+    turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
+    Ok(After::Continue)
+}
