@@ -1,4 +1,4 @@
-//! The traits and types of the tools a model can call. One tool per file.
+//! The traits and types of the tools a model can call. One tool per file, in folders by subject.
 //!
 //! `prepare` parses the arguments and finds the targets without reading content. The session then decides on
 //! the call. `run` executes it under a permit, which lives until the effect is over.
@@ -24,73 +24,38 @@ use crate::model::ToolOffer;
 use crate::model::schema::Schema;
 use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, FileError, Journal, Workspace};
-use background::BackgroundRole;
-use chat_question::ChatQuestion;
+use agent::background::{BackgroundAgent, BackgroundRole};
+pub use agent::session_action::SessionAction;
 pub use client_io::{ClientIo, Elicited};
-pub use command_line::commands_of;
 pub use content::ToolContent;
-pub use disk_texts::DiskTexts;
-pub use job::{Job, JobSnapshot};
-pub use last_seen::LastSeen;
-use lean_schema::schema_of;
+pub use file::disk_texts::DiskTexts;
+pub use file::last_seen::LastSeen;
+use file::near_path;
+pub use file::read_file::NAME as READ_FILE;
 pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
-pub use read_file::NAME as READ_FILE;
-pub use session_action::SessionAction;
-pub use snapshot::SnapshotHandle;
-pub use switch_mode::Proposal;
+use schema::schema_of;
+pub use shell::command_line::commands_of;
+pub use shell::job::{Job, JobSnapshot};
+pub use shell::snapshot::SnapshotHandle;
 pub use toolset::{Toolset, effect_of, offered, unknown_tool};
+use user::chat_question::ChatQuestion;
+pub use user::switch_mode::Proposal;
 
-pub mod background;
-pub mod background_list;
-pub mod content;
-
-mod apply_patch;
+pub mod agent;
 mod arguments;
-mod ask_user;
-mod buffers;
-pub mod chat_question;
 pub mod client_io;
-mod command_line;
-mod delegate;
-mod delete_file;
-mod directory_tree;
-mod disk_texts;
-mod edit_file;
-mod encoding;
-mod excerpt;
-pub mod fetch;
-mod find_files;
-mod handoff;
-pub mod job;
-mod jobs;
-mod last_seen;
-mod lean_schema;
-mod list_directory;
-mod list_page;
+pub mod content;
+mod edit;
+mod file;
 pub mod mcp;
 pub mod memory;
-mod move_file;
-mod near_path;
-pub mod output_terminal;
-mod picture;
 mod prepared_call;
-mod read_file;
-mod save;
-mod search_files;
-mod session_action;
-mod shell;
-pub mod skills;
-pub mod snapshot;
-mod stop_background;
-mod switch_mode;
-mod text_change;
-mod text_file;
-mod text_match;
-mod todo;
+mod schema;
+pub mod shell;
+pub mod skill;
 mod toolset;
-mod view_background;
-mod walk;
-mod write_file;
+pub mod user;
+pub mod web;
 
 const TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -241,7 +206,7 @@ pub struct RunContext {
     /// For each target, the content that the model last saw.
     pub last_seen: Vec<Option<LastSeen>>,
     pub jobs: Vec<Job>,
-    pub agents: Vec<background::BackgroundAgent>,
+    pub agents: Vec<BackgroundAgent>,
     pub progress: Option<mpsc::Sender<ToolContent>>,
     /// Receives the changes, even if the caller stops waiting. Unbounded, because a call sends only once.
     pub changes: mpsc::UnboundedSender<Changes>,
@@ -371,7 +336,7 @@ mod tests {
         for (tool, effect) in commands {
             assert_eq!(effect_of(tool), Some(effect), "{tool}");
         }
-        let tools = Toolset::built_in().with_agents(&agents()).with_skills(&skills::one());
+        let tools = Toolset::built_in().with_agents(&agents()).with_skills(&skill::one());
         let effects: Vec<_> = tools.iter().map(|tool| (&*tool.spec().name, tool.spec().effect)).collect();
         assert_eq!(
             effects,
@@ -421,7 +386,7 @@ mod tests {
 
     #[test]
     fn every_tool_schema_describes_each_argument() {
-        for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skills::one()).iter() {
+        for tool in Toolset::built_in().with_agents(&agents()).with_skills(&skill::one()).iter() {
             let spec = tool.spec();
             let schema = spec.schema.to_value();
             assert_eq!(schema["type"], "object", "{}", spec.name);

@@ -18,7 +18,8 @@ use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCall
 use crate::model::Usage;
 use crate::text::one_line;
 use crate::tool::content::{clip, fitting};
-use crate::tool::{Location, ToolContent, output_terminal};
+use crate::tool::shell::output_terminal;
+use crate::tool::{Location, ToolContent};
 
 /// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";

@@ -38,8 +38,8 @@ use crate::gate::Gate;
 use crate::mode::Access;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
-use crate::tool::fetch;
 use crate::tool::mcp::ServerEvent;
+use crate::tool::web::fetch;
 use crate::tool::{self, ClientIo};
 use crate::workspace::Workspace;
 

@@ -2,7 +2,7 @@
 
 use crate::lazy_channel::LazyChannel;
 use crate::text::first_line;
-use crate::tool::background_list::{discarded_note, forget};
+use crate::tool::agent::background_list::{discarded_note, forget};
 use crate::tool::{Job, JobSnapshot};
 
 #[derive(Default)]

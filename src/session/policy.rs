@@ -20,7 +20,7 @@ use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
 use crate::store::entry::Consent;
-use crate::tool::{Toolset, skills};
+use crate::tool::{Toolset, skill};
 
 pub(super) struct Policy {
     /// Shared, so that a flow can read it while it changes the policy.
@@ -242,7 +242,7 @@ impl Policy {
 
     /// Replaces an agent's name by its id, because rules match ids.
     pub(super) fn name_agent(&self, facts: &mut CallFacts) {
-        if facts.effect != Effect::Delegate || facts.tool == skills::RUN {
+        if facts.effect != Effect::Delegate || facts.tool == skill::RUN {
             return;
         }
         let named = facts.mentions.first().and_then(|name| name.to_str());

@@ -11,7 +11,7 @@ use crate::acp::{SessionModeId, ToolCallStatus};
 use crate::event::{ToolCallEvent, ToolCallUpdateEvent};
 use crate::permission::Effect;
 use crate::text::{counted, first_line, shorten};
-use crate::tool::chat_question::{self, ChatQuestion};
+use crate::tool::user::chat_question::{self, ChatQuestion};
 
 /// Repetitions after which the model gets a note.
 const NOTED: u32 = 3;

@@ -7,7 +7,7 @@ use super::turn::{After, Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::ToolCallId;
 use crate::gate::Permit;
-use crate::tool::background::Finished;
+use crate::tool::agent::background::Finished;
 use crate::tool::{SessionAction, ToolContent, ToolOutput};
 
 pub(super) async fn run(

@@ -21,7 +21,7 @@ use crate::conversation::neutralise::neutralise;
 use crate::model::catalog::ModelCatalog;
 use crate::skill::Skill;
 use crate::store::entry::Entry;
-use crate::tool::background::{BackgroundAgent, BackgroundStatus, Finished};
+use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, Finished};
 use crate::workspace::Workspace;
 
 /// Texts are for the model.

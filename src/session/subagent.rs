@@ -10,7 +10,7 @@ use super::handle::{EndReason, PromptOptions};
 use super::subagent_relay::{Heartbeat, Report, SubagentOutput};
 use super::{DEADLINE, SessionHandle};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
-use crate::tool::background::Finished;
+use crate::tool::agent::background::Finished;
 
 /// Time for a turn and its calls to end.
 const CLOSE: Duration = Duration::from_secs(3 * DEADLINE.as_secs());

@@ -21,7 +21,7 @@ use crate::conversation::acp_updates::NOTICE_META;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
 use crate::tool::ToolContent;
-use crate::tool::background::BackgroundStatus;
+use crate::tool::agent::background::BackgroundStatus;
 
 /// `_meta` key of a sub-agent's tool call: the parent's call id.
 pub(super) const PARENT_META: &str = "modegate/parent";

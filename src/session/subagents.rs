@@ -21,8 +21,8 @@ use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
 use crate::gate::{Ended, Gate};
 use crate::lazy_channel::LazyChannel;
-use crate::tool::background::{BackgroundAgent, BackgroundStatus};
-use crate::tool::background_list::{discarded_note, forget};
+use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus};
+use crate::tool::agent::background_list::{discarded_note, forget};
 
 /// Maximum time without activity, except while a person decides or a call runs.
 pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);

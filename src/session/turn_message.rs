@@ -16,8 +16,8 @@ use crate::gate::Permit;
 use crate::model::excess::Excess;
 use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
-use crate::tool::background::BackgroundAgent;
-use crate::tool::chat_question::ChatQuestion;
+use crate::tool::agent::background::BackgroundAgent;
+use crate::tool::user::chat_question::ChatQuestion;
 use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
 
 /// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.

@@ -17,7 +17,7 @@ use crate::event::SessionEvent;
 use crate::model::{Failure, ModelError};
 use crate::permission::Target;
 use crate::tool::LastSeen;
-use crate::tool::chat_question::{self, ChatQuestion};
+use crate::tool::user::chat_question::{self, ChatQuestion};
 
 const MAX_WAITING: usize = 8;
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::disk_texts::DiskTexts;
-use super::output_terminal;
+use super::file::disk_texts::DiskTexts;
+use super::shell::output_terminal;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
     ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, Meta,

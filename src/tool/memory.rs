@@ -6,9 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::list_page::list_page;
+use super::memory::list_page::list_page;
 use super::{Tool, ToolError};
 
+pub(super) mod list_page;
 mod read;
 mod write;
 

@@ -11,15 +11,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::background::BackgroundRole;
-use super::command_line::CommandLine;
+use super::agent::background::BackgroundRole;
 use super::content::{code_block, fitting, visible};
-use super::job::{JobSpec, Notes, Sandbox};
-use super::output_terminal;
-use super::snapshot::{begin, report_when_done};
+use super::shell::command_line::CommandLine;
+use super::shell::job::{JobSpec, Notes, Sandbox};
+use super::shell::jobs;
+use super::shell::output_terminal;
+use super::shell::snapshot::{begin, report_when_done};
 use super::{
     BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
-    jobs,
 };
 use crate::acp::ToolKind;
 use crate::gate::Permit;
@@ -28,6 +28,12 @@ use crate::permission::Effect;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::text::start;
 use crate::workspace::{Outputs, Workspace};
+
+pub(super) mod command_line;
+pub mod job;
+mod jobs;
+pub mod output_terminal;
+pub mod snapshot;
 
 /// Default and maximum timeout of a call, in seconds.
 const SECONDS: u64 = 120;

@@ -5,15 +5,17 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
-use super::background::BackgroundRole;
-use super::fetch::{self, Limits};
+use super::agent::background::BackgroundRole;
+use super::agent::{delegate, handoff, stop_background, view_background};
+use super::edit::{apply_patch, edit_file, write_file};
+use super::file::{
+    delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
+};
 use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers};
 use super::memory::{self, Memories, Nowhere};
-use super::{
-    Tool, ToolSpec, apply_patch, ask_user, delegate, delete_file, directory_tree, edit_file, find_files,
-    handoff, list_directory, move_file, read_file, search_files, shell, skills, stop_background, switch_mode,
-    todo, view_background, write_file,
-};
+use super::user::{ask_user, switch_mode, todo};
+use super::web::fetch::{self, Limits};
+use super::{Tool, ToolSpec, shell, skill};
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::http::Http;
@@ -53,7 +55,7 @@ fn effects() -> Vec<(&'static str, Effect)> {
         Cow::Borrowed(name) => Some((*name, tool.spec().effect)),
         Cow::Owned(_) => None,
     });
-    built_in.chain(COMMAND_TOOLS).chain(skills::TOOLS).chain(DELEGATION_TOOLS).collect()
+    built_in.chain(COMMAND_TOOLS).chain(skill::TOOLS).chain(DELEGATION_TOOLS).collect()
 }
 
 pub fn effect_of(name: &str) -> Option<Effect> {
@@ -184,10 +186,9 @@ impl Toolset {
 
     #[must_use]
     pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
-        let is_other =
-            |tool: &&Arc<dyn Tool>| skills::TOOLS.iter().all(|(name, _)| tool.spec().name != *name);
+        let is_other = |tool: &&Arc<dyn Tool>| skill::TOOLS.iter().all(|(name, _)| tool.spec().name != *name);
         let others = self.tools.iter().filter(is_other).cloned();
-        Self { tools: others.chain(skills::tools(skills)).collect(), ..self }
+        Self { tools: others.chain(skill::tools(skills)).collect(), ..self }
     }
 
     /// Sets the MCP servers, without starting them.

@@ -25,7 +25,7 @@ use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
 use crate::store::Row;
 use crate::store::entry::Consent;
 use crate::text::counted;
-use crate::tool::background::BackgroundRole;
+use crate::tool::agent::background::BackgroundRole;
 use crate::tool::{self, SessionAction};
 use std::future::Future;
 use std::sync::Arc;

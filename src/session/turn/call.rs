@@ -17,9 +17,9 @@ use crate::permission::CallFacts;
 use crate::session::ancestry::Change;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::session::{nearby_instructions, scaled_images, session_action};
+use crate::tool::user::chat_question;
 use crate::tool::{
     Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
-    chat_question,
 };
 use crate::workspace::{Changes, Journal};
 

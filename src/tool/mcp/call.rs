@@ -32,11 +32,12 @@ use crate::permission::{Claim, Effect};
 use crate::platform::Platform;
 use crate::server::Entry;
 use crate::text::shorten;
-use crate::tool::background::BackgroundRole;
+use crate::tool::agent::background::BackgroundRole;
 use crate::tool::content::visible;
+use crate::tool::shell::job;
 use crate::tool::{
     PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
-    blocking, job,
+    blocking,
 };
 use crate::workspace::{Changes, Outputs, Workspace};
 

@@ -9,7 +9,7 @@ use modegate::acp::ToolKind;
 use modegate::mode::ShellUse;
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::permission::Effect;
-use modegate::tool::background::BackgroundRole;
+use modegate::tool::agent::background::BackgroundRole;
 use modegate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolset};
 use modegate::workspace::Workspace;
 use serde_json::{Value, json};

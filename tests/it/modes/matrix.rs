@@ -15,7 +15,7 @@ use modegate::policy::{Layers, Owner};
 use modegate::process::shell::Sandbox;
 use modegate::store::Location;
 use modegate::tool::Toolset;
-use modegate::tool::fetch::Limits;
+use modegate::tool::web::fetch::Limits;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use modegate::http::fetch_client::{AllowedHost, FetchClient, Lookup};
 use modegate::policy::{Layers, Owner};
 use modegate::tool::Toolset;
-use modegate::tool::fetch::Limits;
+use modegate::tool::web::fetch::Limits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

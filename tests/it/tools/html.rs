@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use modegate::http::fetch_client::{AllowedHost, FetchClient};
 use modegate::tool::Toolset;
-use modegate::tool::fetch::Limits;
+use modegate::tool::web::fetch::Limits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

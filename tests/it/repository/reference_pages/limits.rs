@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::tool::fetch::Limits;
+use modegate::tool::web::fetch::Limits;
 
 use super::Page;
 use super::constants::{Constant, read};
@@ -111,10 +111,10 @@ const TURNS: [Row; 14] = [
     ),
     ("plans rejected", "session/switch.rs", "MAX_REJECTIONS", Of(""), "the turn ends"),
     ("tool call, where the tool has no timeout of its own", "tool.rs", "TIMEOUT", Time, "the call fails"),
-    ("answer to `ask_user`", "tool/ask_user.rs", "TIMEOUT", Time, "the call fails"),
-    ("questions in one `ask_user` call", "tool/ask_user.rs", "MAX_QUESTIONS", Of(""), "the call fails"),
-    ("tasks in the `todo` list", "tool/todo.rs", "MAX_ITEMS", Of(""), "the call fails"),
-    ("steps of a plan", "tool/switch_mode.rs", "MAX_STEPS", Of(""), "the call fails"),
+    ("answer to `ask_user`", "tool/user/ask_user.rs", "TIMEOUT", Time, "the call fails"),
+    ("questions in one `ask_user` call", "tool/user/ask_user.rs", "MAX_QUESTIONS", Of(""), "the call fails"),
+    ("tasks in the `todo` list", "tool/user/todo.rs", "MAX_ITEMS", Of(""), "the call fails"),
+    ("steps of a plan", "tool/user/switch_mode.rs", "MAX_STEPS", Of(""), "the call fails"),
     (
         "`mode_switch` block in a model's text",
         "conversation/mode_switch.rs",
@@ -245,121 +245,133 @@ const FILES: [Row; 22] = [
 ];
 
 const FILE_TOOLS: [Row; 25] = [
-    ("text file that is changed", "tool/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
+    ("text file that is changed", "tool/file/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of a file whose changes a refusal shows",
-        "tool/last_seen.rs",
+        "tool/file/last_seen.rs",
         "MAX_KEPT",
         Of(""),
         "the refusal shows no lines",
     ),
     (
         "entries searched for a file of the same name",
-        "tool/near_path.rs",
+        "tool/file/near_path.rs",
         "MAX_ENTRIES",
         Of(""),
         "the search ends",
     ),
     (
         "lines of one `read_file` call",
-        "tool/excerpt.rs",
+        "tool/file/excerpt.rs",
         "MAX_LINES",
         Of(""),
         "the answer says how to continue",
     ),
     (
         "text of one `read_file` call",
-        "tool/excerpt.rs",
+        "tool/file/excerpt.rs",
         "MAX_BYTES",
         Bytes,
         "the answer says how to continue",
     ),
     (
         "line in the answer of `read_file`",
-        "tool/excerpt.rs",
+        "tool/file/excerpt.rs",
         "MAX_LINE",
         Of("characters"),
         "the line is cut, with the number of characters left out",
     ),
     (
         "bytes behind the answer of `read_file` that are read to count the lines",
-        "tool/excerpt.rs",
+        "tool/file/excerpt.rs",
         "COUNTED",
         Bytes,
         "the answer says that there are more lines",
     ),
-    ("image that `read_file` shows", "tool/picture.rs", "MAX_IMAGE", Bytes, "the call fails"),
+    ("image that `read_file` shows", "tool/file/picture.rs", "MAX_IMAGE", Bytes, "the call fails"),
     (
         "PNG or JPEG image that `read_file` scales and shows",
-        "tool/picture.rs",
+        "tool/file/picture.rs",
         "MAX_SCALED_IMAGE",
         Bytes,
         "the call fails",
     ),
     (
         "entries of `list_directory`",
-        "tool/list_directory.rs",
+        "tool/file/list_directory.rs",
         "MAX_ENTRIES",
         Of(""),
         "the answer says that more exist",
     ),
     (
         "entries of `directory_tree`",
-        "tool/directory_tree.rs",
+        "tool/file/directory_tree.rs",
         "MAX_ENTRIES",
         Of(""),
         "upper levels first; folders count the rest",
     ),
-    ("paths of `find_files`", "tool/find_files.rs", "MAX_PATHS", Of(""), "the answer says how many match"),
+    (
+        "paths of `find_files`",
+        "tool/file/find_files.rs",
+        "MAX_PATHS",
+        Of(""),
+        "the answer says how many match",
+    ),
     (
         "lines of `search_files`, by default",
-        "tool/search_files.rs",
+        "tool/file/search_files.rs",
         "MATCHES",
         Of(""),
         "the answer says how many match",
     ),
     (
         "lines of `search_files`",
-        "tool/search_files.rs",
+        "tool/file/search_files.rs",
         "MAX_MATCHES",
         Of(""),
         "the answer says how many match",
     ),
     (
         "lines around a match of `search_files`",
-        "tool/search_files.rs",
+        "tool/file/search_files.rs",
         "MAX_CONTEXT",
         Of(""),
         "fewer lines are shown",
     ),
     (
         "text of one `search_files` call",
-        "tool/search_files.rs",
+        "tool/file/search_files.rs",
         "MAX_BYTES",
         Bytes,
         "the answer says how many match",
     ),
     (
         "counting matches that are not shown",
-        "tool/walk.rs",
+        "tool/file/walk.rs",
         "COUNTING",
         Time,
         "the answer says more than how many match",
     ),
     (
         "characters shown of a matching line",
-        "tool/search_files.rs",
+        "tool/file/search_files.rs",
         "MAX_COLUMNS",
         Of(""),
         "the line is shortened",
     ),
-    ("line of a searched file", "tool/search_files.rs", "MAX_LINE", Bytes, "the rest of the file is skipped"),
-    ("patch", "tool/apply_patch/unified.rs", "MAX_PATCH", Bytes, "the call fails"),
-    ("files of a patch", "tool/apply_patch/unified.rs", "MAX_FILES", Of(""), "the call fails"),
-    ("lines of a patched file", "tool/apply_patch/place.rs", "MAX_LINES", Of(""), "the call fails"),
+    (
+        "line of a searched file",
+        "tool/file/search_files.rs",
+        "MAX_LINE",
+        Bytes,
+        "the rest of the file is skipped",
+    ),
+    ("patch", "tool/edit/apply_patch/unified.rs", "MAX_PATCH", Bytes, "the call fails"),
+    ("files of a patch", "tool/edit/apply_patch/unified.rs", "MAX_FILES", Of(""), "the call fails"),
+    ("lines of a patched file", "tool/edit/apply_patch/place.rs", "MAX_LINES", Of(""), "the call fails"),
     (
         "contents of all patched files, before and after",
-        "tool/apply_patch.rs",
+        "tool/edit/apply_patch.rs",
         "MAX_TOTAL",
         Bytes,
         "the call fails",
@@ -404,7 +416,7 @@ const UNDO: [Row; 6] = [
     ),
     (
         "comparing with a snapshot",
-        "tool/snapshot.rs",
+        "tool/shell/snapshot.rs",
         "DEADLINE",
         Time,
         "changes by commands are unknown from then on",
@@ -429,22 +441,28 @@ const COMMANDS: [Row; 11] = [
     ("command line", "tool/shell.rs", "MAX_LINE", Bytes, "the call fails"),
     (
         "command line for an \"always\" answer",
-        "tool/command_line.rs",
+        "tool/shell/command_line.rs",
         "MAX_SHOWN",
         Bytes,
         "there is no such option",
     ),
     ("time of a command, by default", "tool/shell.rs", "SECONDS", Seconds, "SIGTERM, then SIGKILL"),
     ("largest `timeout` of a command", "tool/shell.rs", "MAX_SECONDS", Seconds, "the call fails"),
-    ("grace period between SIGTERM and SIGKILL", "tool/job.rs", "TIMEOUT", Time, "SIGKILL"),
+    ("grace period between SIGTERM and SIGKILL", "tool/shell/job.rs", "TIMEOUT", Time, "SIGKILL"),
     (
         "start of the output that the model gets",
-        "tool/job/output.rs",
+        "tool/shell/job/output.rs",
         "HEAD",
         Bytes,
         "the middle is in a file",
     ),
-    ("end of the output that the model gets", "tool/job/output.rs", "TAIL", Bytes, "the middle is in a file"),
+    (
+        "end of the output that the model gets",
+        "tool/shell/job/output.rs",
+        "TAIL",
+        Bytes,
+        "the middle is in a file",
+    ),
     ("file with the whole output", "workspace/outputs.rs", "MAX_FILE", Bytes, "the rest is dropped"),
     (
         "files with whole outputs in a session",
@@ -453,10 +471,10 @@ const COMMANDS: [Row; 11] = [
         Of(""),
         "the oldest is deleted",
     ),
-    ("running background jobs of a session", "tool/jobs.rs", "MAX_RUNNING", Of(""), "the call fails"),
+    ("running background jobs of a session", "tool/shell/jobs.rs", "MAX_RUNNING", Of(""), "the call fails"),
     (
         "finished jobs, and finished agents, that are kept",
-        "tool/background_list.rs",
+        "tool/agent/background_list.rs",
         "MAX_FINISHED",
         Of(""),
         "the oldest are dropped",
@@ -464,12 +482,18 @@ const COMMANDS: [Row; 11] = [
 ];
 
 const FETCH: [Row; 4] = [
-    ("address", "tool/fetch.rs", "MAX_URL", Bytes, "the call fails"),
-    ("text in one answer", "tool/fetch/page.rs", "PAGE", Of("characters"), "`start` continues"),
-    ("text of an error page", "tool/fetch/page.rs", "MAX_ERROR_TEXT", Of("characters"), "the text is cut"),
+    ("address", "tool/web/fetch.rs", "MAX_URL", Bytes, "the call fails"),
+    ("text in one answer", "tool/web/fetch/page.rs", "PAGE", Of("characters"), "`start` continues"),
+    (
+        "text of an error page",
+        "tool/web/fetch/page.rs",
+        "MAX_ERROR_TEXT",
+        Of("characters"),
+        "the text is cut",
+    ),
     (
         "indentation of lists and quotations",
-        "tool/fetch/markdown.rs",
+        "tool/web/fetch/markdown.rs",
         "MAX_DEPTH",
         Of("levels"),
         "deeper ones are not indented further",
@@ -480,11 +504,11 @@ const MEMORIES: [Row; 4] = [
     ("text of a memory", "tool/memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
     ("category of a memory", "tool/memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
     ("memories of a folder", "tool/memory.rs", "MAX_COUNT", Of(""), "the call fails"),
-    ("text in one answer", "tool/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
+    ("text in one answer", "tool/memory/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
 ];
 
 const DELEGATION: [Row; 6] = [
-    ("task", "tool/session_action.rs", "MAX_TASK", Bytes, "the call fails"),
+    ("task", "tool/agent/session_action.rs", "MAX_TASK", Bytes, "the call fails"),
     ("levels of sub-agents", "session/ancestry.rs", "MAX_DEPTH", Of(""), "the tools for agents are absent"),
     (
         "sub-agents at work for one session, at all levels",
@@ -495,7 +519,7 @@ const DELEGATION: [Row; 6] = [
     ),
     ("sub-agent without activity", "session/subagents.rs", "IDLE_TIMEOUT", Time, "the sub-agent is stopped"),
     ("answer of a sub-agent", "session/subagent_relay.rs", "MAX_ANSWER", Bytes, "the answer is cut"),
-    ("`wait` of `view_background`", "tool/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
+    ("`wait` of `view_background`", "tool/agent/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
 const SERVERS: [Row; 21] = [
@@ -547,8 +571,20 @@ const SERVERS: [Row; 21] = [
         Of("characters"),
         "the name is shortened and marked",
     ),
-    ("start of a long result for the model", "tool/job/output.rs", "HEAD", Bytes, "the middle is in a file"),
-    ("end of a long result for the model", "tool/job/output.rs", "TAIL", Bytes, "the middle is in a file"),
+    (
+        "start of a long result for the model",
+        "tool/shell/job/output.rs",
+        "HEAD",
+        Bytes,
+        "the middle is in a file",
+    ),
+    (
+        "end of a long result for the model",
+        "tool/shell/job/output.rs",
+        "TAIL",
+        Bytes,
+        "the middle is in a file",
+    ),
     ("levels of a tool's schema", "tool/mcp/schema_repair.rs", "MAX_DEPTH", Of(""), "deeper parts are cut"),
     (
         "media of a result for the client, in base64",

@@ -1,0 +1,44 @@
+//! `delegate`: runs a sub-agent. Only checks arguments; the session carries the call out.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::background::BackgroundRole;
+use super::session_action::{SessionAction, list};
+use crate::acp::ToolKind;
+use crate::agents::AgentRegistry;
+use crate::permission::Effect;
+use crate::tool::{PreparedCall, Tool, ToolSpec};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The complete task, and the answer you expect: the sub-agent does not see this conversation.
+    task: String,
+    /// Id of the agent. Default: an agent like you.
+    #[serde(default)]
+    agent: Option<String>,
+    /// Return at once with an id for `view_background`; you are notified of the end. Default: false.
+    #[serde(default)]
+    background: bool,
+}
+
+pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
+    let what = "Run a sub-agent on a task and wait for its answer: to keep long searches out of this conversation, or because \
+                the agent suits the task better. It has its own conversation, the same folders and mode, and cannot ask \
+                the user. Several calls in one message run at the same time if their agents change nothing, else one after the \
+                other unless they are in the background.";
+    let what = format!("{what}\n\n{}", list(agents));
+    let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, what);
+    let agents = agents.clone();
+    ToolSpec { background: BackgroundRole::Starts, ..spec }.tool(
+        move |Arguments { task, agent, background: is_background }, _| {
+            let named = agent.as_deref().and_then(|id| agents.resolve(id).ok());
+            let is_reader = named.is_some_and(|agent| agent.only_reads());
+            let call = SessionAction::Delegate { agent, task, is_background, is_reader }.prepared()?;
+            Ok(PreparedCall { is_background, ..call })
+        },
+    )
+}

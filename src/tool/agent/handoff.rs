@@ -1,0 +1,28 @@
+//! `handoff`: another agent continues the conversation. The session carries the call out.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::session_action::{SessionAction, list};
+use crate::acp::ToolKind;
+use crate::agents::AgentRegistry;
+use crate::permission::Effect;
+use crate::tool::{Tool, ToolSpec};
+
+pub(in crate::tool) const NAME: &str = "handoff";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Id of the agent that continues.
+    agent: String,
+}
+
+pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
+    let what = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
+    let what = format!("{what}\n\n{}", list(agents));
+    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
+        .tool(|Arguments { agent }, _| SessionAction::Handoff { agent }.prepared())
+}

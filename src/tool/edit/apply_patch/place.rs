@@ -1,0 +1,282 @@
+//! Applies hunks to a text where `git apply` would, or explains each failure. Pure.
+//!
+//! A hunk goes to the position in its header if the counts there are right, else to the only match of its old lines, in the steps of
+//! [`text_match`]. Lines changed by one hunk never match another. A hunk without leading context belongs at the
+//! start of the file; one without trailing context, at the end.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::hunk::{Hunk, Numbers};
+use crate::tool::edit::text_match::{Document, MAX_NAMED, OutOfWork, Replacement, Step, nearest};
+use crate::tool::file::text_file::BOM;
+
+const MAX_LINES: usize = 2_000_000;
+
+/// Bounds the search for similar lines: maximum bytes of the texts searched for the hunks of a file.
+const MAX_SIMILAR: usize = 20_000_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// With the lines of the file that are most similar.
+    Missing(Option<String>),
+    /// The lines of the first places.
+    Ambiguous(Vec<usize>),
+    Overlap,
+    /// The hunk only adds lines, and does not say where.
+    Place,
+    /// The hunk ends the file without a line feed, but more lines follow.
+    NotAtEnd,
+    Unchanged,
+    /// The only place matches with something ignored, and the file has changed since the model saw it.
+    Inexact(&'static str),
+    Work,
+    Size,
+}
+
+#[derive(Debug)]
+pub(super) struct Patched {
+    pub text: String,
+    /// The hunks that match only if something is ignored.
+    pub ignored: Vec<(usize, &'static str)>,
+}
+
+/// `is_changed` says that the file has changed since the patch was written: then line numbers mean nothing.
+pub(super) fn apply(text: &str, hunks: &[Hunk], is_changed: bool) -> Result<Patched, Vec<(usize, Failure)>> {
+    let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+    let mut starts: Vec<usize> = std::iter::once(0).chain(starts).take(MAX_LINES + 2).collect();
+    starts.pop_if(|last| *last == text.len());
+    if starts.len() > MAX_LINES {
+        return Err(vec![(0, Failure::Size)]);
+    }
+    let document = Document::new(text);
+    let mut image = Image { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
+    let (mut failures, mut ignored) = (Vec::new(), Vec::new());
+    for (number, hunk) in hunks.iter().enumerate() {
+        match image.replace(hunk, number) {
+            Ok(step) if is_changed && step.ignored().is_some() => {
+                failures.extend(step.ignored().map(|what| (number, Failure::Inexact(what))));
+            }
+            Ok(step) => ignored.extend(step.ignored().map(|what| (number, what))),
+            Err(failure) => failures.push((number, failure)),
+        }
+    }
+    if !failures.is_empty() {
+        return Err(failures);
+    }
+    let text = image.result().map_err(|number| vec![(number, Failure::NotAtEnd)])?;
+    Ok(Patched { text, ignored })
+}
+
+struct Image<'a> {
+    text: &'a str,
+    document: Document<'a>,
+    /// Where lines start.
+    starts: Vec<usize>,
+    is_changed: bool,
+    /// Replaced ranges in text order, without overlap.
+    blocks: Vec<Block>,
+    /// Bytes searched for similar lines.
+    similar: usize,
+}
+
+struct Block {
+    old: Range<usize>,
+    new: String,
+    /// Lines by which the text grows.
+    growth: isize,
+    hunk: usize,
+}
+
+impl Image<'_> {
+    fn replace(&mut self, hunk: &Hunk, number: usize) -> Result<Step, Failure> {
+        let (old, step) = self.find(hunk)?;
+        let new = if step == Step::Exact {
+            hunk.new.clone()
+        } else {
+            let new = self.document.adapted(&old, &replacement(hunk), step);
+            new.ok_or_else(|| self.missing(hunk))?
+        };
+        let ends_without = |side: &str| !side.is_empty() && !side.ends_with('\n');
+        let keeps_ending = step > Step::Exact && ends_without(&hunk.old);
+        if ends_without(&new) && !keeps_ending && old.end != self.text.len() {
+            return Err(Failure::NotAtEnd);
+        }
+        if self.text[old.clone()] == new {
+            return Err(Failure::Unchanged);
+        }
+        let next = self.blocks.partition_point(|block| block.old.end <= old.start);
+        let growth = lines_of(&hunk.new).cast_signed() - lines_of(&hunk.old).cast_signed();
+        self.blocks.insert(next, Block { old, new, growth, hunk: number });
+        Ok(step)
+    }
+
+    fn find(&mut self, hunk: &Hunk) -> Result<(Range<usize>, Step), Failure> {
+        if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted && !self.is_changed)
+            && let Some(start) = self.numbered(hunk, numbers)
+        {
+            return Ok((start..start + hunk.old.len(), Step::Exact));
+        }
+        if hunk.old.is_empty() {
+            let start = self.insertion(hunk).ok_or(Failure::Place)?;
+            return Ok((start..start, Step::Exact));
+        }
+        for step in Step::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
+            let is_free = |place: &Range<usize>| self.is_free(place);
+            let places = self.document.find(&replacement(hunk), step, is_free, MAX_NAMED + 1);
+            let places = places.map_err(|OutOfWork| Failure::Work)?;
+            match places.as_slice() {
+                [] => {}
+                [place] => return Ok((place.clone(), step)),
+                _ => return self.chosen(hunk, &places, step).map(|place| (place, step)),
+            }
+        }
+        Err(self.missing(hunk))
+    }
+
+    /// The position in the header, if the old lines are there.
+    fn numbered(&self, hunk: &Hunk, Numbers { old_start, new_start, .. }: Numbers) -> Option<usize> {
+        let (old, new) = (lines_of(&hunk.old), lines_of(&hunk.new));
+        let (at_start, at_end) = (old_start <= 1, hunk.trailing == 0);
+        if hunk.leading > 0 || hunk.trailing > 0 {
+            let line = if at_start {
+                Some(0).filter(|_| self.blocks.first().is_none_or(|block| block.old.end > 0))
+            } else if at_end {
+                let is_last = self.blocks.last().is_none_or(|block| block.old.start < self.text.len());
+                self.starts.len().checked_sub(old).filter(|_| is_last)
+            } else {
+                let growth: isize = self.blocks.iter().map(|block| block.growth).sum();
+                let line = new_start.saturating_sub(1).checked_add_signed(-growth);
+                line.filter(|line| {
+                    self.blocks.last().is_none_or(|block| Some(block.old.end) <= self.start(*line))
+                })
+            };
+            let found = line.and_then(|line| self.at_line(line, hunk));
+            let is_whole = |start: &usize| !(at_start && at_end) || start + hunk.old.len() == self.text.len();
+            if let Some(start) = found.filter(is_whole) {
+                return Some(start);
+            }
+        } else if old == 0 && self.text.is_empty() && self.blocks.is_empty() {
+            return Some(0);
+        }
+        let line = if old == 0 { Some(old_start) } else { old_start.checked_sub(1) }?;
+        let start = self.at_line(line, hunk)?;
+        let before = self.blocks.iter().take_while(|block| block.old.end <= start);
+        let new_line = if new == 0 { Some(new_start) } else { new_start.checked_sub(1) };
+        let growth = before.map(|block| block.growth).sum();
+        (new_line == line.checked_add_signed(growth)).then_some(start)
+    }
+
+    fn at_line(&self, line: usize, hunk: &Hunk) -> Option<usize> {
+        let start = self.start(line)?;
+        let end = start + hunk.old.len();
+        let is_whole = hunk.old.is_empty() || hunk.old.ends_with('\n') || end == self.text.len();
+        let is_there = is_whole && self.text[start..].starts_with(&hunk.old);
+        (is_there && self.is_free(&(start..end))).then_some(start)
+    }
+
+    /// Where a line starts, also the one after the last.
+    fn start(&self, line: usize) -> Option<usize> {
+        let after = (line == self.starts.len()).then_some(self.text.len());
+        self.starts.get(line).copied().or(after)
+    }
+
+    fn is_free(&self, place: &Range<usize>) -> bool {
+        let next = self.blocks.partition_point(|block| block.old.end <= place.start);
+        self.blocks.get(next).is_none_or(|block| block.old.start >= place.end)
+    }
+
+    /// Where a hunk without line numbers adds its lines: after its anchor, or at the end if it says so.
+    fn insertion(&self, hunk: &Hunk) -> Option<usize> {
+        let place = if hunk.is_at_end || self.text.is_empty() {
+            Some(self.text.len())
+        } else if hunk.numbers.is_some() {
+            None
+        } else {
+            self.anchored(hunk).map(|block| block.start)
+        };
+        place.filter(|at| self.is_free(&(*at..*at)))
+    }
+
+    /// Of several places, the one in the header's line, at the end of the file, or below the anchor.
+    fn chosen(&self, hunk: &Hunk, places: &[Range<usize>], step: Step) -> Result<Range<usize>, Failure> {
+        let numbers =
+            hunk.numbers.filter(|numbers| numbers.is_counted && step > Step::Exact && !self.is_changed);
+        let named = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
+        let anchored = self.anchored(hunk);
+        let fits = |place: &&Range<usize>| {
+            named == Some(place.start)
+                || (hunk.is_at_end && place.end == self.text.len())
+                || anchored.as_ref().is_some_and(|block| block.contains(&place.start))
+        };
+        let mut fitting = places.iter().filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (Some(place), None) => Ok(place.clone()),
+            _ => {
+                Err(Failure::Ambiguous(places.iter().map(|place| self.document.line(place.start)).collect()))
+            }
+        }
+    }
+
+    /// The lines below the anchors of a hunk, as far as they are indented deeper than the last anchor. The
+    /// first anchor occurs only once.
+    fn anchored(&self, hunk: &Hunk) -> Option<Range<usize>> {
+        let mut lines = self.starts.iter().zip(self.text.lines()).map(|(start, line)| (*start, line));
+        let (mut found, mut after) = (None, 0);
+        for (number, anchor) in hunk.anchors.iter().enumerate() {
+            let is_anchor = |(_, line): &(usize, &str)| line.trim() == anchor.trim();
+            found = Some(lines.find(is_anchor)?);
+            let mut rest = lines.clone();
+            after = rest.clone().next().map_or(self.text.len(), |(start, _)| start);
+            if number == 0 && rest.any(|line| is_anchor(&line)) {
+                return None;
+            }
+        }
+        let depth = |line: &str| line.len() - line.trim_start().len();
+        let outer = depth(found?.1);
+        let is_after = |(_, line): &(usize, &str)| {
+            let is_closing = line.trim_start().starts_with(['}', ')', ']']);
+            !line.trim().is_empty() && (depth(line) < outer || (depth(line) == outer && !is_closing))
+        };
+        let end = lines.find(is_after).map_or(self.text.len(), |(start, _)| start);
+        Some(after..end.max(after + 1))
+    }
+
+    fn missing(&mut self, hunk: &Hunk) -> Failure {
+        for step in [Step::Exact, Step::Endings] {
+            match self.document.find(&replacement(hunk), step, |_| true, 1) {
+                Err(OutOfWork) => return Failure::Work,
+                Ok(places) if !places.is_empty() => return Failure::Overlap,
+                Ok(_) => {}
+            }
+        }
+        self.similar += self.text.len();
+        let hint = hunk.numbers.map_or(0, |numbers| numbers.old_start);
+        let is_cheap = self.similar <= MAX_SIMILAR;
+        Failure::Missing(is_cheap.then(|| nearest(self.text, &hunk.old, hint)).flatten())
+    }
+
+    /// Returns the number of a hunk that would join two lines.
+    fn result(&self) -> Result<String, usize> {
+        let mut text = String::new();
+        let mut copied = 0;
+        for block in &self.blocks {
+            text.push_str(&self.text[copied..block.old.start]);
+            if !(text.is_empty() || text == BOM || text.ends_with('\n') || block.new.is_empty()) {
+                return Err(block.hunk);
+            }
+            text.push_str(&block.new);
+            copied = block.old.end;
+        }
+        text.push_str(&self.text[copied..]);
+        Ok(text)
+    }
+}
+
+fn replacement(hunk: &Hunk) -> Replacement<'_> {
+    Replacement { old: Cow::Borrowed(&hunk.old), new: Cow::Borrowed(&hunk.new), is_lines: true }
+}
+
+fn lines_of(text: &str) -> usize {
+    text.split_inclusive('\n').count()
+}

@@ -1,0 +1,85 @@
+//! Describes to the model the difference of a saved file from the sent text: editors may change final newlines,
+//! line endings and formatting when they save. Pure.
+
+use crate::tool::file::last_seen::LastSeen;
+use crate::tool::file::text_file::TextFile;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub note: String,
+    /// The note shows all differences, so the model knows the saved file.
+    pub is_whole: bool,
+}
+
+pub(super) fn not_saved(name: &str) -> Difference {
+    let note =
+        format!("[The editor has the change of {name} and has not saved it: the file on disk is as before.]");
+    Difference { note, is_whole: false }
+}
+
+/// `saved` is `None` if the file cannot be read as text.
+pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> Difference {
+    let known = |note: String| Difference { note: format!("[{note}]"), is_whole: true };
+    let sent_file = TextFile::decode(sent).ok();
+    let (Some(sent_file), Some(saved)) = (sent_file, saved) else {
+        let note = format!("[The editor saved {name} with a difference. Read it again.]");
+        return Difference { note, is_whole: false };
+    };
+    let [old, new] = [&sent_file.text, &saved.text].map(|text| text.replace("\r\n", "\n"));
+    if old == new {
+        let what = if sent_file.text == saved.text { "another encoding" } else { "other line endings" };
+        return known(format!("The editor saved {name} with {what}."));
+    }
+    let [old_end, new_end] = [&old, &new].map(|text| text.len() - text.trim_end_matches('\n').len());
+    if old[..old.len() - old_end] == new[..new.len() - new_end] {
+        let newlines = if new_end == 1 { "newline" } else { "newlines" };
+        return known(format!(
+            "The editor saved {name} with {new_end} {newlines} at its end instead of {old_end}."
+        ));
+    }
+    let changed = format!("The editor saved {name} with a difference, such as formatting.");
+    match LastSeen::of(&sent_file).changes(&saved.text) {
+        Some((listing, true)) => {
+            known(format!("{changed} Its lines that differ:\n{}", listing.trim_end_matches('\n')))
+        }
+        Some((listing, false)) => {
+            let note = format!("[{changed} Some of its lines that differ:\n{listing}Read it again.]");
+            Difference { note, is_whole: false }
+        }
+        None => Difference { note: format!("[{changed} Read it again.]"), is_whole: false },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(sent: &str, saved: &str) -> Difference {
+        describe("f", sent.as_bytes(), Some(&TextFile::decode(saved.as_bytes()).unwrap()))
+    }
+
+    #[test]
+    fn notes_name_what_the_editor_changed() {
+        for (sent, saved, expected) in [
+            ("a", "a\n", "[The editor saved f with 1 newline at its end instead of 0.]"),
+            ("a\n", "a", "[The editor saved f with 0 newlines at its end instead of 1.]"),
+            ("a\n", "a\n\n", "[The editor saved f with 2 newlines at its end instead of 1.]"),
+            ("a\nb\n", "a\r\nb\r\n", "[The editor saved f with other line endings.]"),
+            ("\u{feff}a\n", "a\n", "[The editor saved f with another encoding.]"),
+            (
+                "a\n x\nb\n",
+                "a\nx\nb\n",
+                "[The editor saved f with a difference, such as formatting. Its lines that differ:\n@@ -2,1 +2,1 @@\n     2\tx]",
+            ),
+        ] {
+            assert_eq!(difference(sent, saved), Difference { note: expected.into(), is_whole: true });
+        }
+    }
+
+    #[test]
+    fn unknown_differences_need_a_read() {
+        for unknown in [difference(&"a\n".repeat(100), &"b\n".repeat(100)), describe("f", b"a", None)] {
+            assert!(unknown.note.ends_with("Read it again.]") && !unknown.is_whole, "{unknown:?}");
+        }
+    }
+}

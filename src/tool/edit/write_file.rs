@@ -1,0 +1,60 @@
+//! `write_file`: creates or replaces a whole text file.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::text_change::{self, Plan};
+use crate::acp::ToolKind;
+use crate::permission::{Effect, Target};
+use crate::tool::file::buffers::Buffers;
+use crate::tool::file::text_file::MAX_FILE;
+use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::workspace::{ContentHash, Workspace};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Path of the file. Missing folders are created.
+    path: String,
+    /// The whole content.
+    content: String,
+}
+
+pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
+    let what = "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
+    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+}
+
+fn prepare(Arguments { path, content }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    if content.len() as u64 > MAX_FILE {
+        let reason = format!("content has {} bytes; at most {MAX_FILE} are written", content.len());
+        return Err(ToolError::arguments(reason));
+    }
+    let target = workspace.resolve(&path)?;
+    let name = workspace.display(&target);
+    let (title, targets) = (format!("Write {name}"), vec![target.clone()]);
+    let plan = move |buffers: &Buffers| plan(&content, &target, &name, buffers);
+    Ok(text_change::prepared(title, targets, workspace, plan))
+}
+
+fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
+    if !target.path.exists() {
+        buffers.check_new(target)?;
+        let mut plan = Plan::new(format!("Created {name} ({} bytes).", content.len()));
+        plan.diffs.extend(ToolContent::diffs(&target.path, None, content, 1));
+        plan.depends_on(0, name, ContentHash::Absent);
+        plan.write(target, None, content.into(), None);
+        return Ok(plan);
+    }
+    let old = buffers.read_to_replace(target, name)?;
+    // `encode` restores the mark; a copy by the model would double it.
+    let new = old.with_endings(content.trim_start_matches('\u{feff}'));
+    let bytes = old.encode(name, &new)?;
+    let mut plan = Plan::new(format!("Replaced {name} ({} bytes).", bytes.len()));
+    plan.diffs.extend(ToolContent::diffs(&target.path, Some(&old.text), &new, 1));
+    plan.replaces(0, name, &old);
+    plan.write(target, None, bytes, Some(&old));
+    Ok(plan)
+}

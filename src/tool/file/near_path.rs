@@ -1,0 +1,137 @@
+//! Suggests an existing path for one that does not exist: "did you mean".
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+
+use super::walk::globs;
+use crate::permission::{FilesBelow, Target};
+use crate::tool::{Action, PreparedCall, RunContext, ToolError, blocking};
+use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
+
+/// Paths of the same name elsewhere that a message names.
+const MAX_NAMED: usize = 3;
+
+/// Entries that are searched for the same name.
+const MAX_ENTRIES: usize = 20_000;
+
+/// Time for the search for the same name.
+const SEARCH: Duration = Duration::from_millis(50);
+
+/// Adds a suggestion to the error of a call whose target does not exist.
+pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
+    let PreparedCall { targets, action: Action::Run(run), .. } = call else { return call };
+    let near = targets.clone();
+    let run = async move |context: RunContext| {
+        let near = NearPath { targets: near, files: context.permit.files.clone() };
+        match run(context).await {
+            Err(ToolError::File(FileError::Missing(path))) => blocking(move || Err(near.error(path))).await,
+            outcome => outcome,
+        }
+    };
+    PreparedCall { targets, action: Action::Run(Box::new(|context| run(context).boxed())), ..call }
+}
+
+/// The targets of a call, and the files that it may learn of.
+struct NearPath {
+    targets: Vec<Target>,
+    files: Option<FilesBelow>,
+}
+
+impl NearPath {
+    fn error(&self, missing: PathBuf) -> ToolError {
+        let mut near: Vec<PathBuf> = self.find(&missing).into_iter().collect();
+        if near.is_empty() {
+            near = self.of_same_name(&missing).unwrap_or_default();
+        }
+        let error = FileError::Missing(missing);
+        if near.is_empty() {
+            return error.into();
+        }
+        let near: Vec<_> = near.iter().map(|near| near.display().to_string()).collect();
+        ToolError::Failed(format!("{error}; did you mean {}?", near.join(" or ")))
+    }
+
+    /// Returns the path with its first missing name replaced by the nearest name in that folder. `None` outside
+    /// of the session's folders, and if no name is similar or rules deny the file. Blocks.
+    fn find(&self, missing: &Path) -> Option<PathBuf> {
+        let target = self.targets.iter().find(|target| target.path == missing)?;
+        let steps = target.inside.as_ref()?.components().count();
+        let first =
+            target.path.ancestors().take(steps).find(|path| path.parent().is_some_and(Path::is_dir))?;
+        let rest = target.path.strip_prefix(first).ok()?;
+        let folder = inside(target, first.parent()?)?;
+        let entries = open_dir(&folder).ok()?.entries().ok()?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        let name = nearest_name(first.file_name()?.to_str()?, &names)?;
+        let mut path = folder.path.join(name);
+        path.extend(rest);
+        let found = inside(target, &path)?;
+        (self.admits(&found) && found.path.symlink_metadata().is_ok()).then_some(found.path)
+    }
+
+    /// Returns the first paths with the same name elsewhere in the session's folder. Blocks for [`SEARCH`].
+    fn of_same_name(&self, missing: &Path) -> Option<Vec<PathBuf>> {
+        let target = self.targets.iter().find(|target| target.path == missing)?;
+        let depth = target.inside.as_ref()?.components().count();
+        let root = inside(target, target.path.ancestors().nth(depth)?)?;
+        let name = target.path.file_name()?;
+        let globs = globs(&root.path, None).ok()?;
+        let options = WalkOptions { globs, depth: None, gitignore_only: false, without: None };
+        let end = Instant::now() + SEARCH;
+        let entries = Walk::new(&root, options).ok()?.take(MAX_ENTRIES).take_while(|_| Instant::now() < end);
+        let named = entries.filter(|entry| entry.name().eq_ignore_ascii_case(name)).map(|entry| entry.path);
+        let admitted = named.filter(|path| inside(target, path).is_some_and(|found| self.admits(&found)));
+        Some(admitted.take(MAX_NAMED).collect())
+    }
+
+    fn admits(&self, found: &Target) -> bool {
+        self.files.as_ref().is_none_or(|files| files.admits(found))
+    }
+}
+
+/// A path in the same folder of the session.
+fn inside(target: &Target, path: &Path) -> Option<Target> {
+    let root = target.path.ancestors().nth(target.inside.as_ref()?.components().count())?;
+    Some(Target { path: path.to_owned(), inside: Some(path.strip_prefix(root).ok()?.to_owned()) })
+}
+
+/// The name with the fewest edits, at most a third of the characters. Case, and the extension alone, are no
+/// edits.
+fn nearest_name<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
+    let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_lowercase();
+    let lower = wanted.to_lowercase();
+    let edits = |name: &str| {
+        let name = name.to_lowercase();
+        if !stem(&lower).is_empty() && stem(&name) == stem(&lower) {
+            0
+        } else {
+            strsim::osa_distance(&name, &lower)
+        }
+    };
+    let (edits, name) =
+        names.iter().map(|name| (edits(name), name.as_str())).min_by_key(|(edits, _)| *edits)?;
+    (edits <= (lower.chars().count() / 3).max(1)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_name_has_few_edits() {
+        let check = |wanted, names: &str, expected| {
+            let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(nearest_name(wanted, &names), expected, "{wanted}");
+        };
+        check("confg.yaml", "config.yaml other.yaml", Some("config.yaml"));
+        check("readme", "CHANGELOG.md README.md", Some("README.md"));
+        check("main.js", "lib.ts main.ts", Some("main.ts"));
+        check("gone.txt", "notes.txt", None);
+        check("walk.rs", "", None);
+        check(".env", ".git .gitignore", None);
+    }
+}

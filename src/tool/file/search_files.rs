@@ -1,0 +1,318 @@
+//! `search_files`: searches files with ripgrep's libraries. Honours `.gitignore`.
+
+use std::io;
+use std::sync::Arc;
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+};
+use ignore::overrides::Override;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use super::walk::{ToolWalk, globs};
+use crate::acp::ToolKind;
+use crate::gate::Permit;
+use crate::permission::{Effect, Target};
+use crate::text::{counted, shorten};
+use crate::tool::content::code_span;
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
+use crate::workspace::{Entry, EntryKind, Workspace};
+
+/// Default number of lines.
+const MATCHES: usize = 200;
+
+const MAX_MATCHES: usize = 1000;
+
+const MAX_CONTEXT: usize = 20;
+
+/// Maximum bytes of all lines together.
+const MAX_BYTES: usize = 64 * 1024;
+
+const TITLE: usize = 60;
+
+/// Maximum bytes of a line, and of a file in a multi-line search. The rest of a file with a longer line is
+/// skipped.
+const MAX_LINE: usize = 16 * 1024 * 1024;
+
+const MAX_COLUMNS: usize = 300;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Regular expression in ripgrep's syntax, matched against each line.
+    pattern: String,
+    /// File or directory to search. Default: the working directory.
+    #[serde(default)]
+    path: Option<String>,
+    /// Only files whose path matches this glob, as in .gitignore: `*.rs`, `src/**`, `!tests`.
+    #[serde(default)]
+    glob: Option<String>,
+    /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
+    #[serde(default)]
+    output: Output,
+    /// Lines to show before and after each match, at most 20. Default: 0.
+    #[serde(default)]
+    context: usize,
+    /// Ignore case. Default: false.
+    #[serde(default)]
+    ignore_case: bool,
+    /// A match can span lines, and `.` matches line ends. Default: false.
+    #[serde(default)]
+    multiline: bool,
+    /// Matching lines or files to return. Default: 200; at most 1000.
+    #[serde(default)]
+    limit: Option<usize>,
+    /// Matching lines of one file to return, so that one file does not crowd out the others. Default: all.
+    #[serde(default)]
+    per_file: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum Output {
+    #[default]
+    Content,
+    Files,
+    Count,
+}
+
+pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
+    let what = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
+                `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
+                not. What the user has not saved yet is not found; read_file shows it.";
+    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, what).tool(prepare)
+}
+
+fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let Arguments { pattern, path, glob, output, context, ignore_case, multiline, limit, per_file } = given;
+    let matcher = RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        .multi_line(true)
+        .dot_matches_new_line(multiline)
+        .line_terminator((!multiline).then_some(b'\n'))
+        .build(&pattern)
+        .map_err(|error| ToolError::arguments(format!("pattern: {error}")))?;
+    let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
+    let globs = globs(&target.path, glob.as_deref()).map_err(ToolError::Arguments)?;
+    let place = workspace.display(&target);
+    let pattern = code_span(&shorten(&pattern, TITLE));
+    let title = if place == "." {
+        format!("Search for {pattern}")
+    } else {
+        format!("Search {} for {pattern}", code_span(&place))
+    };
+    let context = if output == Output::Content { context.min(MAX_CONTEXT) } else { 0 };
+    let searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .line_number(true)
+        .heap_limit(Some(MAX_LINE))
+        .multi_line(multiline)
+        .before_context(context)
+        .after_context(context)
+        .build();
+    let found = Found {
+        output,
+        has_context: context > 0,
+        limit: limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES),
+        per_file: per_file.unwrap_or(usize::MAX).max(1),
+        ..Found::default()
+    };
+    let search =
+        Search { target: target.clone(), matcher, globs, searcher, found, workspace: workspace.clone() };
+    Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
+}
+
+struct Search {
+    target: Target,
+    matcher: RegexMatcher,
+    globs: Override,
+    searcher: Searcher,
+    found: Found,
+    workspace: Workspace,
+}
+
+impl Search {
+    fn run(self, permit: &Permit) -> Result<String, ToolError> {
+        let Self { target, matcher, globs, mut searcher, mut found, workspace } = self;
+        let mut walk = ToolWalk::new(&target, globs, None, &workspace, permit)?;
+        while let Some(entry) = walk.next("the search finished")? {
+            if entry.kind != EntryKind::File {
+                if entry.depth == 0 {
+                    let text = format!("{} is not a regular file", entry.path.display());
+                    return Err(ToolError::Failed(text));
+                }
+                continue;
+            }
+            let name = entry.path.strip_prefix(workspace.cwd()).unwrap_or(&entry.path).display().to_string();
+            search_file(&entry, &name, (&matcher, &mut searcher), &mut found, permit);
+            if found.is_full {
+                walk.only_count();
+            }
+        }
+        found.end(&walk);
+        Ok(walk.report(found.lines, "[No line matches.]"))
+    }
+}
+
+fn search_file(
+    entry: &Entry,
+    name: &str,
+    (matcher, searcher): (&RegexMatcher, &mut Searcher),
+    found: &mut Found,
+    permit: &Permit,
+) {
+    let mut file = FileMatches { found, name, lines: 0 };
+    let outcome = entry.open().and_then(|opened| {
+        let opened = Interruptible { file: opened, cancel: &permit.cancel };
+        searcher.search_reader(matcher, opened, &mut file)
+    });
+    // Unreadable files have no matches.
+    if let Err(error) = outcome {
+        tracing::debug!(%error, path = %entry.path.display(), "a file could not be searched");
+    }
+    file.end();
+}
+
+/// The lines for the model, and the totals.
+#[derive(Debug, Default)]
+struct Found {
+    output: Output,
+    has_context: bool,
+    limit: usize,
+    per_file: usize,
+    lines: Vec<String>,
+    bytes: usize,
+    /// Matching lines, or files, in `lines`.
+    shown: usize,
+    is_full: bool,
+    total_lines: usize,
+    total_files: usize,
+}
+
+impl Found {
+    /// Shows a match, unless a limit is reached.
+    fn show(&mut self, line: String) {
+        self.is_full |= self.shown == self.limit;
+        if self.push(line) {
+            self.shown += 1;
+        }
+    }
+
+    fn push(&mut self, line: String) -> bool {
+        self.is_full |= self.bytes + line.len() > MAX_BYTES;
+        if !self.is_full {
+            self.bytes += line.len() + 1;
+            self.lines.push(line);
+        }
+        !self.is_full
+    }
+
+    fn separate(&mut self) {
+        if self.has_context && self.lines.last().is_some_and(|last| last != "--") {
+            self.push("--".into());
+        }
+    }
+
+    fn end(&mut self, walk: &ToolWalk<'_>) {
+        if self.lines.last().is_some_and(|last| last == "--") {
+            self.lines.pop();
+        }
+        let noun =
+            |number, one: &str| format!("{} {one}{}", walk.total(number), if number == 1 { "" } else { "s" });
+        let (files, lines) = (noun(self.total_files, "file"), noun(self.total_lines, "matching line"));
+        self.lines.extend(match self.output {
+            Output::Files if self.is_full => Some(format!("[{} of {files} are shown.]", self.shown)),
+            Output::Content if self.is_full => {
+                Some(format!("[{} of {lines} in {files} are shown.]", self.shown))
+            }
+            Output::Count if self.is_full => Some(format!("[{lines}; {} of {files} are shown.]", self.shown)),
+            Output::Count if self.total_files > 1 => Some(format!("[{lines} in {files}.]")),
+            Output::Content | Output::Files | Output::Count => None,
+        });
+    }
+}
+
+struct FileMatches<'a> {
+    found: &'a mut Found,
+    name: &'a str,
+    lines: usize,
+}
+
+impl FileMatches<'_> {
+    fn line(&self, mark: char, number: u64, line: &[u8]) -> String {
+        let line = String::from_utf8_lossy(line);
+        format!("{}{mark}{number}{mark}{}", self.name, shorten(line.trim_end(), MAX_COLUMNS))
+    }
+
+    fn end(self) {
+        let Self { found, name, lines } = self;
+        if lines == 0 {
+            return;
+        }
+        found.total_files += 1;
+        match found.output {
+            Output::Content => {
+                if lines > found.per_file && !found.is_full {
+                    let more = counted(lines - found.per_file, "more matching line", "more matching lines");
+                    found.push(format!("[{name}: {more}.]"));
+                }
+                found.separate();
+            }
+            Output::Files => found.show(name.to_owned()),
+            Output::Count => found.show(format!("{name}: {lines}")),
+        }
+    }
+}
+
+impl Sink for FileMatches<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        for (number, line) in (matched.line_number().unwrap_or(1)..).zip(matched.lines()) {
+            self.lines += 1;
+            self.found.total_lines += 1;
+            if self.found.output == Output::Content && self.lines <= self.found.per_file {
+                self.found.show(self.line(':', number, line));
+            }
+        }
+        Ok(self.found.output != Output::Files)
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
+        let is_shown = match context.kind() {
+            SinkContextKind::After => self.lines <= self.found.per_file,
+            SinkContextKind::Before | SinkContextKind::Other => self.lines < self.found.per_file,
+        };
+        if is_shown {
+            let line = self.line('-', context.line_number().unwrap_or(1), context.bytes());
+            self.found.push(line);
+        }
+        Ok(true)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
+        if self.lines < self.found.per_file {
+            self.found.separate();
+        }
+        Ok(true)
+    }
+}
+
+/// File whose reads fail once the call is cancelled.
+struct Interruptible<'a> {
+    file: std::fs::File,
+    cancel: &'a CancellationToken,
+}
+
+impl io::Read for Interruptible<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("the call has to end"));
+        }
+        self.file.read(buffer)
+    }
+}

@@ -1,0 +1,504 @@
+//! Runs a command in a task that owns its process, permit and output. Callers may stop waiting; the task
+//! continues.
+//!
+//! The task returns the permit when the supervisor confirms that no process of the command is left, and
+//! otherwise as unconfirmed.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::gate::Permit;
+use crate::process::{BrokerEvent, Event, Exit, Process, RecordState};
+use crate::workspace::Outputs;
+use output::Output;
+pub(in crate::tool) use output::shortened;
+
+mod clean;
+mod output;
+
+/// Grace period between asking a command to end and killing it.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+const MAILBOX: usize = 4;
+
+const READ_ONLY: &str = "\n[Read-only sandbox: writes only below $TMPDIR, no network, no home folder.]";
+
+const WORKSPACE: &str = "\n[Sandbox: writes only in the session's folders, $TMPDIR, /tmp and caches.]";
+
+/// What programs print if a sandbox refuses a write, in lower case.
+const REFUSED_WRITES: [&str; 2] = ["permission denied", "read-only file system"];
+
+/// Further output of the commands in the read-only sandbox.
+const OTHER_REFUSALS: [&str; 5] = [
+    "operation not permitted",
+    "function not implemented",
+    "network is unreachable",
+    "could not resolve",
+    "name resolution",
+];
+
+/// Running or finished command. Cheap to clone; dropping the last clone ends the command.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Such as `job_1`; empty for calls of the shell tools.
+    pub id: String,
+    pub line: String,
+    mailbox: mpsc::Sender<Message>,
+    /// True once the command is over. Changes with each event of the command.
+    changes: watch::Receiver<bool>,
+    last_record: Arc<Mutex<RecordState>>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Snapshot(oneshot::Sender<JobSnapshot>),
+    Unseen(oneshot::Sender<JobSnapshot>),
+    Since(usize, oneshot::Sender<News>),
+    SaveRecord(oneshot::Sender<RecordState>),
+    Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Whole characters, with a note in place of dropped bytes.
+    pub text: String,
+    pub next: usize,
+    pub is_over: bool,
+    pub exit: Option<Exit>,
+}
+
+#[derive(Debug, Clone)]
+pub struct JobSnapshot {
+    pub output: String,
+    /// Total bytes, including dropped ones.
+    pub written: usize,
+    /// `None` while the command runs.
+    pub end: Option<End>,
+}
+
+#[derive(Debug)]
+pub struct JobSpec {
+    pub id: String,
+    pub line: String,
+    pub notes: Notes,
+    /// Long output is kept here.
+    pub outputs: Outputs,
+    pub scratch: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Notes {
+    pub sandbox: Sandbox,
+    /// True for the first command of its tool in a session, and after a compaction.
+    pub is_first: bool,
+    pub keeps: bool,
+    /// True if the exit status may hide that a command failed.
+    pub has_several_commands: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    #[default]
+    Off,
+    Workspace,
+    ReadOnly,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    pub notes: Notes,
+    pub exit: Option<Exit>,
+    pub why: Option<StopCause>,
+    pub failure: Option<String>,
+    pub left_behind: usize,
+    /// True if the supervisor confirmed that no process is left.
+    pub confirmed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// The permit was cancelled: the turn, the session or the mode is over.
+    Revoked,
+    Time(Duration),
+    Stopped,
+    /// The supervisor died.
+    Elsewhere,
+}
+
+impl Job {
+    pub fn begin(spec: JobSpec, process: Process, permit: Permit, limit: Option<Duration>) -> Self {
+        let JobSpec { id, line, notes, outputs, scratch } = spec;
+        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let (sender, changes) = watch::channel(false);
+        let last_record = Arc::<Mutex<RecordState>>::default();
+        let task = Task {
+            process,
+            messages,
+            changed: sender,
+            output: Output::default(),
+            seen: 0,
+            record_replies: VecDeque::new(),
+            last_record: Arc::clone(&last_record),
+            outputs,
+            scratch,
+            end: None,
+        };
+        tokio::spawn(task.run(notes, permit, limit));
+        Self { id, line, mailbox, changes, last_record }
+    }
+
+    pub async fn changed(&mut self) {
+        let _ = self.changes.changed().await;
+    }
+
+    pub async fn snapshot(&self) -> Option<JobSnapshot> {
+        self.ask(Message::Snapshot).await
+    }
+
+    /// Like [`Self::snapshot`], with only the output since the last call of this method.
+    pub async fn unseen(&self) -> Option<JobSnapshot> {
+        self.ask(Message::Unseen).await
+    }
+
+    pub async fn since(&self, from: usize) -> Option<News> {
+        self.ask(|reply| Message::Since(from, reply)).await
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.mailbox.send(message(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Waits for the end. Returns `None` if the task has died.
+    pub async fn over(&mut self) -> Option<JobSnapshot> {
+        loop {
+            self.changes.mark_unchanged();
+            let snapshot = self.snapshot().await?;
+            if snapshot.end.is_some() {
+                return Some(snapshot);
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Waits for the end without keeping the command alive.
+    pub fn ending(&self) -> impl Future<Output = ()> + use<> {
+        let mut changes = self.changes.clone();
+        async move {
+            let _ = changes.wait_for(|is_over| *is_over).await;
+        }
+    }
+
+    /// Saves the record of a brokered command's changes, without keeping the command alive.
+    pub fn record_saver(&self) -> RecordSaver {
+        RecordSaver { mailbox: self.mailbox.downgrade(), last_record: Arc::clone(&self.last_record) }
+    }
+
+    pub fn is_over(&self) -> bool {
+        *self.changes.borrow() || self.changes.has_changed().is_err()
+    }
+
+    pub async fn stop(&self) {
+        let _ = self.mailbox.send(Message::Stop).await;
+    }
+}
+
+/// See [`Job::record_saver`].
+#[derive(Debug, Clone)]
+pub struct RecordSaver {
+    mailbox: mpsc::WeakSender<Message>,
+    last_record: Arc<Mutex<RecordState>>,
+}
+
+impl RecordSaver {
+    /// Returns when the record is saved. The end of the command saves it, too.
+    pub async fn save(&self) -> RecordState {
+        let (reply, saved) = oneshot::channel();
+        if let Some(mailbox) = self.mailbox.upgrade()
+            && mailbox.send(Message::SaveRecord(reply)).await.is_ok()
+            && let Ok(state) = saved.await
+        {
+            return state;
+        }
+        take(&self.last_record)
+    }
+}
+
+fn take(state: &Mutex<RecordState>) -> RecordState {
+    std::mem::take(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Task {
+    process: Process,
+    messages: mpsc::Receiver<Message>,
+    changed: watch::Sender<bool>,
+    output: Output,
+    /// Bytes of the output that [`Job::unseen`] has returned.
+    seen: usize,
+    /// In the order of the requests.
+    record_replies: VecDeque<oneshot::Sender<RecordState>>,
+    /// Of the end of the command. Taken once.
+    last_record: Arc<Mutex<RecordState>>,
+    outputs: Outputs,
+    scratch: PathBuf,
+    end: Option<End>,
+}
+
+impl Task {
+    async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
+        let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
+        let started = Instant::now();
+        // Until then the command runs or, once `end.why` is set, may end gracefully.
+        let mut deadline = limit.map(|limit| started + limit);
+        let mut is_ending = false;
+        let mut last_record = RecordState::default();
+        loop {
+            tokio::select! {
+                biased;
+                () = permit.cancel.cancelled(), if !is_ending => {
+                    end.why.get_or_insert(StopCause::Revoked);
+                    is_ending = true;
+                    self.process.end().await;
+                }
+                () = at(deadline), if !is_ending => {
+                    if end.why.is_none() {
+                        end.why = Some(StopCause::Time(limit.unwrap_or_default()));
+                        deadline = Some(Instant::now() + TIMEOUT);
+                        self.process.request_exit().await;
+                    } else {
+                        is_ending = true;
+                        self.process.end().await;
+                    }
+                }
+                event = self.process.next() => match event {
+                    Some(Event::Output(bytes) | Event::Error(bytes)) => {
+                        self.output.push(&bytes);
+                        self.save().await;
+                    }
+                    Some(Event::Exited(exit)) => end.exit = Some(exit),
+                    Some(Event::Failed(reason)) => end.failure = Some(reason),
+                    Some(Event::Broker(BrokerEvent::RecordSaved(state))) => {
+                        match self.record_replies.pop_front() {
+                            Some(reply) => drop(reply.send(state)),
+                            None => last_record = state,
+                        }
+                        continue;
+                    }
+                    Some(Event::Broker(_)) => {}
+                    Some(Event::Gone { left_behind, confirmed }) => {
+                        (end.left_behind, end.confirmed) = (left_behind, confirmed);
+                        break;
+                    }
+                    None => break,
+                },
+                message = self.messages.recv() => match message {
+                    Some(Message::Stop) => {
+                        end.why.get_or_insert(StopCause::Stopped);
+                        deadline = Some(Instant::now() + TIMEOUT);
+                        self.process.request_exit().await;
+                        continue;
+                    }
+                    Some(message) => {
+                        self.reply(message).await;
+                        continue;
+                    }
+                    // All handles were dropped.
+                    None if !is_ending => {
+                        is_ending = true;
+                        self.process.end().await;
+                    }
+                    None => {}
+                },
+            }
+            self.changed.send_modify(|_| {});
+        }
+        *self.last_record.lock().unwrap_or_else(PoisonError::into_inner) = last_record;
+        // The supervisor saved the record at the end.
+        self.record_replies.clear();
+        self.output.finish();
+        self.save().await;
+        if end.exit.is_none() && end.why.is_none() && end.failure.is_none() {
+            end.why = Some(StopCause::Elsewhere);
+        }
+        if end.confirmed {
+            drop(permit);
+        } else {
+            permit.release_unconfirmed();
+        }
+        self.end = Some(end);
+        self.changed.send_modify(|is_over| *is_over = true);
+        while let Some(message) = self.messages.recv().await {
+            self.reply(message).await;
+        }
+    }
+
+    async fn reply(&mut self, message: Message) {
+        // The caller may have stopped waiting.
+        match message {
+            Message::Snapshot(reply) => drop(reply.send(self.snapshot(self.output.text()))),
+            Message::Unseen(reply) => {
+                let (output, next) = self.output.since(self.seen);
+                self.seen = next;
+                drop(reply.send(self.snapshot(output)));
+            }
+            Message::Since(from, reply) => {
+                let is_over = self.end.is_some();
+                let (text, next) = self.output.raw.since(from, is_over);
+                let exit = self.end.as_ref().and_then(|end| end.exit);
+                drop(reply.send(News { text, next, is_over, exit }));
+            }
+            Message::SaveRecord(reply) if self.end.is_none() => {
+                self.record_replies.push_back(reply);
+                self.process.save_record().await;
+            }
+            Message::SaveRecord(reply) => drop(reply.send(take(&self.last_record))),
+            Message::Stop => {}
+        }
+    }
+
+    async fn save(&mut self) {
+        if !self.output.is_unsaved() {
+            return;
+        }
+        let (output, outputs) = (std::mem::take(&mut self.output), self.outputs.clone());
+        let scratch = self.scratch.clone();
+        let saving = tokio::task::spawn_blocking(move || output.saved(&outputs, &scratch));
+        self.output = saving.await.unwrap_or_default();
+    }
+
+    fn snapshot(&self, output: String) -> JobSnapshot {
+        JobSnapshot { output, written: self.output.raw.written, end: self.end.clone() }
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl JobSnapshot {
+    pub fn describe(&self) -> String {
+        let mut text = self.output.clone();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        match &self.end {
+            None => text.push_str("[Still running.]"),
+            Some(end) => {
+                text.push_str(&end.describe(self.written == 0));
+                text.push_str(end.sandbox_note(&self.output));
+            }
+        }
+        text
+    }
+}
+
+impl End {
+    /// A read-only command's exit status does not tell of a refusal: `cargo check | tail`.
+    fn sandbox_note(&self, output: &str) -> &'static str {
+        let output = output.to_lowercase();
+        let may_have_failed = self.exit != Some(Exit::Status(0)) || self.notes.has_several_commands;
+        let shows = |messages: &[&str]| messages.iter().any(|message| output.contains(message));
+        match self.notes.sandbox {
+            Sandbox::ReadOnly if self.notes.is_first || shows(&REFUSED_WRITES) || shows(&OTHER_REFUSALS) => {
+                READ_ONLY
+            }
+            Sandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
+            Sandbox::Off | Sandbox::Workspace | Sandbox::ReadOnly => "",
+        }
+    }
+
+    /// True if the command ran undisturbed and its end is confirmed.
+    pub fn is_own(&self) -> bool {
+        self.why.is_none() && self.failure.is_none() && self.confirmed
+    }
+
+    /// False if a stop call, a mode change, or the end of the turn or session ended the command.
+    pub fn is_unrequested(&self) -> bool {
+        !matches!(self.why, Some(StopCause::Revoked | StopCause::Stopped))
+    }
+
+    pub fn describe(&self, was_silent: bool) -> String {
+        let mut parts = Vec::new();
+        if let Some(failure) = &self.failure {
+            parts.push(format!("Not run: {failure}."));
+        }
+        match self.why {
+            Some(StopCause::Revoked) => {
+                parts.push("Stopped: the turn was cancelled, or the mode no longer allows it.".into());
+            }
+            Some(StopCause::Time(limit)) => {
+                parts.push(format!("Stopped: the timeout of {} s expired.", limit.as_secs_f64()));
+            }
+            Some(StopCause::Stopped) => parts.push("Stopped on request.".into()),
+            Some(StopCause::Elsewhere) => parts.push("Its supervisor ended unexpectedly.".into()),
+            None => {}
+        }
+        match self.exit {
+            Some(Exit::Status(0)) if was_silent => parts.push("Exit status 0, no output.".into()),
+            Some(Exit::Status(status)) => {
+                parts.push(format!("Exit status {status}."));
+            }
+            Some(Exit::Signal(signal)) => parts.push(format!("Ended by signal {signal}.")),
+            None => {}
+        }
+        if self.left_behind > 0 && self.exit.is_some() {
+            let what = if self.left_behind == 1 {
+                "A process that it left running was"
+            } else {
+                "Processes that it left running were"
+            };
+            let how = if self.notes.keeps { "; shell with background: true keeps one running" } else { "" };
+            parts.push(format!("{what} stopped{how}."));
+        }
+        if !self.confirmed {
+            parts.push("Some of its processes may still be running.".into());
+        }
+        format!("[{}]", parts.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(output: &str, status: i32, notes: Notes, expected: &str) {
+        let exit = Some(Exit::Status(status));
+        let end = End { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true };
+        let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
+        let whole = format!("{output}\n[Exit status {status}.]{expected}");
+        assert_eq!(snapshot.describe(), whole, "{notes:?}");
+    }
+
+    const DENIED: &str = "error: Permission denied (os error 13)";
+
+    #[test]
+    fn read_only_commands_name_the_sandbox_first_and_where_it_refused() {
+        let read_only = Notes { sandbox: Sandbox::ReadOnly, ..Notes::default() };
+        check("a", 0, Notes { is_first: true, ..read_only }, READ_ONLY);
+        check("a", 0, read_only, "");
+        check(DENIED, 0, read_only, READ_ONLY);
+        check("cp: setting times: Operation not permitted", 1, read_only, READ_ONLY);
+    }
+
+    #[test]
+    fn other_commands_name_the_sandbox_where_it_refused_a_write() {
+        let workspace = Notes { sandbox: Sandbox::Workspace, is_first: true, ..Notes::default() };
+        check(DENIED, 1, workspace, WORKSPACE);
+        check("touch: cannot touch 'x': Read-only file system", 1, workspace, WORKSPACE);
+        check(DENIED, 0, workspace, "");
+        // Behind `| tail`, `; echo done` and `|| true`, the status tells nothing.
+        check(DENIED, 0, Notes { has_several_commands: true, ..workspace }, WORKSPACE);
+        check("fine", 0, Notes { has_several_commands: true, ..workspace }, "");
+        check("No such file or directory", 1, workspace, "");
+        check(DENIED, 1, Notes::default(), "");
+    }
+}

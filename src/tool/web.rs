@@ -1,0 +1,3 @@
+//! Tools that read public addresses.
+
+pub mod fetch;
