@@ -15,6 +15,7 @@ use crate::acp::{
 };
 use crate::agents::AgentRegistry;
 use crate::bounded_file;
+use crate::busy::BusyGuard;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
@@ -25,7 +26,6 @@ use crate::server::ServerDefinition;
 use crate::session::user_command::UserCommand;
 use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
-use crate::tool::BusyGuard;
 use registry::{Registry, SharedRegistry};
 
 mod client_prompt;

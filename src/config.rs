@@ -17,6 +17,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
+use crate::memory::Memories;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
@@ -36,9 +37,8 @@ use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
 use crate::store::{Location, Store, Sync};
 use crate::tool::mcp::Logins;
-use crate::tool::memory::Memories;
 use crate::tool::web::fetch::Limits;
-use crate::tool::{self, DiskTexts, Toolset};
+use crate::tool::{DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
 use connections::Connections;
@@ -299,7 +299,7 @@ impl Config {
             Determinism {
                 cwd: cwd.trim_matches('"').to_owned(),
                 pauses,
-                is_busy: Box::new(move || store.is_busy() || tool::is_busy()),
+                is_busy: Box::new(move || store.is_busy() || busy::is_busy()),
                 max_silence: if is_embedded { EMBEDDED_SILENCE } else { PROVIDER_SILENCE },
             }
         });

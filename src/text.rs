@@ -43,6 +43,26 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
+/// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.
+pub fn code_span(text: &str) -> String {
+    let text: String =
+        visible(text).chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).collect();
+    let mut fence = "`".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    // CommonMark removes one space at each end, so that a backtick may stand next to the fence.
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+/// Text as a Markdown code block, with a longer fence than any in the text.
+pub fn code_block(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}\n")
+}
+
 /// The name of a file or program in a sentence. In quotation marks, unless the name can be taken for nothing else.
 pub fn quoted_name(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "._/-+@%=:~".contains(c);
@@ -120,6 +140,18 @@ mod tests {
             let Some(c) = char::from_u32(code) else { continue };
             let shown = visible_line(&c.to_string());
             assert!(!shown.chars().any(is_unseen), "{code:x}");
+        }
+    }
+
+    #[test]
+    fn code_span_escapes_backticks_and_control_characters() {
+        for (text, expected) in [
+            ("src/__init__.py", "`src/__init__.py`"),
+            ("a`b", "``a`b``"),
+            ("`a` ``b``", "``` `a` ``b`` ```"),
+            ("a\nb\u{202e}", "`a b\\u{202e}`"),
+        ] {
+            assert_eq!(code_span(text), expected);
         }
     }
 

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +17,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
+use crate::busy::BusyGuard;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
@@ -27,7 +28,6 @@ use crate::workspace::{Changes, FileError, Journal, Workspace};
 use agent::background::{BackgroundAgent, BackgroundRole};
 pub use agent::session_action::SessionAction;
 pub use client_io::{ClientIo, Elicited};
-pub use content::ToolContent;
 pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
@@ -44,7 +44,6 @@ pub use user::switch_mode::Proposal;
 pub mod agent;
 mod arguments;
 pub mod client_io;
-pub mod content;
 mod edit;
 mod file;
 pub mod mcp;
@@ -168,13 +167,6 @@ impl ToolError {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
-    pub path: PathBuf,
-    /// The line number, counted from 1.
-    pub line: Option<u32>,
-}
-
 #[derive(Debug, Default)]
 pub struct ToolOutput {
     pub text: String,
@@ -242,29 +234,6 @@ impl Tool for BuiltIn {
         let (prepare, workspace) = (Arc::clone(&self.prepare), workspace.clone());
         let prepared = blocking(move || Ok(prepare(arguments, &workspace)?.with_shown_targets())).await;
         prepared.map(near_path::suggesting).map_err(|error| error.of_tool(&self.spec.name))
-    }
-}
-
-/// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.
-static BUSY_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-pub fn is_busy() -> bool {
-    BUSY_COUNT.load(Ordering::Acquire) > 0
-}
-
-#[derive(Debug)]
-pub struct BusyGuard;
-
-impl BusyGuard {
-    pub fn begin() -> Self {
-        BUSY_COUNT.fetch_add(1, Ordering::AcqRel);
-        Self
-    }
-}
-
-impl Drop for BusyGuard {
-    fn drop(&mut self) {
-        BUSY_COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -14,8 +14,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Flags, agent_checks};
 use crate::permission::{self, Ceilings, Grants, Verdict};
-use crate::text::counted;
-use crate::tool::content::visible;
+use crate::text::{counted, visible};
 use crate::tool::{ToolSpec, offered};
 use crate::workspace::Workspace;
 

@@ -15,7 +15,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
 use crate::server::ServerDefinition;
-use crate::tool::content::visible;
+use crate::text::visible;
 use crate::tool::mcp::{LoginOptions, Logins};
 
 #[derive(Debug, Subcommand)]

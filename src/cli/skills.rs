@@ -10,8 +10,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
 use crate::skill::{Origin, Skill};
-use crate::text::counted;
-use crate::tool::content::visible;
+use crate::text::{counted, visible};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {

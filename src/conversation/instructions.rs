@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bounded_file::ReadError;
 use crate::event::InstructionSource;
-use crate::tool::content::visible;
+use crate::text::visible;
 
 /// Names in a folder; the first that exists counts. Other agents' own files may contradict these, so that they
 /// count only as the target of a link.

@@ -11,12 +11,10 @@ use std::sync::Arc;
 use super::instructions::{self, Content, MAX_ALL, MAX_FILE, MAX_READ, TIMEOUT};
 use super::neutralise::neutralise;
 use crate::agents::AgentSpec;
-use crate::bounded_file;
-use crate::git_folder;
+use crate::busy::BusyGuard;
 use crate::skill::Skills;
-use crate::text::shorten;
-use crate::tool::BusyGuard;
-use crate::tool::content::visible;
+use crate::text::{shorten, visible};
+use crate::{bounded_file, git_folder};
 
 /// Maximum characters of a skill's description.
 const MAX_DESCRIPTION: usize = 300;

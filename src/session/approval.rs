@@ -18,6 +18,7 @@ use super::policy::{Policy, text_of_ceilings};
 use super::turn_message::Authorization;
 use crate::acp::{RequestPermissionRequest, ToolCallId};
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::event::ToolCallEvent;
 use crate::ids;
 use crate::mode::definition::near;
@@ -27,7 +28,6 @@ use crate::permission::{
 use crate::store::entry::{Consent, Entry, Facts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
-use crate::tool::ToolContent;
 use crate::tool::client_io::ClientIo;
 
 const MAX_DENIALS: u32 = 3;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
-use super::DEADLINE;
 use super::ancestry::{Ancestry, Change, Parent};
 use super::event_log::EventLog;
 use super::handle::Undone;
-use super::intents;
 use super::policy::Policy;
+use super::{DEADLINE, intents};
 use crate::acp::MessageId;
 use crate::bounded_file::read_below;
+use crate::busy::BusyGuard;
 use crate::error::AgentError;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::git_folder::git_index;
@@ -24,7 +24,7 @@ use crate::permission::{self, CallFacts, Effect, Target};
 use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, Found};
 use crate::store::entry::Entry;
-use crate::tool::{BusyGuard, SnapshotHandle};
+use crate::tool::SnapshotHandle;
 use crate::workspace::{
     Changed, Changes, Intent, RestoreError, Workspace, WorkspaceSnapshot, changed_files, create_record_folder,
 };

@@ -15,9 +15,10 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::permission::compare;
 use crate::text::capitalised;
-use crate::tool::{Proposal, ToolContent};
+use crate::tool::Proposal;
 
 pub(super) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 

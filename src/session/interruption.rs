@@ -11,9 +11,9 @@ use super::event_log::EventLog;
 use super::notes::Notes;
 use super::policy::Policy;
 use crate::acp::MessageId;
+use crate::busy::BusyGuard;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::store::StoreError;
-use crate::tool::BusyGuard;
 use crate::workspace::{Changes, Intent, Interrupted, Workspace};
 
 struct Settled {

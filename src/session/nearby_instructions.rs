@@ -8,10 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bounded_file::{self, ReadError};
+use crate::busy::BusyGuard;
 use crate::conversation::instructions::{self, Content, Instructions, MAX_READ, TIMEOUT};
 use crate::event::InstructionSource;
 use crate::permission::FilesBelow;
-use crate::tool::BusyGuard;
 use crate::workspace::{FileError, Workspace, open_dir};
 
 /// `admitted` are the instruction files that the model may read.

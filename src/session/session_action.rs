@@ -6,9 +6,10 @@ use super::spawn::Spawned;
 use super::turn::{After, Turn, TurnError};
 use super::turn_message::TurnMessage;
 use crate::acp::ToolCallId;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::tool::agent::background::Finished;
-use crate::tool::{SessionAction, ToolContent, ToolOutput};
+use crate::tool::{SessionAction, ToolOutput};
 
 pub(super) async fn run(
     turn: &Turn,

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::handle::CommandEnd;
 use super::spawn::Spawned;
 use crate::acp::{MessageId, ToolCallId};
+use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::mode_switch::Found;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
@@ -18,7 +19,7 @@ use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
 use crate::tool::agent::background::BackgroundAgent;
 use crate::tool::user::chat_question::ChatQuestion;
-use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
+use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle};
 
 /// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
 pub(super) enum TurnMessage {

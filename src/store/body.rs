@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::conversation::content::{Location, ToolContent};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Effort, ModelId, ProviderState, Usage};
-use crate::tool::{Location, ToolContent};
 
 pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {

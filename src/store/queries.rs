@@ -8,11 +8,10 @@ use rusqlite::Connection;
 use super::checkpoint::{self, Found};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
-use super::intent;
 use super::sessions::{self, Listing, OldSession, OpenError, StoredGrant, StoredSession};
-use super::{Store, StoreError, fork, memories, removal};
+use super::{Store, StoreError, fork, intent, memories, removal};
 use crate::acp::SessionId;
-use crate::tool::memory::Memory;
+use crate::memory::Memory;
 use crate::workspace::{Changed, Intent};
 
 impl Store {

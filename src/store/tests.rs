@@ -15,8 +15,8 @@ use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::ids::Source;
+use crate::memory::{Memories, Memory, MemoryChange, MemoryError};
 use crate::mode::ModeText;
-use crate::tool::memory::{Change, Memories, Memory, MemoryError};
 use crate::workspace::{Changed, Changes, FileState, Intent};
 
 fn session(id: &str) -> Row {
@@ -292,7 +292,7 @@ async fn deleted_memories_leave_no_text_in_the_files() {
     };
     let text = "a word nobody else says ".repeat(40);
     let memories = StoredMemories::new(store.clone(), Source::counted());
-    let change = Change { text: Some("x".repeat(text.len())), category: None };
+    let change = MemoryChange { text: Some("x".repeat(text.len())), category: None };
     for way in ["update", "delete", "command line"] {
         let id = remember(&store, &text).await.unwrap().id;
         assert!(is_there(), "the control");
@@ -317,7 +317,7 @@ async fn cancelled_memory_changes_are_not_applied() {
     let id = remember(&store, "the control").await.unwrap().id;
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let (folder, change) = (Path::new("/w"), Change { text: Some("x".into()), category: None });
+    let (folder, change) = (Path::new("/w"), MemoryChange { text: Some("x".into()), category: None });
     let added = memories.add(folder, "one".into(), None, cancel.clone()).await.map(|(memory, _)| memory);
     let updated = memories.update(folder, &id, change, cancel.clone()).await;
     let deleted = memories.delete(folder, &id, cancel).await;

@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{
-    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolContent, ToolError, ToolOutput, ToolSpec,
-    blocking,
+    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolError, ToolOutput, ToolSpec, blocking,
 };
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::permission::{Address, CallFacts, Commands, Target};
 

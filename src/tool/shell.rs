@@ -11,28 +11,25 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use self::command_line::CommandLine;
+use self::job::{JobSpec, Notes, Sandbox};
+use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
-use super::content::{code_block, fitting, visible};
-use super::shell::command_line::CommandLine;
-use super::shell::job::{JobSpec, Notes, Sandbox};
-use super::shell::jobs;
-use super::shell::output_terminal;
-use super::shell::snapshot::{begin, report_when_done};
-use super::{
-    BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
-};
+use super::{Job, PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
+use crate::busy::BusyGuard;
+use crate::conversation::content::{ToolContent, fitting};
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::Effect;
 use crate::process::shell::{CommandSandbox, Shell};
-use crate::text::start;
+use crate::text::{code_block, start, visible};
 use crate::workspace::{Outputs, Workspace};
 
 pub(super) mod command_line;
 pub mod job;
 mod jobs;
-pub mod output_terminal;
+mod output_terminal;
 pub mod snapshot;
 
 /// Default and maximum timeout of a call, in seconds.

@@ -12,7 +12,7 @@ use super::file::{
     delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
 };
 use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers};
-use super::memory::{self, Memories, Nowhere};
+use super::memory::{self, Nowhere};
 use super::user::{ask_user, switch_mode, todo};
 use super::web::fetch::{self, Limits};
 use super::{Tool, ToolSpec, shell, skill};
@@ -20,6 +20,7 @@ use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
+use crate::memory::Memories;
 use crate::mode::{Modes, definition};
 use crate::permission::Effect;
 use crate::permission::rules::Rules;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
+use crate::conversation::content::ToolContent;
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::ids::time_text;
@@ -13,9 +14,7 @@ use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::{OldSession, StoredSession};
-use crate::text::{counted, start};
-use crate::tool::ToolContent;
-use crate::tool::content::code_block;
+use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
 
 const LINE: usize = 160;

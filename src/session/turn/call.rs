@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{After, Announced, Turn, TurnError};
 use crate::acp::{ToolCallId, ToolCallStatus};
+use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
@@ -18,9 +19,7 @@ use crate::session::ancestry::Change;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::session::{nearby_instructions, scaled_images, session_action};
 use crate::tool::user::chat_question;
-use crate::tool::{
-    Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
-};
+use crate::tool::{Action, PreviewContext, Proposal, RunContext, Task, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, ToolCallId, ToolKind};
+use crate::conversation::content::Location;
 use crate::conversation::mode_switch::{Found, Reader};
 use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
@@ -20,7 +21,6 @@ use crate::model::{
     Block, Failure, Message, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, ProviderState, Reply,
     Role, ToolOffer,
 };
-use crate::tool::Location;
 
 /// Replies in a row that may break off in a turn before it fails.
 const MAX_INTERRUPTIONS: u32 = 6;

@@ -15,12 +15,13 @@ use super::edit_file::list;
 use super::text_change::{self, Plan};
 use super::text_match::changed_lines;
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::not_applied;
 use crate::tool::file::text_file::{BOM, MAX_FILE, TextFile};
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{self, ContentHash, Workspace};
 
 mod begin_patch;

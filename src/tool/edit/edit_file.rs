@@ -8,12 +8,13 @@ use serde::Deserialize;
 use super::text_change::{self, Plan};
 use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, Refusal};
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::not_applied;
 use crate::tool::file::text_file::MAX_FILE;
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::Workspace;
 
 /// Characters shown of a line that an ambiguous text is in.

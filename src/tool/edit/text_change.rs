@@ -12,12 +12,13 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::save::{Applying, Planned, Planning, is_sent, unsaved, write_through_editor};
+use crate::conversation::content::ToolContent;
 use crate::permission::Target;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::{LastSeen, NewLines, check_unchanged};
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{
-    PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking, effect,
+    PreparedCall, Preview, PreviewContext, RunContext, ToolError, ToolOutput, blocking, effect,
 };
 use crate::workspace::{Change, Changes, ContentHash, Workspace};
 

@@ -7,10 +7,11 @@ use serde::Deserialize;
 
 use super::text_change::{self, Plan};
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::text_file::MAX_FILE;
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::acp::ToolKind;
 use crate::permission::Effect;
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{LastSeen, PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{Change, Workspace};
 

@@ -10,7 +10,7 @@ use super::walk::{ToolWalk, globs};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{EntryKind, Workspace};
 

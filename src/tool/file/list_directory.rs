@@ -9,7 +9,7 @@ use super::walk::left_out;
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{self, FileError, Workspace};
 

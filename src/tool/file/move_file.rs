@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::acp::ToolKind;
 use crate::permission::{Effect, FilesBelow, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{self, Change, Workspace};
 

@@ -14,7 +14,7 @@ use super::picture;
 use super::text_file::MAX_FILE;
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{self, FileError, Workspace};
 

@@ -16,8 +16,7 @@ use super::walk::{ToolWalk, globs};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::text::{counted, shorten};
-use crate::tool::content::code_span;
+use crate::text::{code_span, counted, shorten};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{Entry, EntryKind, Workspace};
 

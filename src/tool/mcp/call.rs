@@ -25,19 +25,18 @@ use super::schema_repair::RepairedSchema;
 use super::server::{Server, ServerPeer, WeakServer};
 use super::{cannot_be_used, connect};
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::hints::Belief;
 use crate::permission::{Claim, Effect};
 use crate::platform::Platform;
 use crate::server::Entry;
-use crate::text::shorten;
+use crate::text::{shorten, visible};
 use crate::tool::agent::background::BackgroundRole;
-use crate::tool::content::visible;
 use crate::tool::shell::job;
 use crate::tool::{
-    PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
-    blocking,
+    PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking,
 };
 use crate::workspace::{Changes, Outputs, Workspace};
 

@@ -3,8 +3,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::super::content;
-use super::super::{ToolContent, ToolError, ToolOutput};
+use super::super::{ToolError, ToolOutput};
+use crate::conversation::content;
+use crate::conversation::content::ToolContent;
 use crate::text::shorten;
 
 /// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.

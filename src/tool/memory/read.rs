@@ -5,11 +5,12 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::content::code_span;
 use super::super::{PreparedCall, Tool, ToolOutput, ToolSpec};
-use super::{Memories, Memory, show};
+use super::show;
 use crate::acp::ToolKind;
+use crate::memory::{Memories, Memory};
 use crate::permission::Effect;
+use crate::text::code_span;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

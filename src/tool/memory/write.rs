@@ -7,11 +7,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{
-    BusyGuard, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, outcome,
-};
-use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
+use super::super::{PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, outcome};
+use super::line;
 use crate::acp::ToolKind;
+use crate::busy::BusyGuard;
+use crate::conversation::content::ToolContent;
+use crate::memory::{MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryChange, MemoryError};
 use crate::permission::Effect;
 use crate::text::shorten;
 use crate::workspace::{Changes, Workspace};
@@ -58,7 +59,7 @@ fn checked(name: &str, text: &str, most: usize) -> Result<String, ToolError> {
 #[derive(Debug, Clone)]
 enum Operation {
     Add { text: String, category: Option<String> },
-    Update { id: String, change: Change },
+    Update { id: String, change: MemoryChange },
     Delete { id: String },
 }
 
@@ -75,7 +76,7 @@ impl Operation {
             (Some(_), None) if category.is_none() => {
                 Err(ToolError::arguments("give text or category, or both"))
             }
-            (Some(id), text) => Ok(Self::Update { id, change: Change { text, category } }),
+            (Some(id), text) => Ok(Self::Update { id, change: MemoryChange { text, category } }),
         }
     }
 

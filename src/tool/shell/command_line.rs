@@ -25,8 +25,7 @@ use self::stack::Word;
 use self::variables::Variable;
 use crate::permission::{CommandScope, Commands};
 use crate::platform::Platform;
-use crate::text::is_unseen;
-use crate::tool::content::visible;
+use crate::text::{is_unseen, visible};
 
 /// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]

@@ -6,18 +6,13 @@
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{SessionId, ToolCallId};
+use crate::conversation::content::fitting;
 use crate::process::Exit;
-use crate::tool::content::{fitting, visible};
+use crate::text::visible;
 use crate::tool::{ClientIo, Job};
 
 /// Bytes of JSON in one update.
 const PIECE: usize = 16 * 1024;
-
-/// Call ids are unique only within a session.
-pub fn id(session: &SessionId, call: &ToolCallId) -> String {
-    format!("{session}/{call}")
-}
 
 pub(super) async fn stream(
     client_io: &ClientIo,

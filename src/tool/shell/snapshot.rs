@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::job::RecordSaver;
 use crate::bounded_file;
+use crate::busy::BusyGuard;
 use crate::gate::Permit;
 use crate::process::RecordState;
-use crate::tool::{BusyGuard, Job, ToolError};
+use crate::tool::{Job, ToolError};
 use crate::workspace::{Changes, Workspace, WorkspaceSnapshot, create_record_folder, recorded_changes};
 
 const DEADLINE: Duration = Duration::from_secs(90);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::acp::ToolKind;
 use crate::permission::Effect;
 use crate::skill::{Origin, Skill, Skills};
-use crate::tool::content::visible;
+use crate::text::visible;
 use crate::tool::memory::list_page::list_page;
 use crate::tool::{PreparedCall, Tool, ToolOutput, ToolSpec};
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
 use crate::skill::{FILE, Origin, Skill, Skills};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::file::excerpt::{Range, excerpt};
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{LastSeen, PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};

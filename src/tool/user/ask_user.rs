@@ -13,8 +13,8 @@ use super::chat_question::ChatQuestion;
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
 use crate::client::ClientError;
 use crate::permission::Effect;
+use crate::text::visible;
 use crate::tool::client_io::{ClientIo, Elicited};
-use crate::tool::content::visible;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 
 pub(in crate::tool) const NAME: &str = "ask_user";

@@ -2,7 +2,7 @@
 //!
 //! Permission requests cannot replace forms: clients relabel their options, and some accept without the user.
 
-use crate::tool::content::visible;
+use crate::text::visible;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatQuestion {

@@ -11,13 +11,12 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::acp::ToolKind;
+use crate::busy::BusyGuard;
 use crate::http::Response;
 use crate::http::fetch_client::{FetchClient, host_of};
 use crate::permission::{Address, Effect, plain};
-use crate::tool::content::code_span;
-use crate::tool::{
-    BusyGuard, PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, blocking,
-};
+use crate::text::code_span;
+use crate::tool::{PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, blocking};
 
 mod markdown;
 mod page;

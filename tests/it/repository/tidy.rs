@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 61] = [
+const LAYERS: [(&str, &[&str]); 63] = [
     ("acp", &[]),
     (
         "agent",
@@ -34,14 +34,15 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ),
     ("audit", &["chain", "ids", "mode", "permission", "store"]),
     ("bounded_file", &[]),
+    ("busy", &[]),
     ("chain", &["ids"]),
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
-    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill", "tool"]),
+    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
-    ("event", &["acp", "model", "tool"]),
+    ("event", &["acp", "conversation/content", "model"]),
     ("file_lock", &["sandbox"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
@@ -74,6 +75,7 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("lib", &[]),
     ("line_diff", &[]),
     ("main", &[]),
+    ("memory", &[]),
     ("mode", &["acp", "ids", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
@@ -91,7 +93,7 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ("session/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
-    ("conversation/acp_updates", &["acp", "event", "model", "tool"]),
+    ("conversation/acp_updates", &["acp", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
     ("conversation/neutralise", &[]),
@@ -103,13 +105,14 @@ const LAYERS: [(&str, &[&str]); 61] = [
         &[
             "acp",
             "chain",
+            "conversation/content",
             "event",
             "ids",
+            "memory",
             "mode",
             "model",
             "permission",
             "sandbox/path_bytes",
-            "tool",
             "workspace",
         ],
     ),
@@ -120,7 +123,7 @@ const LAYERS: [(&str, &[&str]); 61] = [
     ),
     ("text", &[]),
     ("tool", TOOL),
-    ("tool/content", &["acp"]),
+    ("conversation/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
     (
@@ -182,6 +185,7 @@ const CONFIG: &[&str] = &[
     "client",
     "conversation",
     "ids",
+    "memory",
     "mode",
     "model",
     "permission",
@@ -204,10 +208,12 @@ const TOOL: &[&str] = &[
     "acp",
     "bounded_file",
     "client",
+    "conversation/content",
     "file_lock",
     "gate",
     "http",
     "ids",
+    "memory",
     "mode",
     "model",
     "permission",
@@ -219,7 +225,7 @@ const TOOL: &[&str] = &[
 ];
 
 /// Modules that every other module may name.
-const COMMON: [&str; 4] = ["lazy_channel", "line_diff", "platform", "text"];
+const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "text"];
 
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[
@@ -350,7 +356,7 @@ const PURE: [&str; 111] = [
     "tool/shell/command_line/redirects",
     "tool/shell/command_line/scan",
     "tool/shell/command_line/literal",
-    "tool/content",
+    "conversation/content",
     "tool/file/encoding",
     "tool/edit/text_match",
     "tool/web/fetch/markdown",

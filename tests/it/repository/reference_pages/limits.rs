@@ -378,14 +378,14 @@ const FILE_TOOLS: [Row; 25] = [
     ),
     (
         "diffs of one call in the client",
-        "tool/content.rs",
+        "conversation/content.rs",
         "DIFF",
         Bytes,
         "the client gets the changed regions",
     ),
     (
         "text of one call in the client",
-        "tool/content.rs",
+        "conversation/content.rs",
         "TEXT",
         Bytes,
         "the text is shortened; the model gets it whole",
@@ -501,9 +501,9 @@ const FETCH: [Row; 4] = [
 ];
 
 const MEMORIES: [Row; 4] = [
-    ("text of a memory", "tool/memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
-    ("category of a memory", "tool/memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
-    ("memories of a folder", "tool/memory.rs", "MAX_COUNT", Of(""), "the call fails"),
+    ("text of a memory", "memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
+    ("category of a memory", "memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
+    ("memories of a folder", "memory.rs", "MAX_COUNT", Of(""), "the call fails"),
     ("text in one answer", "tool/memory/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
 ];
 
