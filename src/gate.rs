@@ -172,7 +172,7 @@ impl Gate {
     /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
     /// denies it.
     pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
-        let is_elsewhere = |running: &Running| running.facts.is_servers();
+        let is_elsewhere = |running: &Running| running.facts.server.is_some();
         self.end_matching(|running| running.turn == turn && !is_elsewhere(running), deadline).await
     }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::address::{Address, plain};
-pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, Target};
+pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, SERVER_TOOLS, Target};
 use self::foreign_rule::RuleKind;
 pub use self::grants::{CommandScope, Grants, Scope};
 pub use self::invocation::{CommandWord, Invocation, Invocations};

@@ -70,6 +70,8 @@ pub struct ToolSpec {
     pub effect: Effect,
     /// Set if only the MCP server claims that the tool reads.
     pub claim: Option<Claim>,
+    /// The MCP server that has the tool, as in the tool's name.
+    pub server: Option<Arc<str>>,
     pub shell: ShellUse,
     pub is_exit: bool,
     pub background: BackgroundRole,
@@ -91,6 +93,7 @@ impl ToolSpec {
             kind,
             effect,
             claim: None,
+            server: None,
             shell: ShellUse::Off,
             is_exit: false,
             background: BackgroundRole::None,
@@ -120,7 +123,8 @@ impl ToolSpec {
 
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
-        CallFacts { shell: self.shell, is_exit: self.is_exit, claim: self.claim.clone(), ..facts }
+        let (claim, server) = (self.claim.clone(), self.server.clone());
+        CallFacts { shell: self.shell, is_exit: self.is_exit, claim, server, ..facts }
     }
 
     pub fn to_offer(&self) -> ToolOffer {

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use super::{CallFacts, Effect, denied_by, denied_by_settings, must_ask};
+use super::{CallFacts, Effect, SERVER_TOOLS, denied_by, denied_by_settings, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
 /// Modegate's own changing tools. A test compares them with the registered tools.
@@ -59,7 +59,7 @@ pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {
 fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     let may_match = |pattern: &String| {
         let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
-        plain.starts_with("mcp__") || (plain.len() < pattern.len() && "mcp__".starts_with(plain))
+        plain.starts_with(SERVER_TOOLS) || (plain.len() < pattern.len() && SERVER_TOOLS.starts_with(plain))
     };
     let admits = |mode: &&Mode| {
         mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use super::SERVER_TOOLS;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleKind {
     Deny,
@@ -74,7 +76,7 @@ pub fn translate(kind: RuleKind, rule: &str) -> Result<Cow<'_, str>, String> {
 
 /// `mcp__github` means all tools of a server.
 fn server_rule(tool: &str, pattern: Option<&str>, allows: bool) -> Option<String> {
-    let server = tool.strip_prefix("mcp__")?;
+    let server = tool.strip_prefix(SERVER_TOOLS)?;
     let is_name = !server.is_empty() && !server.contains("__") && !server.contains(['*', '?', '[', '{']);
     (is_name && pattern.is_none() && !allows).then(|| format!("{tool}__*"))
 }

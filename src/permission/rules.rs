@@ -16,7 +16,7 @@ use super::command_pattern::CommandPattern;
 use super::foreign_rule::{RuleKind, translate};
 use super::name_pattern::NamePattern;
 use super::rule_check::check_matches;
-use super::{CallFacts, Commands};
+use super::{CallFacts, Commands, SERVER_TOOLS};
 use crate::mode::definition::Fault;
 use crate::platform::Platform;
 
@@ -193,7 +193,7 @@ impl Rule {
 
     /// True if the rule never matches as an `allow` rule.
     pub fn is_unmatchable_allow(&self) -> bool {
-        self.pattern.is_some() && self.text.starts_with("mcp__")
+        self.pattern.is_some() && self.text.starts_with(SERVER_TOOLS)
     }
 
     fn is_for(&self, tool: &str, allows: bool) -> bool {

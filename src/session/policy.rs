@@ -314,7 +314,7 @@ pub(super) fn text_of_ceilings(ceilings: &Ceilings) -> (String, String) {
 
 /// Updates the facts of a server's tool, which may have changed since. A missing tool gets the worst effect.
 pub(super) fn current_facts(tools: &Toolset, facts: &CallFacts) -> CallFacts {
-    if !facts.is_servers() {
+    if facts.server.is_none() {
         return facts.clone();
     }
     let tool = tools.find(&facts.tool);

@@ -17,7 +17,9 @@ use crate::store::Row;
 use crate::store::entry::{self, Entry};
 use crate::tool::Toolset;
 use crate::tool::client_io::ClientIo;
-use crate::tool::mcp::{MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, plain};
+use crate::tool::mcp::{
+    MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, name_of_questions, plain,
+};
 
 /// Maximum tool names per sentence.
 const MAX_NAMES: usize = 8;
@@ -98,7 +100,7 @@ impl Servers {
             // The server may be gone, here and below.
             Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
-        let facts = CallFacts::of_tool(format!("mcp_elicitation__{part}"), Effect::Session);
+        let facts = CallFacts::of_tool(name_of_questions(&part), Effect::Session);
         match policy.decide(&facts) {
             Verdict::Allow if is_cancelled => return drop(reply.send(Err("it was cancelled".into()))),
             // Asking the user satisfies a rule to ask.
@@ -122,8 +124,7 @@ impl Servers {
     }
 
     fn asking_call(&mut self, part: &str, gate: &mut Gate, turn: u64) -> Result<Active, &'static str> {
-        let prefix = format!("mcp__{part}__");
-        let active = gate.active(|facts| facts.tool.starts_with(&prefix));
+        let active = gate.active(|facts| facts.server.as_deref() == Some(part));
         let active = active.ok_or("a server may ask only while one of its tools is called")?;
         let count = if self.questions.0 == turn { self.questions.1 } else { 0 };
         if count >= MAX_QUESTIONS {

@@ -246,6 +246,7 @@ impl Facts {
             claim,
             source,
             mentions,
+            server: _,
             is_exit: _,
             address: _,
             outputs: _,

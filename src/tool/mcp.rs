@@ -18,6 +18,8 @@ use crate::server::{Entry, ServerDefinition, ServerSandbox};
 pub use connect::ConnectOptions;
 pub use listing::plain;
 pub use login::{LoginOptions, Logins, StoredLogin};
+pub(super) use names::is_pattern_of_servers;
+pub use names::name_of_questions;
 pub use question::Question;
 use server::Server;
 pub use server::{Phase, ServerEvent};

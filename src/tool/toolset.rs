@@ -11,7 +11,7 @@ use super::edit::{apply_patch, edit_file, write_file};
 use super::file::{
     delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
 };
-use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers};
+use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers, is_pattern_of_servers};
 use super::memory::{self, Nowhere};
 use super::user::{ask_user, switch_mode, todo};
 use super::web::fetch::{self, Limits};
@@ -81,7 +81,7 @@ pub fn offered(
 
 /// Returns the nearest name for an unknown tool. Does not check globs and MCP tools.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
-    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp_") {
+    if pattern.contains(['*', '?', '[', '{']) || is_pattern_of_servers(pattern) {
         return None;
     }
     let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();

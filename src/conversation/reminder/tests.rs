@@ -28,7 +28,7 @@ fn tools() -> Vec<CallFacts> {
         CallFacts::of_tool("fetch", Effect::Network),
         CallFacts::of_tool("save_memory", Effect::State),
         CallFacts::of_tool("delegate", Effect::Delegate),
-        CallFacts::of_tool("mcp__s__act", Effect::Unknown),
+        CallFacts { server: Some("s".into()), ..CallFacts::of_tool("mcp__s__act", Effect::Unknown) },
         CallFacts {
             claim: Some(crate::permission::Claim { server: "s".into(), flips: 0 }),
             ..CallFacts::of_tool("mcp__s__look", Effect::Read)

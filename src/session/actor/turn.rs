@@ -282,7 +282,7 @@ impl Actor {
             self.checkpoints.snapshot_for(grant.facts.shell, ancestry, &self.workspace, log).await
         };
         // A server's hint is only a claim, so calls of its tools are always recorded.
-        let is_recorded = grant.facts.effect.is_change() || grant.facts.is_servers();
+        let is_recorded = grant.facts.effect.is_change() || grant.facts.server.is_some();
         let starts = !grant.facts.is_exit;
         if starts && is_recorded {
             self.approvals.record(&grant, &self.policy, &mut self.log).await;

@@ -81,6 +81,7 @@ impl RemoteTool {
             kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
             effect: belief.effect(),
             claim,
+            server: Some(Arc::clone(&server.part)),
             shell: ShellUse::Off,
             is_exit: false,
             background: BackgroundRole::None,

@@ -5,6 +5,7 @@
 //! split unambiguously.
 
 use crate::ids::hash;
+use crate::permission::SERVER_TOOLS;
 
 const MAX: usize = 64;
 
@@ -24,13 +25,23 @@ pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String
 }
 
 pub(super) fn of_tool(server: &str, tool: &str) -> String {
-    let budget = MAX - "mcp____".len() - server.len();
-    format!("mcp__{server}__{}", unique(&plain(tool), tool, budget))
+    let budget = MAX - SERVER_TOOLS.len() - "__".len() - server.len();
+    format!("{SERVER_TOOLS}{server}__{}", unique(&plain(tool), tool, budget))
 }
 
 /// Returns the server's part of a tool's name, or `None` for other names.
 pub(super) fn server_of(tool: &str) -> Option<&str> {
-    tool.strip_prefix("mcp__")?.split_once("__").map(|(server, _)| server)
+    tool.strip_prefix(SERVER_TOOLS)?.split_once("__").map(|(server, _)| server)
+}
+
+/// The name of a server's questions to the user, for rules.
+pub fn name_of_questions(server: &str) -> String {
+    format!("mcp_elicitation__{server}")
+}
+
+/// True if a rule's pattern is about the tools or questions of servers.
+pub(in crate::tool) fn is_pattern_of_servers(pattern: &str) -> bool {
+    pattern.starts_with("mcp_")
 }
 
 fn plain(name: &str) -> String {
