@@ -19,6 +19,12 @@ pub fn one_line(text: &str, most: usize) -> String {
     shorten(&line, most).into_owned()
 }
 
+/// Cleans untrusted text: one line without invisible or control characters.
+pub fn plain(text: &str, most: usize) -> String {
+    let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
+    line.filter(|c| !is_unseen(*c)).take(most).collect()
+}
+
 /// Foreign text on one line, with escapes for invisible characters and those that change the direction of text.
 pub fn visible_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -15,10 +15,11 @@ use crate::permission::{self, CallFacts, Denial, Effect, Verdict};
 use crate::server::ServerSandbox;
 use crate::store::Row;
 use crate::store::entry::{self, Entry};
+use crate::text::plain;
 use crate::tool::Toolset;
 use crate::tool::client_io::ClientIo;
 use crate::tool::mcp::{
-    MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, name_of_questions, plain,
+    MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, name_of_questions,
 };
 
 /// Maximum tool names per sentence.

@@ -17,11 +17,11 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::listing::plain;
 use super::question::{self, Question};
-use super::server::ServerEvent;
+use super::server_event::ServerEvent;
 use crate::client::ClientCapabilities;
 use crate::process::secrets::Secrets;
+use crate::text::plain;
 
 /// Maximum bytes of a server's log entry in our log.
 const ENTRY: usize = 1024;

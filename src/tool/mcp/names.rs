@@ -4,14 +4,30 @@
 //! the true name, so names are unique in any order of listing. The server's part contains no `__`, so names
 //! split unambiguously.
 
+use std::sync::Arc;
+
 use crate::ids::hash;
 use crate::permission::SERVER_TOOLS;
+use crate::server::Entry;
 
 const MAX: usize = 64;
 
 const MAX_SERVER: usize = 24;
 
 const MARK: usize = 6;
+
+/// A configured server, and its part of the names of its tools.
+#[derive(Clone)]
+pub(super) struct ServerIdentity {
+    pub entry: Arc<Entry>,
+    pub part: Arc<str>,
+}
+
+impl ServerIdentity {
+    pub(super) fn tool_name(&self, tool: &str) -> String {
+        of_tool(&self.part, tool)
+    }
+}
 
 pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let part = |name: &str| {

@@ -7,72 +7,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::Peer;
 use rmcp::handler::client::progress::ProgressDispatcher;
-use rmcp::service::RoleClient;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connect::ConnectOptions;
 use super::handler::Handler;
 use super::listing::Listing;
-use super::question::Question;
-use super::task::{Message, START_TIMEOUT, Task};
-use crate::permission::Effect;
+use super::names::ServerIdentity;
+use super::server_event::ServerEvent;
+use super::task::{Message, Phase, START_TIMEOUT, ServerPeer, State, Task};
 use crate::platform::Platform;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use crate::server::{Entry, Transport};
 
-#[derive(Clone, Default)]
-pub(super) struct State {
-    pub phase: Phase,
-    /// Kept after the server ends: a call starts the server again.
-    pub listing: Arc<Listing>,
-    /// True while the tools are being listed again.
-    pub is_stale: bool,
-    pub peer: Option<ServerPeer>,
-    pub began: Option<Instant>,
-    /// True if the last program may still be running.
-    pub is_end_unconfirmed: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Phase {
-    #[default]
-    Idle,
-    Starting,
-    Ready,
-    /// The server failed to start, or has ended. A sentence without a full stop.
-    Over(String),
-}
-
-#[derive(Clone)]
-pub(super) struct ServerPeer {
-    pub peer: Peer<RoleClient>,
-    pub progress: ProgressDispatcher,
-}
-
-#[derive(Debug)]
-pub enum ServerEvent {
-    /// Name for models, old effect and new effect of each tool.
-    Changed(Vec<(String, Effect, Effect)>),
-    /// A server newly claims that a tool reads. Contains the server's part of tool names.
-    ClaimsMore(String),
-    Note(String),
-    Elicitation(Question),
-    Over {
-        server: String,
-        why: String,
-    },
-}
-
 /// The server shuts down gracefully with its last handle.
 #[derive(Clone)]
 pub(super) struct Server {
-    pub entry: Arc<Entry>,
-    /// The server's part of its tools' names.
-    pub part: Arc<str>,
+    pub identity: ServerIdentity,
     /// Folder for files with long results, if there is one.
     pub scratch: Option<Arc<Path>>,
     mailbox: mpsc::Sender<Message>,
@@ -81,7 +34,7 @@ pub(super) struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("name", &self.entry.name).finish_non_exhaustive()
+        f.debug_struct("Server").field("name", &self.identity.entry.name).finish_non_exhaustive()
     }
 }
 
@@ -107,16 +60,14 @@ impl Server {
             progress: ProgressDispatcher::new(),
         };
         let scratch = options.shell.as_ref().map(|shell| Arc::from(shell.processes().scratch()));
-        let part = Arc::clone(&handler.part);
-        let server = Self { entry: Arc::new(entry), part, scratch, mailbox, state: seen };
-        tokio::spawn(Task::new(server.downgrade(), options, handler, state).run(messages));
-        server
+        let identity = ServerIdentity { entry: Arc::new(entry), part: Arc::clone(&handler.part) };
+        tokio::spawn(Task::new(identity.clone(), options, handler, state).run(messages));
+        Self { identity, scratch, mailbox, state: seen }
     }
 
-    fn downgrade(&self) -> WeakServer {
-        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        let (scratch, mailbox) = (self.scratch.clone(), self.mailbox.downgrade());
-        WeakServer { entry, part, scratch, mailbox, state: self.state.clone() }
+    pub(super) fn downgrade(&self) -> WeakServer {
+        let (identity, scratch) = (self.identity.clone(), self.scratch.clone());
+        WeakServer { identity, scratch, mailbox: self.mailbox.downgrade(), state: self.state.clone() }
     }
 
     pub(super) fn start(&self, again: bool) {
@@ -172,7 +123,7 @@ impl Server {
     /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
     /// for a URL.
     pub(super) async fn wait_until_gone(&self) -> bool {
-        if matches!(self.entry.transport, Transport::Address { .. }) {
+        if matches!(self.identity.entry.transport, Transport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
@@ -208,8 +159,7 @@ fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
 /// A handle that does not keep the server alive.
 #[derive(Clone)]
 pub(super) struct WeakServer {
-    pub entry: Arc<Entry>,
-    pub part: Arc<str>,
+    identity: ServerIdentity,
     scratch: Option<Arc<Path>>,
     mailbox: mpsc::WeakSender<Message>,
     state: watch::Receiver<State>,
@@ -218,8 +168,7 @@ pub(super) struct WeakServer {
 impl WeakServer {
     pub(super) fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
-        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        let scratch = self.scratch.clone();
-        Some(Server { entry, part, scratch, mailbox, state: self.state.clone() })
+        let (identity, scratch) = (self.identity.clone(), self.scratch.clone());
+        Some(Server { identity, scratch, mailbox, state: self.state.clone() })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult};
 use rmcp::service::RoleClient;
 use rmcp::{Peer, ServiceError};
@@ -12,11 +13,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::call;
 use super::connect::{ConnectOptions, Connection, connect};
+use super::fault::error_message;
 use super::handler::Handler;
 use super::listing::{self, ListedTool, Listing};
-use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
+use super::names::ServerIdentity;
+use super::server_event::ServerEvent;
 use crate::process::program::Program;
 
 /// Timeout for a start, including the first list of tools.
@@ -35,6 +37,35 @@ const MAX_FAILURES: u32 = 3;
 
 const MAX_PAGES: usize = 50;
 
+#[derive(Clone, Default)]
+pub(super) struct State {
+    pub phase: Phase,
+    /// Kept after the server ends: a call starts the server again.
+    pub listing: Arc<Listing>,
+    /// True while the tools are being listed again.
+    pub is_stale: bool,
+    pub peer: Option<ServerPeer>,
+    pub began: Option<Instant>,
+    /// True if the last program may still be running.
+    pub is_end_unconfirmed: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Phase {
+    #[default]
+    Idle,
+    Starting,
+    Ready,
+    /// The server failed to start, or has ended. A sentence without a full stop.
+    Over(String),
+}
+
+#[derive(Clone)]
+pub(super) struct ServerPeer {
+    pub peer: Peer<RoleClient>,
+    pub progress: ProgressDispatcher,
+}
+
 pub(super) enum Message {
     /// Start the server; `again` ignores earlier failures.
     Start {
@@ -46,7 +77,7 @@ pub(super) enum Message {
 }
 
 pub(super) struct Task {
-    server: WeakServer,
+    server: ServerIdentity,
     options: ConnectOptions,
     handler: Handler,
     state: watch::Sender<State>,
@@ -65,7 +96,7 @@ enum Ending {
 
 impl Task {
     pub(super) fn new(
-        server: WeakServer,
+        server: ServerIdentity,
         options: ConnectOptions,
         handler: Handler,
         state: watch::Sender<State>,
@@ -313,7 +344,7 @@ async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) 
     }
 }
 
-async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, String> {
+async fn list(peer: &Peer<RoleClient>, server: &ServerIdentity) -> Result<Listing, String> {
     let mut tools = Vec::new();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
@@ -331,8 +362,8 @@ async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, S
                 tools.extend(values.into_iter().map(ListedTool::read));
                 cursor = page["nextCursor"].as_str().map(str::to_owned);
             }
-            Ok(_) => return Err(call::error_message(&ServiceError::UnexpectedResponse, &server.entry)),
-            Err(error) => return Err(call::error_message(&error, &server.entry)),
+            Ok(_) => return Err(error_message(&ServiceError::UnexpectedResponse, &server.entry)),
+            Err(error) => return Err(error_message(&error, &server.entry)),
         }
         if cursor.is_none() || tools.len() > listing::MAX_TOOLS {
             break;
