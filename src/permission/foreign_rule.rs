@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::SERVER_TOOLS;
+use super::facts::SERVER_TOOLS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleKind {

@@ -16,7 +16,7 @@ use super::command_pattern::CommandPattern;
 use super::foreign_rule::{RuleKind, translate};
 use super::name_pattern::NamePattern;
 use super::rule_check::check_matches;
-use super::{CallFacts, Commands, SERVER_TOOLS};
+use super::facts::{CallFacts, Commands, SERVER_TOOLS};
 use crate::mode::definition::Fault;
 use crate::platform::Platform;
 

@@ -556,7 +556,7 @@ const SERVERS: [Row; 21] = [
     ("tools of a server", "tool/mcp/listing.rs", "MAX_TOOLS", Of(""), "the others are left out"),
     (
         "description of a tool",
-        "tool/mcp/call.rs",
+        "tool/mcp/listing.rs",
         "MAX_DESCRIPTION",
         Of("characters"),
         "the description is cut",
