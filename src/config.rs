@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
-use crate::agent::{First, Host, ModelCatalogLoader, Policy, PolicyOf};
+use crate::agent::{AgentHost, First, LoadedPolicy, ModelCatalogLoader, PolicyOf};
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
@@ -35,9 +35,9 @@ use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
-use crate::store::{Location, Store, Sync};
+use crate::store::{Store, StoreLocation, Sync};
 use crate::tool::mcp::Logins;
-use crate::tool::web::fetch::Limits;
+use crate::tool::web::fetch::FetchLimits;
 use crate::tool::{DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
@@ -113,7 +113,7 @@ pub struct Config {
     /// `default_mode` of the files at startup, or `--max-mode` if that allows less.
     default_mode: Option<String>,
     remote: Remote,
-    store: Location,
+    store: StoreLocation,
     store_origin: StoreOrigin,
     sync: Sync,
     retention: Retention,
@@ -135,7 +135,7 @@ enum StoreOrigin {
 
 pub struct Runtime {
     pub context: SessionContext,
-    pub host: Host,
+    pub host: AgentHost,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
 }
@@ -143,7 +143,7 @@ pub struct Runtime {
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let config = Self::without_store(flags, environment)?;
-        if let (Some(_), Location::File(path)) = (&flags.store, &config.store) {
+        if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
@@ -259,7 +259,7 @@ impl Config {
     #[must_use]
     pub fn without_user_store(mut self) -> Self {
         if self.store_origin != StoreOrigin::Named {
-            (self.store, self.store_origin) = (Location::Memory, StoreOrigin::Default);
+            (self.store, self.store_origin) = (StoreLocation::Memory, StoreOrigin::Default);
         }
         self
     }
@@ -274,7 +274,7 @@ impl Config {
             Some(_) => SCRIPTED,
             None => self.remote.catalog.default_model().as_str(),
         };
-        let is_file = matches!(self.store, Location::File(_) | Location::Reading(_));
+        let is_file = matches!(self.store, StoreLocation::File(_) | StoreLocation::Reading(_));
         LaunchOptions {
             mode: self.first.mode.as_ref().map(ToString::to_string).or_else(|| self.default_mode.clone()),
             max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
@@ -334,7 +334,7 @@ impl Config {
             refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
             steering: self.steering.unwrap_or_default(),
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
-                .with_fetch(self.fetch_client, Limits::default())
+                .with_fetch(self.fetch_client, FetchLimits::default())
                 .with_memories(&memories)
                 .with_http(self.connections.http())
                 .with_shell(self.shell.with_file_locks(data_folder))
@@ -364,7 +364,7 @@ impl Config {
             let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
             policy.notices.extend(policies.project_notice(cwd));
             match &wrapped {
-                Some(agents) => Policy { agents: Arc::clone(agents), ..policy },
+                Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
                 None => policy,
             }
         });
@@ -374,7 +374,7 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) = (Host { policy, load_models, binary, wraps }, self.retention);
+        let (host, retention) = (AgentHost { policy, load_models, binary, wraps }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }
@@ -383,7 +383,7 @@ fn policy(
     loaded: Loaded,
     (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>),
     (skills, broken_skills): (Skills, Vec<String>),
-) -> Policy {
+) -> LoadedPolicy {
     let Loaded { layers, problems } = loaded;
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
@@ -396,7 +396,7 @@ fn policy(
     if !broken_skills.is_empty() {
         notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
     }
-    Policy {
+    LoadedPolicy {
         servers,
         commands: commands.into(),
         skills: Arc::new(skills),
@@ -441,15 +441,15 @@ pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
 /// Returns the store's file, and whether it exists.
 pub fn find_store(flags: &Flags, environment: &Environment) -> anyhow::Result<(PathBuf, bool)> {
     match location(flags.store.as_deref(), environment)? {
-        Location::File(path) => {
+        StoreLocation::File(path) => {
             let exists = path.try_exists();
             let exists = exists.with_context(|| format!("the store {} cannot be read", path.display()))?;
             Ok((path, exists))
         }
-        Location::Memory if flags.store.is_none() => {
+        StoreLocation::Memory if flags.store.is_none() => {
             bail!("there is no session store, because there is no home directory: name a file with --store")
         }
-        Location::Memory | Location::Reading(_) => {
+        StoreLocation::Memory | StoreLocation::Reading(_) => {
             bail!("there is no session store on disk: sessions are in memory only")
         }
     }
@@ -461,15 +461,15 @@ pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     Ok(real_path(folder)?)
 }
 
-fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Location> {
+fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<StoreLocation> {
     match store {
-        Some("memory") => Ok(Location::Memory),
+        Some("memory") => Ok(StoreLocation::Memory),
         Some("") => bail!("--store: give a path, or memory"),
-        Some(path) => Ok(Location::File(path.into())),
+        Some(path) => Ok(StoreLocation::File(path.into())),
         None => Ok(environment
             .data_folder
             .as_ref()
-            .map_or(Location::Memory, |folder| Location::File(folder.join("modegate.db")))),
+            .map_or(StoreLocation::Memory, |folder| StoreLocation::File(folder.join("modegate.db")))),
     }
 }
 

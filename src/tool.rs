@@ -32,7 +32,7 @@ pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
 pub use file::read_file::NAME as READ_FILE;
-pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
+pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext};
 use schema::schema_of;
 pub use shell::command_line::commands_of;
 pub use shell::job::{Job, JobSnapshot};
@@ -297,7 +297,7 @@ mod tests {
     fn agents() -> crate::agents::AgentRegistry {
         let mut agents = crate::agents::AgentRegistry::default();
         let own: Vec<crate::agents::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
-        agents.add(&own, crate::agents::Origin::User).unwrap();
+        agents.add(&own, crate::agents::AgentOrigin::User).unwrap();
         agents
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::registry::Transit;
 use super::session_setup::SessionSetup;
-use super::{Agent, Policy, client_prompt, reading};
+use super::{Agent, LoadedPolicy, client_prompt, reading};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -23,7 +23,7 @@ use crate::external_agent::{self, capability};
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
-use crate::server::{self, Entry};
+use crate::server::{self, ServerEntry};
 use crate::session::ancestry::Ancestry;
 use crate::session::options::ModelSelection;
 use crate::session::{
@@ -31,7 +31,7 @@ use crate::session::{
     options, valid_modes,
 };
 use crate::store::Row;
-use crate::store::sessions::{OpenError, StoredSession};
+use crate::store::sessions::{OpenSessionError, StoredSession};
 use crate::workspace::Workspace;
 
 pub(super) const MODE_META: &str = "modegate/mode";
@@ -392,17 +392,17 @@ impl Agent {
         capability::unsupported(&mode.0, unsupported, modes).map_or(Ok(mode), Err)
     }
 
-    pub(super) fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
+    pub(super) fn not_open(&self, id: &SessionId, error: &OpenSessionError) -> AgentError {
         match (error, self.context.store.substituted()) {
-            (OpenError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
-            (OpenError::Unknown, None) => AgentError::UnknownSession(id.clone()),
-            (OpenError::Busy, _) => AgentError::InvalidRequest(
+            (OpenSessionError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
+            (OpenSessionError::Unknown, None) => AgentError::UnknownSession(id.clone()),
+            (OpenSessionError::Busy, _) => AgentError::InvalidRequest(
                 "the session is open in another process: close it there, or end that process".into(),
             ),
-            (OpenError::Below(parent), _) => {
+            (OpenSessionError::Below(parent), _) => {
                 AgentError::invalid_params(error.to_string(), json!({ "sessionId": parent }))
             }
-            (OpenError::Store(_), _) => AgentError::Unreadable,
+            (OpenSessionError::Store(_), _) => AgentError::Unreadable,
         }
     }
 }
@@ -412,7 +412,7 @@ pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
     Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
 }
 
-fn policy_notice(policy: &Policy) -> Option<String> {
+fn policy_notice(policy: &LoadedPolicy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
     }
@@ -423,7 +423,7 @@ fn policy_notice(policy: &Policy) -> Option<String> {
     ))
 }
 
-fn not_started(entries: &[Entry]) -> String {
+fn not_started(entries: &[ServerEntry]) -> String {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     format!("MCP servers are not started in a deterministic run: {}.\n\n", names.join(", "))
 }

@@ -79,7 +79,7 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::agents::{AgentDefinition, AgentRegistry, Origin};
+    use crate::agents::{AgentDefinition, AgentOrigin, AgentRegistry};
 
     #[test]
     fn printed_agents_parse_back_and_omit_env_values() {
@@ -89,13 +89,13 @@ mod tests {
             {id: other, harness: {command: a b, args: ["--x", "y: z"], env: {KEY: secret-value},
              sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"'], broker: true, hosts: ['*.a.b']}, modes: {full: yolo}}}]"##;
         let mut agents = AgentRegistry::default();
-        agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), Origin::User).unwrap();
+        agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), AgentOrigin::User).unwrap();
         for id in ["general", "explore", "on", "other"] {
             let yaml = agents.resolve(id).unwrap().to_yaml();
             assert!(!yaml.contains("secret-value"), "{yaml}");
             let mut again = AgentRegistry::default();
             let read: AgentDefinition = serde_saphyr::from_str(&yaml).unwrap();
-            again.add(&[read], Origin::User).unwrap();
+            again.add(&[read], AgentOrigin::User).unwrap();
             assert_eq!(
                 again.resolve(id).unwrap().to_yaml().replace("  # env: KEY (values are not shown)\n", ""),
                 yaml.replace("  # env: KEY (values are not shown)\n", "")

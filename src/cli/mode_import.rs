@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use crate::config::policies::MAX_FILE;
 use crate::mode::yaml::{list, prompt, quoted};
 use crate::mode::{Access, Modes};
-use crate::policy::{Layers, Owner};
+use crate::policy::{LayerOwner, Layers};
 use crate::store::mode_table::{self, ModeRow};
 use crate::text::{first_line, shorten};
 
@@ -57,7 +57,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
             text.extend([indent, line, "\n"]);
         }
         // Checked after each row, so that the error names the first invalid one.
-        let checked = Layers::default().add("modes.yaml", &text, Owner::User);
+        let checked = Layers::default().add("modes.yaml", &text, LayerOwner::User);
         checked.map_err(|diagnostic| anyhow!("row {:?}: {}", row.name, diagnostic.text))?;
         if text.len() as u64 > MAX_FILE {
             bail!("a modes file has at most {MAX_FILE} bytes: name fewer modes");

@@ -24,7 +24,7 @@ use crate::yaml_error;
 
 /// A rule is `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum PermissionsCommand {
     /// List the rules that apply here
     List,
     /// Allow the call without asking, unless the mode denies it
@@ -50,14 +50,14 @@ pub(super) enum Action {
 }
 
 pub(super) fn run(
-    setting: Action,
+    setting: PermissionsCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
     let (kind, written) = match setting {
-        Action::List => {
+        PermissionsCommand::List => {
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             for diagnostic in &loaded.problems {
@@ -69,10 +69,10 @@ pub(super) fn run(
             }
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Action::Allow { rule } => (Some(RuleKind::Allow), rule),
-        Action::Ask { rule } => (Some(RuleKind::Ask), rule),
-        Action::Deny { rule } => (Some(RuleKind::Deny), rule),
-        Action::Revoke { rule } => (None, rule),
+        PermissionsCommand::Allow { rule } => (Some(RuleKind::Allow), rule),
+        PermissionsCommand::Ask { rule } => (Some(RuleKind::Ask), rule),
+        PermissionsCommand::Deny { rule } => (Some(RuleKind::Deny), rule),
+        PermissionsCommand::Revoke { rule } => (None, rule),
     };
     let rule = match kind {
         Some(kind) => own_spelling(kind, &written).map_err(UsageError::new)?,

@@ -17,7 +17,7 @@ use crate::process::HostPattern;
 mod check;
 
 #[derive(Debug, Default, Args)]
-pub(super) struct Arguments {
+pub(super) struct WrapArguments {
     /// Mode of the session; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     command: Vec<String>,
 }
 
-impl Arguments {
+impl WrapArguments {
     /// Of `modegate run`.
     #[cfg(target_os = "linux")]
     pub(super) fn of_program(
@@ -124,7 +124,7 @@ impl Arguments {
 
 /// Adds the agent to the flags, or checks it. Returns the exit code if nothing else is to be done.
 pub(super) async fn prepare(
-    mut arguments: Arguments,
+    mut arguments: WrapArguments,
     flags: &mut Flags,
     environment: &Environment,
     output: &mut impl Write,
@@ -193,10 +193,10 @@ mod tests {
     const STATE: &str = if cfg!(windows) { "C:/state" } else { "/state" };
 
     fn agent(command: &[&str], state: &[&str]) -> (String, ExternalAgentDefinition) {
-        let arguments = Arguments {
+        let arguments = WrapArguments {
             state_dir: state.iter().map(PathBuf::from).collect(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
-            ..Arguments::default()
+            ..WrapArguments::default()
         };
         let variable = |name: &str| match name {
             "XDG_STATE_HOME" => Some(STATE.into()),

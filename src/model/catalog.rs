@@ -1,6 +1,6 @@
 //! Models that users can choose, and the default model. Pure data.
 
-use super::known::{Facts, Thinking, facts_of, title_of};
+use super::known::{ModelFacts, Thinking, facts_of, title_of};
 use super::{Effort, ModelId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,9 +225,9 @@ impl ModelCatalog {
     }
 
     /// The embedded model has an unlimited context.
-    pub fn facts(&self, id: &ModelId) -> Facts {
+    pub fn facts(&self, id: &ModelId) -> ModelFacts {
         let Some((provider, name)) = id.parts() else {
-            return Facts {
+            return ModelFacts {
                 context: u64::MAX,
                 output: u64::MAX,
                 images: false,

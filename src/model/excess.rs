@@ -88,13 +88,13 @@ impl Excess {
 }
 
 /// A number in a text, and the text around it without blanks and brackets.
-struct Number<'a> {
+struct TextNumber<'a> {
     value: u64,
     before: &'a str,
     after: &'a str,
 }
 
-fn numbers(text: &str) -> Vec<Number<'_>> {
+fn numbers(text: &str) -> Vec<TextNumber<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|start| at + start) {
@@ -107,7 +107,7 @@ fn numbers(text: &str) -> Vec<Number<'_>> {
         if let Ok(value) = text[start..end].replace(',', "").parse()
             && !is_word
         {
-            found.push(Number {
+            found.push(TextNumber {
                 value,
                 before: text[..start].trim_end_matches(around),
                 after: text[end..].trim_start_matches(around),
@@ -119,20 +119,20 @@ fn numbers(text: &str) -> Vec<Number<'_>> {
 }
 
 /// "213462 tokens > 200000 maximum", "190000 + 64000 > 200000".
-fn comparison(text: &str, numbers: &[Number<'_>]) -> Option<Excess> {
+fn comparison(text: &str, numbers: &[TextNumber<'_>]) -> Option<Excess> {
     let at = numbers.iter().position(|number| number.before.ends_with('>'))?;
     let parts = if text.contains(" + ") { 2 } else { 1 };
     let requested = numbers[at.saturating_sub(parts)..at].iter().map(|number| number.value).sum();
     Some(Excess { limit: Some(numbers[at].value), requested: Some(requested) })
 }
 
-fn phrases(numbers: &[Number<'_>]) -> Excess {
-    let is_limit = |number: &&Number<'_>| {
+fn phrases(numbers: &[TextNumber<'_>]) -> Excess {
+    let is_limit = |number: &&TextNumber<'_>| {
         BEFORE_LIMIT.iter().any(|phrase| number.before.ends_with(phrase))
             || AFTER_LIMIT.iter().any(|phrase| number.after.starts_with(phrase))
     };
     let is_requested =
-        |number: &&Number<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
+        |number: &&TextNumber<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
     Excess {
         limit: numbers.iter().find(is_limit).map(|number| number.value),
         requested: numbers.iter().find(is_requested).map(|number| number.value),

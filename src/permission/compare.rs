@@ -72,9 +72,9 @@ pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {
     modes.iter().any(|mode| mode.borrow().access == Access::ReadOnly)
 }
 
-type Tools<'a> = (Option<&'a [String]>, &'a [String]);
+type ToolLists<'a> = (Option<&'a [String]>, &'a [String]);
 
-fn tools(mode: &Mode) -> Tools<'_> {
+fn tools(mode: &Mode) -> ToolLists<'_> {
     (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
 }
 

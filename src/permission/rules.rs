@@ -13,10 +13,10 @@ use serde_saphyr::Spanned;
 
 use super::address_pattern::AddressPattern;
 use super::command_pattern::CommandPattern;
+use super::facts::{CallFacts, Commands, SERVER_TOOLS};
 use super::foreign_rule::{RuleKind, translate};
 use super::name_pattern::NamePattern;
 use super::rule_check::check_matches;
-use super::facts::{CallFacts, Commands, SERVER_TOOLS};
 use crate::mode::definition::Fault;
 use crate::platform::Platform;
 

@@ -12,7 +12,7 @@ use crate::agents::AgentSpec;
 use crate::error::AgentError;
 use crate::permission::compare;
 use crate::store::Row;
-use crate::store::entry::Entry;
+use crate::store::entry::ChainEntry;
 
 /// Returns the agent that the user chose. Refuses to switch from or to an external agent.
 pub(super) fn chosen(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, AgentError> {
@@ -52,6 +52,6 @@ pub(super) fn proposed(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, Stri
 
 pub(super) fn record(from: &AgentSpec, to: &AgentSpec, log: &mut EventLog) {
     let (turn, at) = (log.turns, log.now_ms());
-    log.chain(&Entry::Agent { turn, from: from.id.clone(), to: to.id.clone(), at });
+    log.chain(&ChainEntry::Agent { turn, from: from.id.clone(), to: to.id.clone(), at });
     log.store.post(Row::Agent { session: log.id.clone(), agent: to.id.clone() });
 }

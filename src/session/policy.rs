@@ -19,7 +19,7 @@ use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
-use crate::store::entry::Consent;
+use crate::store::entry::RecordedConsent;
 use crate::tool::{Toolset, skill};
 
 pub(super) struct Policy {
@@ -232,11 +232,11 @@ impl Policy {
         Denial { message, ..denial }
     }
 
-    pub(super) fn without_asking(&self, facts: &CallFacts) -> Consent {
+    pub(super) fn without_asking(&self, facts: &CallFacts) -> RecordedConsent {
         match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
-            Verdict::Ask(_) if facts.source == CallSource::ExternalAgent => Consent::ExternalAgent,
-            Verdict::Ask(_) => Consent::Remembered,
-            Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
+            Verdict::Ask(_) if facts.source == CallSource::ExternalAgent => RecordedConsent::ExternalAgent,
+            Verdict::Ask(_) => RecordedConsent::Remembered,
+            Verdict::Allow | Verdict::Deny(_) => RecordedConsent::Mode,
         }
     }
 

@@ -10,7 +10,7 @@ use super::spawn::Spawned;
 use crate::acp::{MessageId, ToolCallId};
 use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
-use crate::conversation::mode_switch::Found;
+use crate::conversation::mode_switch::FoundSwitch;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
@@ -75,7 +75,7 @@ pub(super) enum TurnMessage {
     },
     /// Replies once the switch is settled, with a text if the turn must end.
     InBand {
-        found: Found,
+        found: FoundSwitch,
         reply: oneshot::Sender<Option<&'static str>>,
     },
     /// The model's proposal to leave the mode.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 use super::files::{COMPANIONS, companion};
-use super::schema::{self, OpenError};
+use super::schema::{self, OpenStoreError};
 use super::{StoreError, retention, sql};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn examine(path: &Path, limit: Option<Duration>) -> Result<Condition, StoreE
     };
     let connection = match schema::open_unchanged(path) {
         Ok(connection) => connection,
-        Err(OpenError::Sqlite(error)) if is_damage(&error) => return Ok(damaged(error.to_string())),
+        Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => return Ok(damaged(error.to_string())),
         Err(error) => return Err(error.into()),
     };
     match read(&connection, limit) {

@@ -9,8 +9,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::check::{self, Soundness, is_damage};
 use super::files::{COMPANIONS, companion};
-use super::owner::Owner;
-use super::schema::{self, OpenError};
+use super::owner::StoreOwner;
+use super::schema::{self, OpenStoreError};
 use super::{StoreError, Sync, sql};
 use crate::ids;
 use crate::platform::files::create_private_folders;
@@ -76,16 +76,16 @@ pub fn reset(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// While the owner lives, other calls of [`salvage`] and [`reset`] fail.
-fn require_closed(path: &Path) -> Result<Owner, StoreError> {
+fn require_closed(path: &Path) -> Result<StoreOwner, StoreError> {
     if !path.is_file() {
         return Err(StoreError("there is no such file".into()));
     }
-    let owner = Owner::beside(path)?;
+    let owner = StoreOwner::beside(path)?;
     require_alone(&owner)?;
     Ok(owner)
 }
 
-fn require_alone(owner: &Owner) -> Result<(), StoreError> {
+fn require_alone(owner: &StoreOwner) -> Result<(), StoreError> {
     if owner.is_alone() {
         return Ok(());
     }
@@ -178,7 +178,7 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
 
 fn require_salvageable(old: &Connection, is_forced: bool) -> Result<(), StoreError> {
     match schema::version(old) {
-        Err(OpenError::Sqlite(error)) if is_damage(&error) => {}
+        Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => {}
         version => drop(version?),
     }
     if is_forced {

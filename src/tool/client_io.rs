@@ -19,7 +19,7 @@ use crate::acp::{
     ReadTextFileRequest, SessionId, SessionUpdate, Terminal, ToolCallContent, ToolCallId, ToolCallUpdate,
     ToolCallUpdateFields, WriteTextFileRequest, WriteTextFileResponse,
 };
-use crate::client::{self, Client, ClientCapabilities, ClientError, Open};
+use crate::client::{self, Client, ClientCapabilities, ClientError, PendingRequest};
 use crate::conversation::content::terminal_id;
 
 const READ: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl ClientIo {
         &self,
         path: &Path,
         content: String,
-    ) -> Result<Open<Option<WriteTextFileResponse>>, ClientError> {
+    ) -> Result<PendingRequest<Option<WriteTextFileResponse>>, ClientError> {
         if !self.capabilities.writes {
             return Err(ClientError::NotOffered);
         }

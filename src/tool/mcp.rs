@@ -14,17 +14,17 @@ use tokio::sync::mpsc;
 use super::Tool;
 use crate::permission::CallFacts;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
-use crate::server::{Entry, ServerDefinition, ServerSandbox};
+use crate::server::{ServerDefinition, ServerEntry, ServerSandbox};
 use call::RemoteTool;
 pub use connect::ConnectOptions;
 pub use fault::{MAX_WHY, cannot_be_used};
 pub use login::{LoginOptions, Logins, StoredLogin};
 pub(super) use names::is_pattern_of_servers;
 pub use names::name_of_questions;
-pub use question::Question;
+pub use question::ServerQuestion;
 use server::Server;
 pub use server_event::ServerEvent;
-pub use task::Phase;
+pub use task::ServerPhase;
 
 pub mod call;
 mod connect;
@@ -43,21 +43,21 @@ mod server_event;
 mod task;
 
 #[derive(Clone, Default)]
-pub struct Servers(Arc<[Server]>);
+pub struct McpServers(Arc<[Server]>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     pub name: String,
-    pub phase: Phase,
+    pub phase: ServerPhase,
     pub tools: Vec<(String, Belief)>,
     pub notes: Vec<String>,
     pub sandbox: ServerSandbox,
 }
 
-impl Servers {
+impl McpServers {
     /// Creates the servers without starting them.
     pub fn new(
-        entries: Vec<Entry>,
+        entries: Vec<ServerEntry>,
         options: &ConnectOptions,
         events: &mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
@@ -72,7 +72,7 @@ impl Servers {
         for server in self.0.iter() {
             let state = server.state();
             // A server that ended with known tools starts again with a call.
-            if state.phase != Phase::Ready && state.listing.is_empty() {
+            if state.phase != ServerPhase::Ready && state.listing.is_empty() {
                 server.start(false);
             }
         }
@@ -124,7 +124,7 @@ impl Servers {
     }
 
     pub fn starting(&self) -> Vec<&str> {
-        let starting = self.0.iter().filter(|server| server.state().phase == Phase::Starting);
+        let starting = self.0.iter().filter(|server| server.state().phase == ServerPhase::Starting);
         starting.map(|server| server.identity.entry.name.as_str()).collect()
     }
 
@@ -134,11 +134,11 @@ impl Servers {
         let server = self.0.iter().find(|server| &*server.identity.part == part)?;
         let name = &server.identity.entry.name;
         match server.state().phase {
-            Phase::Idle | Phase::Starting => Some(format!(
+            ServerPhase::Idle | ServerPhase::Starting => Some(format!(
                 "The MCP server {name:?} is still starting: its tools become available with a later request."
             )),
-            Phase::Over(why) => Some(cannot_be_used(name, &why)),
-            Phase::Ready => None,
+            ServerPhase::Over(why) => Some(cannot_be_used(name, &why)),
+            ServerPhase::Ready => None,
         }
     }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use self::command_line::CommandLine;
-use self::job::{JobSpec, Notes, Sandbox};
+use self::job::{JobNotes, JobSandbox, JobSpec};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
 use super::{Job, PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
@@ -50,7 +50,7 @@ const SHOWN: usize = 8 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ShellArguments {
     /// Command line for bash. It has no terminal and no input.
     command: String,
     /// Directory to run in. Default: the working directory.
@@ -83,7 +83,7 @@ pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> 
     let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(
-        move |Arguments { command, cwd, timeout }, workspace| {
+        move |ShellArguments { command, cwd, timeout }, workspace| {
             let given = FullArguments { command, cwd, timeout, background: false };
             prepare(given, &runner, workspace)
         },
@@ -114,7 +114,7 @@ fn prepare(given: FullArguments, runner: &Runner, workspace: &Workspace) -> Resu
     runner.sandbox.confinement();
     let limit = timeout.or((!background).then_some(SECONDS)).map(Duration::from_secs);
     let runner = runner.clone();
-    let command = move |start| Command { start, limit, runner };
+    let command = move |start| ShellCommand { start, limit, runner };
     if !background {
         let title = start.title();
         return Ok(start.prepared(title, move |start, context| command(start).run(context)));
@@ -190,7 +190,7 @@ impl Start {
     pub(super) async fn begin(
         self,
         id: String,
-        notes: Notes,
+        notes: JobNotes,
         shell: &Shell,
         sandbox: &CommandSandbox,
         permit: Permit,
@@ -201,7 +201,7 @@ impl Start {
             Ok(process) => {
                 let scratch = shell.processes().scratch().to_owned();
                 let has_several_commands = self.parsed.has_several_commands();
-                let notes = Notes { has_several_commands, ..notes };
+                let notes = JobNotes { has_several_commands, ..notes };
                 let spec = JobSpec { id, line: self.line, notes, outputs: self.outputs, scratch };
                 Ok(Job::begin(spec, process, permit, limit))
             }
@@ -219,7 +219,7 @@ pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) 
     line.paths().iter().all(is_inside)
 }
 
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     pub start: Start,
     pub limit: Option<Duration>,
     pub runner: Runner,
@@ -240,18 +240,18 @@ impl Runner {
     }
 
     /// What an earlier result said is in the history until a compaction.
-    pub(super) fn notes(&self, compactions: u64) -> Notes {
+    pub(super) fn notes(&self, compactions: u64) -> JobNotes {
         let is_first = self.compactions.swap(compactions, Ordering::Relaxed) != compactions;
         let sandbox = match &self.sandbox {
-            sandbox if sandbox.is_off() => Sandbox::Off,
-            sandbox if sandbox.is_read_only() => Sandbox::ReadOnly,
-            _ => Sandbox::Workspace,
+            sandbox if sandbox.is_off() => JobSandbox::Off,
+            sandbox if sandbox.is_read_only() => JobSandbox::ReadOnly,
+            _ => JobSandbox::Workspace,
         };
-        Notes { sandbox, is_first, keeps: sandbox != Sandbox::ReadOnly, has_several_commands: false }
+        JobNotes { sandbox, is_first, keeps: sandbox != JobSandbox::ReadOnly, has_several_commands: false }
     }
 }
 
-impl Command {
+impl ShellCommand {
     async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, runner } = self;
         let notes = runner.notes(context.compactions);

@@ -11,10 +11,10 @@ use super::edit::{apply_patch, edit_file, write_file};
 use super::file::{
     delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
 };
-use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers, is_pattern_of_servers};
+use super::mcp::{ConnectOptions, Logins, McpServers, ServerEvent, is_pattern_of_servers};
 use super::memory::{self, Nowhere};
 use super::user::{ask_user, switch_mode, todo};
-use super::web::fetch::{self, Limits};
+use super::web::fetch::{self, FetchLimits};
 use super::{Tool, ToolSpec, shell, skill};
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
@@ -25,7 +25,7 @@ use crate::mode::{Modes, definition};
 use crate::permission::Effect;
 use crate::permission::rules::Rules;
 use crate::process::shell::Shell;
-use crate::server::Entry;
+use crate::server::ServerEntry;
 use crate::skill::Skills;
 use crate::workspace::Workspace;
 
@@ -38,7 +38,7 @@ pub struct Toolset {
     http: Arc<Http>,
     logins: Logins,
     /// The tools of servers may change at any time.
-    servers: Servers,
+    servers: McpServers,
 }
 
 const TOO_WIDE: &str = "This session has no read-only commands: its folder is your home folder, the root of the file \
@@ -90,7 +90,7 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 
 impl Toolset {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
-        let (http, logins, servers) = (Arc::default(), Logins::default(), Servers::default());
+        let (http, logins, servers) = (Arc::default(), Logins::default(), McpServers::default());
         Self { tools: tools.into(), shell: None, http, logins, servers }
     }
 
@@ -123,7 +123,7 @@ impl Toolset {
             apply_patch::tool(),
             move_file::tool(),
             delete_file::tool(),
-            fetch::tool(Arc::default(), Limits::default()),
+            fetch::tool(Arc::default(), FetchLimits::default()),
             view_background::tool(),
             stop_background::tool(),
         ];
@@ -138,7 +138,7 @@ impl Toolset {
     }
 
     #[must_use]
-    pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
+    pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: FetchLimits) -> Self {
         self.with(&[fetch::tool(fetch_client, limits)])
     }
 
@@ -196,7 +196,7 @@ impl Toolset {
     #[must_use]
     pub fn with_servers(
         self,
-        entries: Vec<Entry>,
+        entries: Vec<ServerEntry>,
         workspace: &Workspace,
         capabilities: ClientCapabilities,
         events: &mpsc::UnboundedSender<ServerEvent>,
@@ -208,7 +208,7 @@ impl Toolset {
             capabilities,
             roots: workspace.roots().into(),
         };
-        Self { servers: Servers::new(entries, &options, events), ..self }
+        Self { servers: McpServers::new(entries, &options, events), ..self }
     }
 
     pub fn shell(&self) -> Option<&Shell> {
@@ -224,7 +224,7 @@ impl Toolset {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }
 
-    pub fn servers(&self) -> &Servers {
+    pub fn servers(&self) -> &McpServers {
         &self.servers
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
-use self::step::Step;
+use self::step::ChangeStep;
 use super::change_recorder::ChangeRecorder;
 use super::faults::{self, Point};
 use super::journal::{Recorded, Temporaries};
@@ -66,7 +66,7 @@ pub(super) struct Attempt<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ChangeFailure {
     pub error: FileError,
     /// True if all performed steps were undone.
     pub is_clean: bool,
@@ -74,7 +74,7 @@ pub(super) struct Failure {
     pub in_place: Option<PathBuf>,
 }
 
-impl From<FileError> for Failure {
+impl From<FileError> for ChangeFailure {
     fn from(error: FileError) -> Self {
         Self { error, is_clean: true, in_place: None }
     }
@@ -90,7 +90,7 @@ pub(super) fn carry_out(
     cancel: &CancellationToken,
     touched: HashSet<PathBuf>,
     temporaries: &mut Temporaries,
-) -> Result<(), Failure> {
+) -> Result<(), ChangeFailure> {
     let mut made = Vec::new();
     let outcome = perform(plan, cancel, touched, (temporaries, &mut made));
     outcome.inspect_err(|_| remove_folders(&made))
@@ -101,10 +101,10 @@ fn perform(
     cancel: &CancellationToken,
     mut touched: HashSet<PathBuf>,
     (temporaries, made): (&mut Temporaries, &mut Vec<Target>),
-) -> Result<(), Failure> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
+) -> Result<(), ChangeFailure> {
+    let mut steps: Vec<ChangeStep<'_>> = Vec::new();
     for change in plan.changes {
-        steps.push(Step::prepare(change, plan, temporaries, made)?);
+        steps.push(ChangeStep::prepare(change, plan, temporaries, made)?);
     }
     if cancel.is_cancelled() {
         return Err(stopped().into());

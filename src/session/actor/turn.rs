@@ -23,7 +23,7 @@ use crate::session::turns::{FROM_TURN, RunningTurn};
 use crate::session::typed_text::title;
 use crate::session::{DEADLINE, handoff, intents, servers, slash_commands, turn};
 use crate::store::Row;
-use crate::store::entry::Consent;
+use crate::store::entry::RecordedConsent;
 use crate::text::counted;
 use crate::tool::agent::background::BackgroundRole;
 use crate::tool::{self, SessionAction};
@@ -295,8 +295,9 @@ impl Actor {
         // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a
         // mode that denies changes.
         let claim = facts.claim.clone();
-        let has_no_consent =
-            |_: &Claim| !has_user_consent && matches!(self.policy.without_asking(&facts), Consent::Mode);
+        let has_no_consent = |_: &Claim| {
+            !has_user_consent && matches!(self.policy.without_asking(&facts), RecordedConsent::Mode)
+        };
         let unconsented = claim.clone().filter(has_no_consent);
         let facts = CallFacts { claim: unconsented, ..facts };
         let files_of =

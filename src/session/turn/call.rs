@@ -19,7 +19,9 @@ use crate::session::ancestry::Change;
 use crate::session::turn_message::{Authorization, Proposed, TurnMessage};
 use crate::session::{nearby_instructions, scaled_images, session_action};
 use crate::tool::user::chat_question;
-use crate::tool::{Action, PreviewContext, Proposal, RunContext, Task, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{
+    CallAction, CallTask, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec,
+};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
@@ -74,12 +76,12 @@ impl Turn {
         match answer {
             Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions } => {
                 match prepared.action {
-                    Action::Propose(proposal) => {
+                    CallAction::Propose(proposal) => {
                         drop(permit);
                         self.propose(id, proposal).await
                     }
-                    Action::Session(action) => session_action::run(self, id, action, permit).await,
-                    Action::Run(run) => {
+                    CallAction::Session(action) => session_action::run(self, id, action, permit).await,
+                    CallAction::Run(run) => {
                         let (changes, reported_changes) = mpsc::unbounded_channel();
                         let recording =
                             tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
@@ -123,7 +125,7 @@ impl Turn {
         &self,
         id: ToolCallId,
         spec: &ToolSpec,
-        run: Task<RunContext, ToolOutput>,
+        run: CallTask<RunContext, ToolOutput>,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {

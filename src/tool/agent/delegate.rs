@@ -14,7 +14,7 @@ use crate::tool::{PreparedCall, Tool, ToolSpec};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DelegateArguments {
     /// The complete task, and the answer you expect: the sub-agent does not see this conversation.
     task: String,
     /// Id of the agent. Default: an agent like you.
@@ -34,7 +34,7 @@ pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
     let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, what);
     let agents = agents.clone();
     ToolSpec { background: BackgroundRole::Starts, ..spec }.tool(
-        move |Arguments { task, agent, background: is_background }, _| {
+        move |DelegateArguments { task, agent, background: is_background }, _| {
             let named = agent.as_deref().and_then(|id| agents.resolve(id).ok());
             let is_reader = named.is_some_and(|agent| agent.only_reads());
             let call = SessionAction::Delegate { agent, task, is_background, is_reader }.prepared()?;

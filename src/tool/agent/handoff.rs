@@ -15,7 +15,7 @@ pub(in crate::tool) const NAME: &str = "handoff";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct HandoffArguments {
     /// Id of the agent that continues.
     agent: String,
 }
@@ -24,5 +24,5 @@ pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
     let what = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
     let what = format!("{what}\n\n{}", list(agents));
     ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
-        .tool(|Arguments { agent }, _| SessionAction::Handoff { agent }.prepared())
+        .tool(|HandoffArguments { agent }, _| SessionAction::Handoff { agent }.prepared())
 }

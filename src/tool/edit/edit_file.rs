@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::text_change::{self, Plan};
-use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, Refusal};
+use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, MatchRefusal};
 use crate::acp::ToolKind;
 use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
@@ -22,7 +22,7 @@ const MAX_LINE: usize = 160;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct EditFileArguments {
     /// Path of the file.
     path: String,
     /// The text to replace, as it stands in the file, with enough around it to occur only once.
@@ -39,7 +39,7 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
 }
 
-fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(edit: EditFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(&edit.path)?;
     let name = workspace.display(&target);
     let (title, targets) = (format!("Edit {name}"), vec![target.clone()]);
@@ -47,7 +47,7 @@ fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolE
     Ok(text_change::prepared(title, targets, workspace, plan))
 }
 
-fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
+fn plan(edit: &EditFileArguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
     let file = buffers.read_to_edit(target, name)?;
     let new_lines = buffers.new_lines(target, name, &file);
     let edited = match replace(&file.text, edit) {
@@ -72,7 +72,7 @@ fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Res
     Ok(plan)
 }
 
-fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
+fn replace(text: &str, edit: &EditFileArguments) -> Result<Edited, String> {
     if edit.old_text.is_empty() {
         return Err("old_text is empty. Use write_file for a new file.".into());
     }
@@ -82,15 +82,15 @@ fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
     let max_bytes = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
     let edited = text_match::replace(text, &edit.old_text, &edit.new_text, edit.replace_all, max_bytes);
     edited.map_err(|refusal| match refusal {
-        Refusal::Missing(Some(listing)) => format!(
+        MatchRefusal::Missing(Some(listing)) => format!(
             "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n{listing}"
         ),
-        Refusal::Missing(None) => {
+        MatchRefusal::Missing(None) => {
             "old_text does not occur, and no lines are similar. Read the file again.".into()
         }
-        Refusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
-        Refusal::Unchanged => "the file has new_text already.".into(),
-        Refusal::Large(bytes) => {
+        MatchRefusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
+        MatchRefusal::Unchanged => "the file has new_text already.".into(),
+        MatchRefusal::Large(bytes) => {
             format!("the result would have {bytes} bytes; at most {MAX_FILE} are written.")
         }
     })
@@ -141,7 +141,12 @@ mod tests {
 
     fn outcome(file: &str, old: &str, new: &str) -> String {
         let replace_all = new == "all";
-        let edit = Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all };
+        let edit = EditFileArguments {
+            path: String::new(),
+            old_text: old.into(),
+            new_text: new.into(),
+            replace_all,
+        };
         replace(file, &edit).map_or_else(|reason| reason, |edited| summary("f", &edited))
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::difference::Difference;
+use self::difference::SaveDifference;
 use crate::client::ClientError;
 use crate::file_lock::FileLock;
 use crate::gate::Permit;
@@ -19,7 +19,7 @@ use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{ClientIo, ToolError, ToolOutput, blocking, outcome};
-use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
+use crate::workspace::{Change, Changes, ContentHash, FileOperation, Journal, PendingWrite, Workspace};
 
 mod difference;
 
@@ -83,7 +83,7 @@ struct Saving {
     workspace: Workspace,
     buffers: Buffers,
     journal: Journal,
-    operation: Option<Operation>,
+    operation: Option<FileOperation>,
     done: Vec<Planning>,
     pending_writes: Vec<PendingWrite>,
     differences: Differences,
@@ -202,7 +202,7 @@ impl Saving {
         });
         if let Ok((pending_write, is_saved, is_untouched, difference)) = looked.await {
             self.pending_writes.push(pending_write);
-            if let Some((Difference { note, is_whole }, seen)) = difference {
+            if let Some((SaveDifference { note, is_whole }, seen)) = difference {
                 self.differences.notes.push(note);
                 self.differences.seen.extend(seen.filter(|_| is_whole));
             }

@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// Bytes of the files, before and after.
     pub total: usize,
     /// The files that the plan is based on.
-    before: Vec<Before>,
+    before: Vec<TextBefore>,
     changes: Vec<Planning>,
     /// The files on disk that the plan is based on.
     on_disk: Vec<(PathBuf, ContentHash)>,
@@ -39,7 +39,7 @@ pub(super) struct Plan {
     shown: Vec<(PathBuf, LastSeen)>,
 }
 
-struct Before {
+struct TextBefore {
     name: String,
     /// Index of the target.
     target: usize,
@@ -86,7 +86,7 @@ impl Plan {
     }
 
     fn uses(&mut self, target: usize, name: &str, content_hash: ContentHash, use_of_content: UseOfContent) {
-        self.before.push(Before { name: name.to_owned(), target, content_hash, use_of_content });
+        self.before.push(TextBefore { name: name.to_owned(), target, content_hash, use_of_content });
     }
 
     /// Tells the model of other changes in a file that the plan edits.
@@ -148,7 +148,7 @@ impl Plan {
         // The user allowed the changes that the preview shows. An edit makes them, whatever else has changed.
         let is_as_shown = shown.is_none_or(|shown| shown.diffs == self.diffs);
         for (number, before) in self.before.iter().enumerate() {
-            let Before { name, target, content_hash, use_of_content } = before;
+            let TextBefore { name, target, content_hash, use_of_content } = before;
             let is_edit = *use_of_content == UseOfContent::Edited;
             let shown = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
             let last_seen = last_seen.get(*target).and_then(Option::as_ref);

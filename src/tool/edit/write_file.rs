@@ -16,7 +16,7 @@ use crate::workspace::{ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct WriteFileArguments {
     /// Path of the file. Missing folders are created.
     path: String,
     /// The whole content.
@@ -28,7 +28,10 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
 }
 
-fn prepare(Arguments { path, content }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    WriteFileArguments { path, content }: WriteFileArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     if content.len() as u64 > MAX_FILE {
         let reason = format!("content has {} bytes; at most {MAX_FILE} are written", content.len());
         return Err(ToolError::arguments(reason));

@@ -13,7 +13,7 @@ use crate::workspace::{Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DeleteFileArguments {
     /// Path of the file.
     path: String,
 }
@@ -23,7 +23,10 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, what).tool(prepare)
 }
 
-fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    DeleteFileArguments { path }: DeleteFileArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve_entry(&path)?;
     let (name, targets, workspace) = (workspace.display(&target), vec![target.clone()], workspace.clone());
     let call = PreparedCall::new(format!("Delete {}", code_span(&name)), |context| {

@@ -20,7 +20,7 @@ const DEPTH: usize = 3;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DirectoryTreeArguments {
     /// Path of the directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
@@ -34,7 +34,10 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("directory_tree", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-fn prepare(Arguments { path, depth }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    DirectoryTreeArguments { path, depth }: DirectoryTreeArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let title = format!("Tree of {}", code_span(&workspace.display(&target)));
     let depth = depth.unwrap_or(DEPTH).max(1);

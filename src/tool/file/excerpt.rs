@@ -47,7 +47,7 @@ pub(super) fn excerpt(
     range: Range,
     cancel: &CancellationToken,
 ) -> Result<Excerpt, ToolError> {
-    let mut page = Page::new(range);
+    let mut page = ExcerptPage::new(range);
     let mut counted = 0;
     loop {
         if cancel.is_cancelled() {
@@ -70,7 +70,7 @@ pub(super) fn excerpt(
     }
 }
 
-struct Page {
+struct ExcerptPage {
     range: Range,
     text: String,
     /// Number of the last line in `text`.
@@ -86,7 +86,7 @@ struct Page {
     lossy: bool,
 }
 
-impl Page {
+impl ExcerptPage {
     fn new(range: Range) -> Self {
         Self {
             range,

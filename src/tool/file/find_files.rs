@@ -18,7 +18,7 @@ const MAX_PATHS: usize = 500;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct FindFilesArguments {
     /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github` with all below it.
     glob: String,
     /// Directory to look in. Default: the working directory.
@@ -31,7 +31,10 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("find_files", ToolKind::Search, Effect::Read, what).tool(prepare)
 }
 
-fn prepare(Arguments { glob, path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    FindFilesArguments { glob, path }: FindFilesArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let globs = globs(&target.path, Some(&glob)).map_err(ToolError::Arguments)?;
     let title = format!("Find {}", code_span(&glob));

@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 1000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ListDirectoryArguments {
     /// Path of the directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
@@ -28,7 +28,10 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    ListDirectoryArguments { path }: ListDirectoryArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let title = format!("List {}", code_span(&workspace.display(&target)));
     let place = target.clone();

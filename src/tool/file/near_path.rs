@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 
 use super::walk::globs;
 use crate::permission::{FilesBelow, Target};
-use crate::tool::{Action, PreparedCall, RunContext, ToolError, blocking};
+use crate::tool::{CallAction, PreparedCall, RunContext, ToolError, blocking};
 use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
 
 /// Paths of the same name elsewhere that a message names.
@@ -21,7 +21,7 @@ const SEARCH: Duration = Duration::from_millis(50);
 
 /// Adds a suggestion to the error of a call whose target does not exist.
 pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
-    let PreparedCall { targets, action: Action::Run(run), .. } = call else { return call };
+    let PreparedCall { targets, action: CallAction::Run(run), .. } = call else { return call };
     let near = targets.clone();
     let run = async move |context: RunContext| {
         let near = NearPath { targets: near, files: context.permit.files.clone() };
@@ -30,7 +30,7 @@ pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
             outcome => outcome,
         }
     };
-    PreparedCall { targets, action: Action::Run(Box::new(|context| run(context).boxed())), ..call }
+    PreparedCall { targets, action: CallAction::Run(Box::new(|context| run(context).boxed())), ..call }
 }
 
 /// The targets of a call, and the files that it may learn of.

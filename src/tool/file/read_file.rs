@@ -27,7 +27,7 @@ const CHUNK: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadFileArguments {
     /// Path of the file.
     path: String,
     /// First line to read, counted from 1. Default: 1.
@@ -44,8 +44,8 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(prepare)
 }
 
-fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-    let Arguments { path, line, limit } = given;
+fn prepare(given: ReadFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let ReadFileArguments { path, line, limit } = given;
     let target = workspace.resolve(&path)?;
     let range = Range::new(line, limit);
     let first = range.first;

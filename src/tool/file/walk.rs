@@ -9,7 +9,7 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::text::grouped;
 use crate::tool::ToolError;
-use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
+use crate::workspace::{EntryKind, Walk, WalkEntry, WalkOptions, Workspace};
 
 /// Time for counting what is not shown any more.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl<'a> ToolWalk<'a> {
     }
 
     /// Returns an error if the call is cancelled before `what`.
-    pub(super) fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
+    pub(super) fn next(&mut self, what: &str) -> Result<Option<WalkEntry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
                 return Err(ToolError::Failed(format!("cancelled before {what}")));

@@ -28,7 +28,7 @@ use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::permission::Effect;
 use crate::platform::Platform;
-use crate::server::Entry;
+use crate::server::ServerEntry;
 use crate::text::{shorten, visible};
 use crate::tool::shell::job;
 use crate::tool::{
@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_MENTIONS: usize = 1000;
 const MAX_MENTION: usize = 4096;
 
-type Answer = Result<ServerResult, ServiceError>;
+type ServerAnswer = Result<ServerResult, ServiceError>;
 
 pub(super) struct RemoteTool {
     pub tool: Arc<ServerTool>,
@@ -199,7 +199,7 @@ pub fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
 async fn await_cancelled_call(
     server: Server,
     (peer, id): (Peer<RoleClient>, RequestId),
-    mut answer: oneshot::Receiver<Answer>,
+    mut answer: oneshot::Receiver<ServerAnswer>,
     permit: Permit,
 ) {
     // In a separate task, because sending blocks if the server does not read.
@@ -221,7 +221,7 @@ async fn await_cancelled_call(
 }
 
 /// True if the server answered, even with an error.
-fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>) -> bool {
+fn is_answer(answer: &Result<ServerAnswer, oneshot::error::RecvError>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)))
 }
 
@@ -235,8 +235,8 @@ async fn send_cancellation(peer: Peer<RoleClient>, id: RequestId) {
 }
 
 fn result_of(
-    answer: Answer,
-    entry: &Entry,
+    answer: ServerAnswer,
+    entry: &ServerEntry,
     failed: impl Fn(&str) -> ToolError,
 ) -> Result<ToolAnswer, ToolError> {
     let unusable = || failed("its answer is not a tool result");

@@ -24,7 +24,7 @@ use crate::platform::files::real_path;
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Streams};
-use crate::server::{Entry, ServerSandbox, Transport};
+use crate::server::{ServerEntry, ServerSandbox, ServerTransport};
 
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -43,7 +43,7 @@ pub struct ConnectOptions {
     pub roots: Arc<[PathBuf]>,
 }
 
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     /// Hangs up when dropped.
     pub running: RunningService<RoleClient, Handler>,
     pub program: Option<Program>,
@@ -52,13 +52,13 @@ pub(super) struct Connection {
 
 /// `started` gets the program before the server answers. The error is a sentence without a full stop.
 pub(super) async fn connect(
-    entry: &Entry,
+    entry: &ServerEntry,
     options: &ConnectOptions,
     handler: Handler,
     started: impl FnOnce(Program),
-) -> Result<Connection, String> {
+) -> Result<ServerConnection, String> {
     match &entry.transport {
-        Transport::Program { command, args, env, cwd } => {
+        ServerTransport::Program { command, args, env, cwd } => {
             let shell = options.shell.as_ref().ok_or("programs cannot be started here")?;
             let named = || {
                 let named =
@@ -108,7 +108,7 @@ pub(super) async fn connect(
                 },
             };
             match running {
-                Ok(running) => Ok(Connection { running, program: Some(program), monitor }),
+                Ok(running) => Ok(ServerConnection { running, program: Some(program), monitor }),
                 Err((why, is_disconnect)) => {
                     // A program that ends closes its pipes first, and may be about to report the reason.
                     let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
@@ -117,7 +117,7 @@ pub(super) async fn connect(
                 }
             }
         }
-        Transport::Address { url, headers } => {
+        ServerTransport::Address { url, headers } => {
             let unusable = |error: HttpError| error.to_string();
             let client = options.http.client_for(url).await.map_err(unusable)?;
             let headers = http::headers(headers).map_err(unusable)?;
@@ -137,7 +137,7 @@ pub(super) async fn connect(
                 None => handler.serve(StreamableHttpClientTransport::with_client(client, config)).await,
             };
             let running = running.map_err(|error| start_error(&error, entry, &options.http))?;
-            Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
+            Ok(ServerConnection { running, program: None, monitor: ReadMonitor::default() })
         }
     }
 }

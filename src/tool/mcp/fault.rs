@@ -9,7 +9,7 @@ use rmcp::transport::worker::WorkerQuitReason;
 use rmcp::{ErrorData, ServiceError};
 
 use crate::http::{Http, LibraryError};
-use crate::server::{Entry, Transport};
+use crate::server::{ServerEntry, ServerTransport};
 use crate::text::{plain, shorten};
 
 /// Maximum characters of the reason why a server failed.
@@ -22,7 +22,7 @@ pub fn cannot_be_used(server: &str, why: &str) -> String {
     format!("The MCP server {server:?} cannot be used: {}.", plain(why, MAX_WHY))
 }
 
-pub(super) fn error_message(error: &ServiceError, entry: &Entry) -> String {
+pub(super) fn error_message(error: &ServiceError, entry: &ServerEntry) -> String {
     match error {
         ServiceError::TransportSend(error) => {
             request_fault(&*error.error, entry).unwrap_or_else(|| "the connection is closed".into())
@@ -38,7 +38,7 @@ fn answered_with(error: &ErrorData) -> String {
 }
 
 /// Why a request over HTTP failed, if the connection itself is not to blame.
-fn request_fault(error: &(dyn Error + 'static), entry: &Entry) -> Option<String> {
+fn request_fault(error: &(dyn Error + 'static), entry: &ServerEntry) -> Option<String> {
     match http_failure(error)? {
         StreamableHttpError::ResponseBodyTooLarge { .. } => Some("its answer is larger than 16 MiB".into()),
         StreamableHttpError::AuthRequired(_) => Some(login_needed(entry)),
@@ -57,7 +57,7 @@ fn request_fault(error: &(dyn Error + 'static), entry: &Entry) -> Option<String>
     }
 }
 
-fn login_needed(entry: &Entry) -> String {
+fn login_needed(entry: &ServerEntry) -> String {
     if has_own_key(entry) {
         return "it refuses the key in the header Authorization".into();
     }
@@ -65,16 +65,16 @@ fn login_needed(entry: &Entry) -> String {
 }
 
 /// The name of a server of the user, or the address of one of the client.
-fn login_target(entry: &Entry) -> String {
-    let Transport::Address { url, .. } = &entry.transport else { return entry.name.clone() };
+fn login_target(entry: &ServerEntry) -> String {
+    let ServerTransport::Address { url, .. } = &entry.transport else { return entry.name.clone() };
     // The rest of an address may be a key.
     let target = if entry.is_own { &entry.name } else { url.split(['?', '#']).next().unwrap_or_default() };
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
     if target.chars().all(is_word) { target.to_owned() } else { format!("{target:?}") }
 }
 
-pub(super) fn has_own_key(entry: &Entry) -> bool {
-    let Transport::Address { headers, .. } = &entry.transport else { return false };
+pub(super) fn has_own_key(entry: &ServerEntry) -> bool {
+    let ServerTransport::Address { headers, .. } = &entry.transport else { return false };
     headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }
 
@@ -85,7 +85,7 @@ fn http_failure<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpFailure>
     }
 }
 
-pub(super) fn start_error(error: &ClientInitializeError, entry: &Entry, http: &Http) -> String {
+pub(super) fn start_error(error: &ClientInitializeError, entry: &ServerEntry, http: &Http) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
         ClientInitializeError::JsonRpcError(error) => answered_with(error),
@@ -96,7 +96,7 @@ pub(super) fn start_error(error: &ClientInitializeError, entry: &Entry, http: &H
             }
             let text = match (http_failure(&*error.error), &entry.transport) {
                 // The full error contains the URL, which may contain a key.
-                (Some(StreamableHttpError::Client(error)), Transport::Address { url, .. }) => {
+                (Some(StreamableHttpError::Client(error)), ServerTransport::Address { url, .. }) => {
                     http.describe(error, url)
                 }
                 (Some(error), _) => error.to_string(),

@@ -17,7 +17,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::question::{self, Question};
+use super::question::{self, ServerQuestion};
 use super::server_event::ServerEvent;
 use crate::client::ClientCapabilities;
 use crate::process::secrets::Secrets;
@@ -69,7 +69,7 @@ impl rmcp::ClientHandler for Handler {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
-        let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
+        let question = ServerQuestion::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
         let gone = || refused("the session has ended".into());
         self.events.send(ServerEvent::Elicitation(question)).map_err(|_| gone())?;
         let answer = tokio::select! {

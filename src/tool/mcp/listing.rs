@@ -11,7 +11,7 @@ use crate::acp::ToolKind;
 use crate::mode::ShellUse;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
 use crate::permission::{Claim, Effect};
-use crate::server::{Entry, ServerSandbox};
+use crate::server::{ServerEntry, ServerSandbox};
 use crate::text::{counted, plain, shorten};
 use crate::tool::ToolSpec;
 use crate::tool::agent::background::BackgroundRole;
@@ -30,7 +30,7 @@ const MAX_NOTES: usize = 20;
 const MAX_DESCRIPTION: usize = 4000;
 
 #[derive(Default)]
-pub(super) struct Listing {
+pub(super) struct ToolListing {
     tools: Vec<Arc<ServerTool>>,
     pub notes: Vec<String>,
     /// Notes about errors in the user's configuration.
@@ -41,7 +41,7 @@ pub(super) struct Listing {
     ever_changing: HashSet<String>,
 }
 
-impl Listing {
+impl ToolListing {
     /// The errors say why a tool cannot be read.
     pub(super) fn new(tools: Vec<Result<ListedTool, String>>, server: &ServerIdentity) -> Self {
         let entry = &server.entry;
@@ -97,7 +97,7 @@ impl Listing {
     }
 
     /// Notes configured tools that do not exist: a typo may leave the wrong tool trusted.
-    fn check_names(&mut self, entry: &Entry) {
+    fn check_names(&mut self, entry: &ServerEntry) {
         let believed = match &entry.trust {
             Some(Trust::Of(names)) => names.as_slice(),
             Some(Trust::All(_)) | None => &[],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::ids::hash;
 use crate::permission::SERVER_TOOLS;
-use crate::server::Entry;
+use crate::server::ServerEntry;
 
 const MAX: usize = 64;
 
@@ -19,7 +19,7 @@ const MARK: usize = 6;
 /// A configured server, and its part of the names of its tools.
 #[derive(Clone)]
 pub(super) struct ServerIdentity {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ServerEntry>,
     pub part: Arc<str>,
 }
 

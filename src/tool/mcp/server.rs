@@ -13,14 +13,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connect::ConnectOptions;
 use super::handler::Handler;
-use super::listing::Listing;
+use super::listing::ToolListing;
 use super::names::ServerIdentity;
 use super::server_event::ServerEvent;
-use super::task::{Message, Phase, START_TIMEOUT, ServerPeer, State, Task};
+use super::task::{START_TIMEOUT, ServerMessage, ServerPeer, ServerPhase, ServerState, ServerTask};
 use crate::platform::Platform;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
-use crate::server::{Entry, Transport};
+use crate::server::{ServerEntry, ServerTransport};
 
 /// The server shuts down gracefully with its last handle.
 #[derive(Clone)]
@@ -28,8 +28,8 @@ pub(super) struct Server {
     pub identity: ServerIdentity,
     /// Folder for files with long results, if there is one.
     pub scratch: Option<Arc<Path>>,
-    mailbox: mpsc::Sender<Message>,
-    state: watch::Receiver<State>,
+    mailbox: mpsc::Sender<ServerMessage>,
+    state: watch::Receiver<ServerState>,
 }
 
 impl std::fmt::Debug for Server {
@@ -40,13 +40,13 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     pub(super) fn new(
-        entry: Entry,
+        entry: ServerEntry,
         part: String,
         options: ConnectOptions,
         events: mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(16);
-        let (state, seen) = watch::channel(State::default());
+        let (state, seen) = watch::channel(ServerState::default());
         let roots =
             options.roots.iter().map(|root| Platform::HERE.file_url(&root.to_string_lossy())).collect();
         let handler = Handler {
@@ -61,7 +61,7 @@ impl Server {
         };
         let scratch = options.shell.as_ref().map(|shell| Arc::from(shell.processes().scratch()));
         let identity = ServerIdentity { entry: Arc::new(entry), part: Arc::clone(&handler.part) };
-        tokio::spawn(Task::new(identity.clone(), options, handler, state).run(messages));
+        tokio::spawn(ServerTask::new(identity.clone(), options, handler, state).run(messages));
         Self { identity, scratch, mailbox, state: seen }
     }
 
@@ -72,10 +72,10 @@ impl Server {
 
     pub(super) fn start(&self, again: bool) {
         // A full mailbox already contains a start or an end.
-        let _ = self.mailbox.try_send(Message::Start { again });
+        let _ = self.mailbox.try_send(ServerMessage::Start { again });
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
@@ -84,29 +84,31 @@ impl Server {
     pub(super) async fn settled(&self, timeout: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
-        let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
+        let is_settled =
+            |state: &ServerState| !matches!(state.phase, ServerPhase::Idle | ServerPhase::Starting);
         // An error means that the task is gone. Tools of a late server come with a later model request.
         let deadline = began + timeout;
         Instant::now() < deadline && timeout_at(deadline, state.wait_for(is_settled)).await.is_err()
     }
 
     /// Starts the server if necessary, and waits until it and its current tools are ready.
-    pub(super) async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
+    pub(super) async fn ready(&self) -> Result<(ServerPeer, Arc<ToolListing>), String> {
         let mut state = self.state.clone();
         let mut wanted = false;
         loop {
             let now = state.borrow_and_update().clone();
             match (now.phase, now.peer) {
-                (Phase::Ready, Some(line)) if !now.is_stale => return Ok((line, now.listing)),
-                (Phase::Over(why), _) if wanted => return Err(why),
-                (Phase::Idle | Phase::Over(_), _) if !wanted => {
+                (ServerPhase::Ready, Some(line)) if !now.is_stale => return Ok((line, now.listing)),
+                (ServerPhase::Over(why), _) if wanted => return Err(why),
+                (ServerPhase::Idle | ServerPhase::Over(_), _) if !wanted => {
                     wanted = true;
-                    if self.mailbox.send(Message::Start { again: true }).await.is_err() {
+                    if self.mailbox.send(ServerMessage::Start { again: true }).await.is_err() {
                         return Err("the connection is closed".into());
                     }
                     // An older state says nothing about this start.
-                    let is_new =
-                        |state: &State| state.phase == Phase::Starting || state.phase == Phase::Ready;
+                    let is_new = |state: &ServerState| {
+                        state.phase == ServerPhase::Starting || state.phase == ServerPhase::Ready
+                    };
                     if timeout(START_TIMEOUT, state.wait_for(is_new)).await.is_err() {
                         return Err("it does not start".into());
                     }
@@ -123,7 +125,7 @@ impl Server {
     /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
     /// for a URL.
     pub(super) async fn wait_until_gone(&self) -> bool {
-        if matches!(self.identity.entry.transport, Transport::Address { .. }) {
+        if matches!(self.identity.entry.transport, ServerTransport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
@@ -135,7 +137,7 @@ impl Server {
     /// Kills the server. Returns true if all processes are confirmed gone.
     pub(super) async fn end(&self) -> bool {
         let (reply, ended) = oneshot::channel();
-        if self.mailbox.send(Message::End(reply)).await.is_err() {
+        if self.mailbox.send(ServerMessage::End(reply)).await.is_err() {
             return false;
         }
         ended.await.unwrap_or(false)
@@ -144,14 +146,15 @@ impl Server {
     /// Shuts down gracefully, for good.
     pub(super) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
-        if self.mailbox.send(Message::Close(reply)).await.is_ok() {
+        if self.mailbox.send(ServerMessage::Close(reply)).await.is_ok() {
             let _ = closed.await;
         }
     }
 }
 
-fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
-    let (Transport::Program { env: values, .. } | Transport::Address { headers: values, .. }) = transport;
+fn secrets(transport: &ServerTransport, shell: Option<&Shell>) -> Secrets {
+    let (ServerTransport::Program { env: values, .. } | ServerTransport::Address { headers: values, .. }) =
+        transport;
     let passwords = shell.map(|shell| shell.network_variables().passwords()).unwrap_or_default();
     Secrets::new(values.iter().map(|(_, value)| value).chain(&passwords))
 }
@@ -161,8 +164,8 @@ fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
 pub(super) struct WeakServer {
     identity: ServerIdentity,
     scratch: Option<Arc<Path>>,
-    mailbox: mpsc::WeakSender<Message>,
-    state: watch::Receiver<State>,
+    mailbox: mpsc::WeakSender<ServerMessage>,
+    state: watch::Receiver<ServerState>,
 }
 
 impl WeakServer {

@@ -1,6 +1,6 @@
 //! What a server reports to its session.
 
-use super::question::Question;
+use super::question::ServerQuestion;
 use crate::permission::Effect;
 
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub enum ServerEvent {
     /// A server newly claims that a tool reads. Contains the server's part of tool names.
     ClaimsMore(String),
     Note(String),
-    Elicitation(Question),
+    Elicitation(ServerQuestion),
     Over {
         server: String,
         why: String,

@@ -14,7 +14,7 @@ use crate::text::code_span;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadMemoriesArguments {
     /// Only memories with all these words in text or category.
     #[serde(default)]
     query: Option<String>,
@@ -26,7 +26,7 @@ struct Arguments {
 pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
     let what = "List the memories: notes about this folder from this and earlier sessions, oldest first.";
     let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, what);
-    spec.tool(move |Arguments { query, after }, workspace| {
+    spec.tool(move |ReadMemoriesArguments { query, after }, workspace| {
         let query = query.unwrap_or_default();
         let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
         let title = match words.as_slice() {

@@ -21,7 +21,7 @@ const IN_TITLE: usize = 60;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SaveMemoryArguments {
     /// The text, at most 2,000 characters. With an id, an empty text deletes the memory.
     #[serde(default)]
     text: Option<String>,
@@ -38,7 +38,7 @@ pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
         "Remember something about this folder for later sessions, or change a memory. No keys or passwords.";
     let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, what);
     spec.tool(move |given, workspace| {
-        let operation = Operation::new(given)?;
+        let operation = MemoryOperation::new(given)?;
         Ok(operation.prepared(&memories, workspace))
     })
 }
@@ -57,14 +57,14 @@ fn checked(name: &str, text: &str, most: usize) -> Result<String, ToolError> {
 }
 
 #[derive(Debug, Clone)]
-enum Operation {
+enum MemoryOperation {
     Add { text: String, category: Option<String> },
     Update { id: String, change: MemoryChange },
     Delete { id: String },
 }
 
-impl Operation {
-    fn new(Arguments { text, id, category }: Arguments) -> Result<Self, ToolError> {
+impl MemoryOperation {
+    fn new(SaveMemoryArguments { text, id, category }: SaveMemoryArguments) -> Result<Self, ToolError> {
         let text = text.map(|text| checked("text", &text, MAX_TEXT)).transpose()?;
         let category = category.map(|category| checked("category", &category, MAX_CATEGORY)).transpose()?;
         match (id, text) {

@@ -28,7 +28,7 @@ const MAX_CHOICE: usize = 200;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct AskUserArguments {
     /// The questions, at most 5, in order.
     questions: Vec<Question>,
 }
@@ -50,7 +50,7 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     ToolSpec { timeout: TIMEOUT, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 
-fn prepare(Arguments { mut questions }: Arguments) -> Result<PreparedCall, ToolError> {
+fn prepare(AskUserArguments { mut questions }: AskUserArguments) -> Result<PreparedCall, ToolError> {
     for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
         *choice = choice.trim().to_owned();
     }

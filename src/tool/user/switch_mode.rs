@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::acp::ToolKind;
 use crate::mode::{Mode, Modes};
 use crate::permission::{Effect, compare};
-use crate::tool::{Action, PreparedCall, Preview, Tool, ToolError, ToolSpec};
+use crate::tool::{CallAction, PreparedCall, Preview, Tool, ToolError, ToolSpec};
 
 const MAX_STEPS: usize = 50;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SwitchModeArguments {
     /// The complete plan in Markdown, on which the user decides.
     plan: String,
     /// Steps of the plan, in order, one line each. They become the task list. At most 50.
@@ -48,7 +48,9 @@ pub(in crate::tool) fn tool(modes: &Modes) -> Arc<dyn Tool> {
     ToolSpec { is_exit: true, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 
-fn prepare(Arguments { plan, steps, mode }: Arguments) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    SwitchModeArguments { plan, steps, mode }: SwitchModeArguments,
+) -> Result<PreparedCall, ToolError> {
     if plan.trim().is_empty() {
         return Err(ToolError::arguments("plan is empty; the user decides on the plan"));
     }
@@ -56,6 +58,6 @@ fn prepare(Arguments { plan, steps, mode }: Arguments) -> Result<PreparedCall, T
         return Err(ToolError::arguments("steps has more than 50 entries"));
     }
     let preview = Preview::text(&plan);
-    let action = Action::Propose(Proposal { plan, steps, mode });
+    let action = CallAction::Propose(Proposal { plan, steps, mode });
     Ok(PreparedCall { preview, ..PreparedCall::with_action("Plan ready: leave this mode?", action) })
 }

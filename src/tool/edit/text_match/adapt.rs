@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::Step;
+use super::MatchStep;
 use super::fold::{indent, is_blank, plain, split_ending};
 use super::indentation::Indentation;
 use crate::tool::file::text_file::BOM;
@@ -19,8 +19,14 @@ const MAX_MOVED: usize = 200;
 
 /// Returns the text for `range` of `file`, which `old` matches in this step. Returns `None` if the indentation
 /// of `old` is not that of the file, shifted or in other units.
-pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step: Step) -> Option<String> {
-    if step == Step::Exact {
+pub(super) fn adapt(
+    file: &str,
+    range: &Range<usize>,
+    old: &str,
+    new: &str,
+    step: MatchStep,
+) -> Option<String> {
+    if step == MatchStep::Exact {
         return Some(new.to_owned());
     }
     let (old, new) = (old.strip_prefix(BOM).unwrap_or(old), new.strip_prefix(BOM).unwrap_or(new));
@@ -96,7 +102,7 @@ impl<'a> Writer<'a> {
 
 /// The differences between the text of the model and the file.
 struct Style {
-    step: Step,
+    step: MatchStep,
     /// The model added blanks to the ends of lines.
     has_extra_blanks: bool,
     /// The model writes typographic characters for plain ones.
@@ -108,16 +114,16 @@ struct Style {
     first_indent: Option<String>,
 }
 
-type Line<'a> = (&'a str, &'a str);
+type IndentedLine<'a> = (&'a str, &'a str);
 
 impl Style {
     fn learn(
         file: &str,
-        found: &[Line<'_>],
-        old: &[Line<'_>],
-        new: &[Line<'_>],
+        found: &[IndentedLine<'_>],
+        old: &[IndentedLine<'_>],
+        new: &[IndentedLine<'_>],
         ops: &[DiffOp],
-        step: Step,
+        step: MatchStep,
     ) -> Option<Self> {
         let pairs: Vec<(&str, &str)> = old.iter().zip(found).map(|(old, found)| (old.0, found.0)).collect();
         let mut characters: BTreeMap<char, BTreeSet<char>> = BTreeMap::new();
@@ -134,7 +140,7 @@ impl Style {
         let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && is_plain(found));
         let (indentation, first_indent) = (None, None);
         let style = Self { step, has_extra_blanks, has_typography, characters, indentation, first_indent };
-        if step < Step::Indentation {
+        if step < MatchStep::Indentation {
             return Some(style);
         }
         let is_equal = |op: &DiffOp| matches!(op, DiffOp::Equal { .. });
@@ -155,7 +161,7 @@ impl Style {
     }
 
     fn line(&self, content: &str, pair: Option<(&str, &str)>, is_first: bool) -> Option<String> {
-        if self.step < Step::Characters {
+        if self.step < MatchStep::Characters {
             return Some(content.to_owned());
         }
         if body(content).is_empty() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::CommandLine;
 use super::pieces::Pieces;
-use super::stack::Word;
+use super::stack::ParsedWord;
 
 /// A value that an assignment or a `for` gives a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,9 +57,9 @@ impl Variable {
     }
 
     /// The variable of `for NAME in WORDS`.
-    pub(super) fn of_loop(words: &[Word]) -> Option<Self> {
+    pub(super) fn of_loop(words: &[ParsedWord]) -> Option<Self> {
         let [keyword, name, of, values @ ..] = words else { return None };
-        let is = |word: &Word, text: &str| word.is_bare() && word.bare == text;
+        let is = |word: &ParsedWord, text: &str| word.is_bare() && word.bare == text;
         if !is(keyword, "for") || !is(of, "in") {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::tool::web::fetch::Limits;
+use modegate::tool::web::fetch::FetchLimits;
 
 use super::Page;
 use super::constants::{Constant, read};
@@ -653,7 +653,7 @@ fn limits_page_matches_the_code() {
         let rows = rows.iter().map(|(what, file, name, unit, beyond)| {
             [(*what).to_owned(), shown(read(file, name), *unit), (*beyond).to_owned()]
         });
-        let fetch = Limits::default();
+        let fetch = FetchLimits::default();
         let more = [
             (
                 "answer of a server",
