@@ -286,8 +286,9 @@ async fn build(network: Option<(UserNetwork, bool)>) -> Result<reqwest::Client, 
         }
         let mut builder = trusting(builder, network.ca_file.as_deref())?;
         for (proxy, variable) in network.proxies().filter(|_| is_proxied) {
-            let unusable = |_| HttpError::Unusable(format!("{variable} is not the address of an HTTP proxy"));
-            builder = builder.proxy(proxy.map_err(unusable)?);
+            builder = builder.proxy(proxy.map_err(|_| {
+                HttpError::Unusable(format!("{variable} is not the address of an HTTP proxy"))
+            })?);
         }
         finish(builder)
     };

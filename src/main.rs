@@ -60,8 +60,7 @@ fn main() -> ExitCode {
             outcome
         });
     outcome.unwrap_or_else(|error| {
-        let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-        if error.downcast_ref::<io::Error>().is_some_and(is_pipe) {
+        if error.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
             // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }

@@ -88,8 +88,9 @@ impl Layers {
         permissions.check().map_err(fault)?;
         let default_mode = match &file.default_mode {
             Some(requested) => {
-                let invalid = |error: UnknownMode| fault(Fault::at(requested, error.to_string()));
-                let mode = modes.ceilings(&requested.value).map_err(invalid)?;
+                let mode = modes
+                    .ceilings(&requested.value)
+                    .map_err(|error| fault(Fault::at(requested, error.to_string())))?;
                 let before =
                     modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();
                 if owner == LayerOwner::Project && compare::allows_more(&mode, &before) {
@@ -212,8 +213,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     if definition.model.is_some() {
         return fault("a project's mode may not name a `model`");
     }
-    let is_taken = |known: &Mode| known.name.eq_ignore_ascii_case(mode.name.trim());
-    if modes.iter().any(is_taken) {
+    if modes.iter().any(|known| known.name.eq_ignore_ascii_case(mode.name.trim())) {
         return fault("the name of a project's mode may not be that of another mode");
     }
     if [&mode.name, &mode.description].iter().any(|text| text.contains(char::is_control)) {

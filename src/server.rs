@@ -135,8 +135,11 @@ impl ServerDefinition {
 
     /// Warns of text in the command line that a shell would expand. Modegate uses no shell.
     pub fn unexpanded(&self) -> Option<&str> {
-        let is_for_shell = |text: &&String| text.starts_with("~/") || text.contains("${");
-        self.command.iter().chain(&self.args).find(is_for_shell).map(String::as_str)
+        self.command
+            .iter()
+            .chain(&self.args)
+            .find(|text| text.starts_with("~/") || text.contains("${"))
+            .map(String::as_str)
     }
 
     /// True if the entry configures a server of the client.

@@ -80,8 +80,10 @@ impl Skill {
 }
 
 fn is_name(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= MAX_NAME && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_plain))
+    text.len() <= MAX_NAME
+        && text.split('-').all(|part| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        })
 }
 
 /// Skills sorted by name. Names are unique.

@@ -67,8 +67,9 @@ pub fn start(level: Option<&str>, default: LevelFilter) -> LogGuard {
     let guard = LogGuard { lines: lines.clone(), written };
     // The MCP library logs contents of servers, which must not be logged.
     let targets = Targets::new().with_default(filter).with_target("rmcp", LevelFilter::OFF);
-    let writer = move || LogLine { bytes: Vec::new(), lines: lines.clone() };
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(move || LogLine { bytes: Vec::new(), lines: lines.clone() })
+        .with_ansi(false);
     tracing_subscriber::registry().with(layer.with_filter(targets)).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
         tracing::error!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");

@@ -71,8 +71,7 @@ pub fn code_block(language: &str, text: &str) -> String {
 
 /// The name of a file or program in a sentence. In quotation marks, unless the name can be taken for nothing else.
 pub fn quoted_name(name: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "._/-+@%=:~".contains(c);
-    if !name.is_empty() && name.chars().all(is_plain) {
+    if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "._/-+@%=:~".contains(c)) {
         return name.to_owned();
     }
     format!("\"{}\"", visible_line(&name.replace('\\', "\\\\").replace('"', "\\\"")))

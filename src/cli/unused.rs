@@ -8,8 +8,10 @@ use super::{Cli, CliCommand};
 
 /// Hides a global option in a subcommand, and rejects it there.
 pub(super) fn argument(name: &'static str) -> Arg {
-    let reject = |_: &str| Err::<String, _>("this subcommand does not use the option");
-    Arg::new(name).long(name).hide(true).value_parser(reject)
+    Arg::new(name)
+        .long(name)
+        .hide(true)
+        .value_parser(|_: &str| Err::<String, _>("this subcommand does not use the option"))
 }
 
 /// Returns the message about an option before the subcommand that the subcommand does not use.

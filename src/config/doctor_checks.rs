@@ -231,9 +231,10 @@ fn store_file(path: &Path) -> CheckState {
     }
     let name = path.display();
     let inspected = Store::inspect(path).map_err(|error| error.to_string());
-    let writable = |()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}"));
-    let examine = |()| check::examine(path, Some(STORE_TIME)).map_err(|error| error.to_string());
-    match inspected.and_then(writable).and_then(examine) {
+    match inspected
+        .and_then(|()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}")))
+        .and_then(|()| check::examine(path, Some(STORE_TIME)).map_err(|error| error.to_string()))
+    {
         Ok(Condition { soundness: Soundness::Damaged(finding), .. }) => CheckState::wrong(
             format!("{name} is damaged: {finding}"),
             "run `modegate store salvage`, which saves what can be read in a new store and keeps the old file",
@@ -257,8 +258,11 @@ fn store_file(path: &Path) -> CheckState {
 /// Tries to create a file in the nearest existing folder.
 fn check_creatable(path: &Path) -> std::io::Result<()> {
     let path = std::path::absolute(path)?;
-    let exists = |folder: &&Path| !matches!(folder.try_exists(), Ok(false));
-    let folder = path.ancestors().skip(1).find(exists).unwrap_or(Path::new("/"));
+    let folder = path
+        .ancestors()
+        .skip(1)
+        .find(|folder| !matches!(folder.try_exists(), Ok(false)))
+        .unwrap_or(Path::new("/"));
     let probe: PathBuf = folder.join(format!(".modegate-doctor-{}", std::process::id()));
     std::fs::File::create_new(&probe)?;
     std::fs::remove_file(probe)

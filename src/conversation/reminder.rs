@@ -140,8 +140,12 @@ fn available(inputs: &Inputs<'_>) -> String {
     if inputs.mode.tool_list.unwrap_or_default() == ToolList::Hide {
         return MISSING.to_owned();
     }
-    let is_there = |tool: &&CallFacts| permission::is_available(inputs.ceilings, inputs.grants, tool);
-    let names: Vec<&str> = inputs.tools.iter().filter(is_there).map(|tool| tool.tool.as_str()).collect();
+    let names: Vec<&str> = inputs
+        .tools
+        .iter()
+        .filter(|tool| permission::is_available(inputs.ceilings, inputs.grants, tool))
+        .map(|tool| tool.tool.as_str())
+        .collect();
     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
     format!("Tools available now: {names}. {MISSING}")
 }
@@ -166,9 +170,10 @@ pub fn splice(
     position: ReminderPosition,
 ) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
-    let is_prompt = |block: &Block| !matches!(block, Block::ToolResult { .. });
     let last_prompt = || {
-        let place = |message: &Message| message.blocks.iter().position(is_prompt);
+        let place = |message: &Message| {
+            message.blocks.iter().position(|block| !matches!(block, Block::ToolResult { .. }))
+        };
         let mut indexed = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
         indexed.find_map(|(index, message)| Some((index, place(message)?)))
     };

@@ -203,8 +203,8 @@ fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> FolderContext {
         }
         None => {}
     };
-    let read_own = |path: &Path| bounded_file::read_own(path, MAX_READ);
-    add(user_folder.and_then(|folder| instructions::of_folder(folder, read_own)));
+    add(user_folder
+        .and_then(|folder| instructions::of_folder(folder, |path| bounded_file::read_own(path, MAX_READ))));
     for folder in folders {
         add(instructions::of_folder(folder, |path| bounded_file::read_below(inside, path, MAX_READ)));
     }

@@ -238,8 +238,11 @@ async fn pause(delay: u64, pauses: Option<&Pauses>) {
 impl Model for Scripted {
     fn reply(&self, request: ModelRequest) -> Reply {
         let first = request.messages.first().map(|message| first_text(message)).unwrap_or_default();
-        let is_selected = |part: &&ScriptPart| !part.text.is_empty() && first.contains(&part.text);
-        let part = self.parts.iter().find(is_selected).unwrap_or(&self.parts[0]);
+        let part = self
+            .parts
+            .iter()
+            .find(|part| !part.text.is_empty() && first.contains(&part.text))
+            .unwrap_or(&self.parts[0]);
         let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
         if part.loops && !part.replies.is_empty() {
             at %= part.replies.len();

@@ -178,8 +178,10 @@ pub const SIGNATURE: &str = "signature";
 /// An id that every provider accepts: letters, digits, `_` and `-`, at most 40 bytes. Others get a stable
 /// replacement.
 pub(super) fn call_id(id: &str) -> Cow<'_, str> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if !id.is_empty() && id.len() <= 40 && id.bytes().all(fits) {
+    if !id.is_empty()
+        && id.len() <= 40
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    {
         return Cow::Borrowed(id);
     }
     // FNV-1a.

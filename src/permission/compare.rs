@@ -100,8 +100,9 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
         CallFacts { shell: ShellUse::ReadOnly, ..CallFacts::of_tool("", Effect::Read) },
         CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("", Effect::Execute) },
     ];
-    let looser = |probe: &CallFacts| strictness(&new, probe) < strictness(&old, probe);
-    lost_tools || (edits && lost_paths) || probes.iter().any(looser)
+    lost_tools
+        || (edits && lost_paths)
+        || probes.iter().any(|probe| strictness(&new, probe) < strictness(&old, probe))
 }
 
 /// Returns `default`, or the first mode of `limit` if `limit` allows strictly less.

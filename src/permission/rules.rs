@@ -268,8 +268,8 @@ impl Rule {
 
 impl Pattern {
     fn denies(&self, command: &str) -> bool {
-        let is_bare = |bare: &NamePattern| bare.is_words_in_any_spelling(command);
-        self.covers(command, false) || self.bare_glob.as_ref().is_some_and(is_bare)
+        self.covers(command, false)
+            || self.bare_glob.as_ref().is_some_and(|bare| bare.is_words_in_any_spelling(command))
     }
 
     /// Other spellings are covered unless `exactly`.
@@ -341,8 +341,10 @@ impl Rules {
         let Commands::Line { texts, is_understood: true, invocations: Some(_), .. } = &call.commands else {
             return Vec::new();
         };
-        let rule_of = |text: &String| self.allow.iter().find(|rule| rule.allows_command(&call.tool, text));
-        let rules: Option<Vec<&Rule>> = texts.iter().map(rule_of).collect();
+        let rules: Option<Vec<&Rule>> = texts
+            .iter()
+            .map(|text| self.allow.iter().find(|rule| rule.allows_command(&call.tool, text)))
+            .collect();
         let mut rules = rules.filter(|_| is_line_alone).unwrap_or_default();
         let mut seen: Vec<&str> = Vec::new();
         rules.retain(|rule| {

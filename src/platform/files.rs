@@ -21,8 +21,10 @@ pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 
 /// Resolves the part of a path that exists, and appends the rest.
 pub fn real_place(path: &Path) -> PathBuf {
-    let resolved = |above: &Path| Some((real_path(above).ok()?, path.strip_prefix(above).ok()?.to_owned()));
-    match path.ancestors().find_map(resolved) {
+    match path
+        .ancestors()
+        .find_map(|above| Some((real_path(above).ok()?, path.strip_prefix(above).ok()?.to_owned())))
+    {
         Some((real, rest)) if rest.as_os_str().is_empty() => real,
         Some((real, rest)) => real.join(rest),
         None => path.to_owned(),

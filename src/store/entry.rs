@@ -260,14 +260,16 @@ impl RecordedFacts {
         let command = match commands {
             Commands::None => None,
             Commands::Line { line, texts, plain, is_understood, always, invocations, before, .. } => {
-                let row = |scope: &CommandScope| (&Scope::Run(tool.clone(), scope.clone())).into();
                 Some(CommandLineRow {
                     whole: line.clone(),
                     texts: texts.clone(),
                     plain: plain.clone(),
                     covered: before.clone(),
                     understood: before.is_none().then_some(*is_understood),
-                    always: always.iter().map(row).collect(),
+                    always: always
+                        .iter()
+                        .map(|scope| (&Scope::Run(tool.clone(), scope.clone())).into())
+                        .collect(),
                     runs: invocations.as_deref().map(Runs::new),
                 })
             }

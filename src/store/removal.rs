@@ -61,8 +61,7 @@ pub(super) async fn delete_rows(
     let mut deleted = HashSet::new();
     for part in ids.chunks(MARKED) {
         let part = part.to_vec();
-        let marked = move |connection: &mut Connection, owner: &StoreOwner| mark_all(connection, owner, part);
-        deleted.extend(store.work(marked).await?);
+        deleted.extend(store.work(move |connection, owner| mark_all(connection, owner, part)).await?);
     }
     remove_rows(store).await?;
     Ok(deleted)

@@ -51,8 +51,10 @@ impl Database {
 
     /// Runs a query on the second connection, or here if there is none.
     fn query(&mut self, query: StoreWork) {
-        let open = || self.file.as_ref().and_then(|file| QueryThread::open(file, &self.owner));
-        let refused = match self.reader.get_or_init(open) {
+        let refused = match self
+            .reader
+            .get_or_init(|| self.file.as_ref().and_then(|file| QueryThread::open(file, &self.owner)))
+        {
             Some(reader) => reader.run(query),
             None => Some(query),
         };

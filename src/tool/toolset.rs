@@ -72,8 +72,7 @@ pub fn offered(
     is_available: impl Fn(&ToolSpec) -> bool,
 ) -> Vec<Arc<dyn Tool>> {
     let mut offered: Vec<_> = all.iter().filter(|tool| is_available(tool.spec())).cloned().collect();
-    let starts = |tool: &Arc<dyn Tool>| tool.spec().background == BackgroundRole::Starts;
-    if !has_background_work && !offered.iter().any(starts) {
+    if !has_background_work && !offered.iter().any(|tool| tool.spec().background == BackgroundRole::Starts) {
         offered.retain(|tool| tool.spec().background != BackgroundRole::Controls);
     }
     offered
@@ -187,8 +186,11 @@ impl Toolset {
 
     #[must_use]
     pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
-        let is_other = |tool: &&Arc<dyn Tool>| skill::TOOLS.iter().all(|(name, _)| tool.spec().name != *name);
-        let others = self.tools.iter().filter(is_other).cloned();
+        let others = self
+            .tools
+            .iter()
+            .filter(|tool| skill::TOOLS.iter().all(|(name, _)| tool.spec().name != *name))
+            .cloned();
         Self { tools: others.chain(skill::tools(skills)).collect(), ..self }
     }
 

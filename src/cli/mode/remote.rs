@@ -69,8 +69,10 @@ async fn find(folder: &Path, part: Option<&str>) -> anyhow::Result<String> {
         }
     }
     let list = running.iter().map(|session| short(session)).collect::<Vec<_>>().join(", ");
-    let fits = |session: &String| part.is_none_or(|part| session.ends_with(part) || session == part);
-    let mut found: Vec<String> = running.into_iter().filter(fits).collect();
+    let mut found: Vec<String> = running
+        .into_iter()
+        .filter(|session| part.is_none_or(|part| session.ends_with(part) || session == part))
+        .collect();
     match (found.len(), part) {
         (1, _) => Ok(found.remove(0)),
         (0, Some(part)) if !list.is_empty() => {

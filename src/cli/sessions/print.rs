@@ -116,8 +116,11 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
 
 pub(super) fn changed(changes: Option<Vec<Changed>>, cwd: &Path, output: &mut impl Write) -> io::Result<()> {
     let files = changed_files(&changes.unwrap_or_default());
-    let name = |file: &PathBuf| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string());
-    let mut names: Vec<String> = files.iter().take(FILES).map(name).collect();
+    let mut names: Vec<String> = files
+        .iter()
+        .take(FILES)
+        .map(|file| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string()))
+        .collect();
     if files.len() > FILES {
         names.push(format!("and {} more", files.len() - FILES));
     }

@@ -72,8 +72,11 @@ impl<'a> Levels<'a> {
             Verdict::Deny(_) => Level::Denied,
         };
         let tools = tools.iter().filter(|tool| !tool.is_exit).map(|tool| (tool, level(tool))).collect();
-        let paths = |mode: &'a std::sync::Arc<Mode>| mode.write_paths.as_ref().map(|globs| &*globs.patterns);
-        let mut write_paths: Vec<&[String]> = ceilings.modes.iter().filter_map(paths).collect();
+        let mut write_paths: Vec<&[String]> = ceilings
+            .modes
+            .iter()
+            .filter_map(|mode| mode.write_paths.as_ref().map(|globs| &*globs.patterns))
+            .collect();
         write_paths.dedup();
         Self { tools, write_paths }
     }

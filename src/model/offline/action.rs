@@ -89,8 +89,9 @@ impl OfflineAction {
 
 /// The whole content of a file as `read_file` returned it; `None` if a part of it is missing.
 fn content(read: &str) -> Option<String> {
-    let is_whole = |line: &&str| !line.ends_with(" more characters]");
-    read.lines().map(|line| unnumbered(line).filter(is_whole).map(with_newline)).collect()
+    read.lines()
+        .map(|line| unnumbered(line).filter(|line| !line.ends_with(" more characters]")).map(with_newline))
+        .collect()
 }
 
 fn with_newline(text: &str) -> String {

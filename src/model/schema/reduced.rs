@@ -161,8 +161,7 @@ fn types(names: &[Value]) -> Types {
 /// The texts and numbers among them; `None` if there are others that would be forbidden then.
 fn choices(values: &[Value]) -> Option<Value> {
     let values: Vec<&Value> = values.iter().filter(|value| !value.is_null()).collect();
-    let is_known = |value: &&Value| value.is_string() || value.is_number();
-    (!values.is_empty() && values.iter().all(is_known))
+    (!values.is_empty() && values.iter().all(|value| value.is_string() || value.is_number()))
         .then(|| values.into_iter().cloned().collect::<Vec<_>>().into())
 }
 

@@ -43,8 +43,7 @@ fn prepare(edit: EditFileArguments, workspace: &Workspace) -> Result<PreparedCal
     let target = workspace.resolve(&edit.path)?;
     let name = workspace.display(&target);
     let (title, targets) = (format!("Edit {name}"), vec![target.clone()]);
-    let plan = move |buffers: &Buffers| plan(&edit, &target, &name, buffers);
-    Ok(text_change::prepared(title, targets, workspace, plan))
+    Ok(text_change::prepared(title, targets, workspace, move |buffers| plan(&edit, &target, &name, buffers)))
 }
 
 fn plan(edit: &EditFileArguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {

@@ -118,8 +118,7 @@ impl<'a> Document<'a> {
             return Ok(places.take(most).collect());
         }
         let old = &replacement.old;
-        let is_alike = |place: &Range<usize>| adapt(self.text, place, old, old, step).is_some();
-        Ok(places.filter(is_alike).take(most).collect())
+        Ok(places.filter(|place| adapt(self.text, place, old, old, step).is_some()).take(most).collect())
     }
 
     /// The new text for a place of the old one.

@@ -39,8 +39,9 @@ fn prepare(
     let target = workspace.resolve(&path)?;
     let name = workspace.display(&target);
     let (title, targets) = (format!("Write {name}"), vec![target.clone()]);
-    let plan = move |buffers: &Buffers| plan(&content, &target, &name, buffers);
-    Ok(text_change::prepared(title, targets, workspace, plan))
+    Ok(text_change::prepared(title, targets, workspace, move |buffers| {
+        plan(&content, &target, &name, buffers)
+    }))
 }
 
 fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {

@@ -53,8 +53,9 @@ pub(super) fn excerpt(
         if cancel.is_cancelled() {
             return Err(ToolError::Failed("The call was cancelled.".into()));
         }
-        let failed = |error| ToolError::Failed(format!("The file cannot be read: {error}"));
-        let chunk = reader.fill_buf().map_err(failed)?;
+        let chunk = reader
+            .fill_buf()
+            .map_err(|error| ToolError::Failed(format!("The file cannot be read: {error}")))?;
         if chunk.is_empty() {
             return page.finish(true);
         }

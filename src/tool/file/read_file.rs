@@ -72,8 +72,11 @@ fn read(
 ) -> Result<ToolOutput, ToolError> {
     let mut open = workspace::open(target)?;
     let mut head = Vec::new();
-    let io_error = |error| FileError::io(&target.path, &error);
-    open.file.by_ref().take(HEAD).read_to_end(&mut head).map_err(io_error)?;
+    open.file
+        .by_ref()
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .map_err(|error| FileError::io(&target.path, &error))?;
     if let Some(mime_type) = picture::mime_type(&head) {
         return picture::read(&head, open, mime_type);
     }

@@ -177,12 +177,14 @@ fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
     let Ok(real) = real_path(path) else { return places };
-    let is_store = |above: &&Path| above.ends_with("node_modules") || above.ends_with("site-packages");
     let has = |above: &Path, name: &str| above.join(name).is_file();
     let is_package =
         |above: &&Path| ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has(above, name));
-    let package =
-        real.ancestors().filter(is_store).last().or_else(|| real.ancestors().skip(1).find(is_package));
+    let package = real
+        .ancestors()
+        .filter(|above| above.ends_with("node_modules") || above.ends_with("site-packages"))
+        .last()
+        .or_else(|| real.ancestors().skip(1).find(is_package));
     places.extend(package.map(Path::to_owned));
     places.push(real.clone());
     places

@@ -69,8 +69,11 @@ fn login_target(entry: &ServerEntry) -> String {
     let ServerTransport::Address { url, .. } = &entry.transport else { return entry.name.clone() };
     // The rest of an address may be a key.
     let target = if entry.is_own { &entry.name } else { url.split(['?', '#']).next().unwrap_or_default() };
-    let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
-    if target.chars().all(is_word) { target.to_owned() } else { format!("{target:?}") }
+    if target.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:/".contains(c)) {
+        target.to_owned()
+    } else {
+        format!("{target:?}")
+    }
 }
 
 pub(super) fn has_own_key(entry: &ServerEntry) -> bool {

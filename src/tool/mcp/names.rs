@@ -61,8 +61,7 @@ pub(in crate::tool) fn is_pattern_of_servers(pattern: &str) -> bool {
 }
 
 fn plain(name: &str) -> String {
-    let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
-    name.chars().map(keep).collect()
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
 }
 
 /// A name that ends like a hash gets its own hash, so no name can imitate another.

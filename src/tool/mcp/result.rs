@@ -46,9 +46,15 @@ impl ToolAnswer {
         if blocks.is_empty() && structured.is_none() {
             return None;
         }
-        let read = |block: Value| serde_json::from_value(block.clone()).map_err(|_| block);
         let is_error = result["isError"] == true;
-        Some(Self { blocks: blocks.into_iter().map(read).collect(), structured, is_error })
+        Some(Self {
+            blocks: blocks
+                .into_iter()
+                .map(|block| serde_json::from_value(block.clone()).map_err(|_| block))
+                .collect(),
+            structured,
+            is_error,
+        })
     }
 
     /// Returns an error if the server reports a failure, so that the model can correct its call. An error is text

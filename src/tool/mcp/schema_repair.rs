@@ -326,9 +326,10 @@ impl Repair {
             .collect();
         let plain = plain.trim_matches('_');
         let plain = if plain.is_empty() { "argument" } else { plain };
-        let free = |candidate: &String| !taken.contains(candidate) && !self.renamed.contains_key(candidate);
         let numbered = (2..1000).map(|number| format!("{plain}_{number}"));
-        let shown = std::iter::once(plain.to_owned()).chain(numbered).find(free)?;
+        let shown = std::iter::once(plain.to_owned())
+            .chain(numbered)
+            .find(|candidate| !taken.contains(candidate) && !self.renamed.contains_key(candidate))?;
         self.renamed.insert(shown.clone(), name.to_owned());
         Some(shown)
     }

@@ -299,8 +299,11 @@ async fn serve(
             marks.0.retain(Marks::counts);
             let mark = Arc::new(tracker.mark());
             marks.0.push(Arc::clone(&mark));
-            let unrecorded = |error| format!("The changes of a command cannot be recorded: {error}.");
-            changes.unrecorded.extend(mark.failure.as_ref().map(unrecorded));
+            changes.unrecorded.extend(
+                mark.failure
+                    .as_ref()
+                    .map(|error| format!("The changes of a command cannot be recorded: {error}.")),
+            );
             mark
         } else {
             Arc::default()

@@ -33,8 +33,8 @@ pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
 }
 
 fn show(skills: &Skills, after: Option<&str>) -> String {
-    let is_behind = |skill: &&Skill| after.is_none_or(|after| skill.name.as_str() > after);
-    let rest: Vec<&Skill> = skills.iter().filter(is_behind).collect();
+    let rest: Vec<&Skill> =
+        skills.iter().filter(|skill| after.is_none_or(|after| skill.name.as_str() > after)).collect();
     let entries = rest.iter().map(|skill| {
         let whose = match skill.origin {
             SkillOrigin::User => "the user's",

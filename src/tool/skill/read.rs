@@ -78,8 +78,7 @@ fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, Too
     let out = || {
         ToolError::Failed(format!("{file} is not below the skill's folder, which is all that {NAME} reads."))
     };
-    let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    if !Path::new(file).components().all(is_below) {
+    if !Path::new(file).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(out());
     }
     let requested = skill.folder.join(file);

@@ -79,8 +79,11 @@ fn invalid_question(question: &Question) -> Option<String> {
             "choices has more than {MAX_CHOICES} entries, or one that is empty or too long"
         ));
     }
-    let is_duplicate = |(at, choice)| choices[..at].contains(choice);
-    choices.iter().enumerate().any(is_duplicate).then(|| "choices has duplicate entries".into())
+    choices
+        .iter()
+        .enumerate()
+        .any(|(at, choice)| choices[..at].contains(choice))
+        .then(|| "choices has duplicate entries".into())
 }
 
 async fn run(questions: Vec<Question>, context: RunContext) -> Result<ToolOutput, ToolError> {
@@ -116,8 +119,13 @@ fn ask_in_chat(questions: Vec<Question>, client_io: &ClientIo) -> ToolOutput {
     } else {
         "The questions were shown in the chat, and this turn ends here. The user's next message is the answer."
     };
-    let chat = |Question { question, choices }| ChatQuestion { question, choices };
-    ToolOutput { questions: questions.into_iter().map(chat).collect(), ..ToolOutput::text(text) }
+    ToolOutput {
+        questions: questions
+            .into_iter()
+            .map(|Question { question, choices }| ChatQuestion { question, choices })
+            .collect(),
+        ..ToolOutput::text(text)
+    }
 }
 
 const CHOICE: &str = "choice";

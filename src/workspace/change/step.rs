@@ -360,7 +360,6 @@ fn make(target: &Target, made: &mut Vec<Target>) -> Result<(Dir, OsString), File
 fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
     let (file, metadata) = open_file(dir, name)?;
     let after = executable_mode(mode(&metadata), executable);
-    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-    file.set_permissions(permissions_of(after).ok_or_else(unsupported)?)?;
+    file.set_permissions(permissions_of(after).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?)?;
     Ok(metadata.permissions())
 }

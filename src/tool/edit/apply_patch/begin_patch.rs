@@ -84,8 +84,8 @@ fn hunks(lines: &[&str], start: usize) -> Result<(Vec<PatchHunk>, usize), String
 }
 
 fn added(lines: &[&str], start: usize) -> (PatchHunk, usize) {
-    let is_content = |line: &&&str| line.starts_with('+') || line.trim().is_empty();
-    let mut end = start + lines[start..].iter().take_while(is_content).count();
+    let mut end = start
+        + lines[start..].iter().take_while(|line| line.starts_with('+') || line.trim().is_empty()).count();
     while end > start && !lines[end - 1].starts_with('+') {
         end -= 1;
     }

@@ -126,8 +126,8 @@ impl PatchedText<'_> {
             return Ok((start..start, MatchStep::Exact));
         }
         for step in MatchStep::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
-            let is_free = |place: &Range<usize>| self.is_free(place);
-            let places = self.document.find(&replacement(hunk), step, is_free, MAX_NAMED + 1);
+            let places =
+                self.document.find(&replacement(hunk), step, |place| self.is_free(place), MAX_NAMED + 1);
             let places = places.map_err(|OutOfWork| PlaceFailure::Work)?;
             match places.as_slice() {
                 [] => {}
@@ -160,8 +160,9 @@ impl PatchedText<'_> {
                 })
             };
             let found = line.and_then(|line| self.at_line(line, hunk));
-            let is_whole = |start: &usize| !(at_start && at_end) || start + hunk.old.len() == self.text.len();
-            if let Some(start) = found.filter(is_whole) {
+            if let Some(start) =
+                found.filter(|start| !(at_start && at_end) || start + hunk.old.len() == self.text.len())
+            {
                 return Some(start);
             }
         } else if old == 0 && self.text.is_empty() && self.blocks.is_empty() {

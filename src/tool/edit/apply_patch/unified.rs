@@ -154,8 +154,7 @@ impl<'a> PatchReader<'a> {
 
     fn section(&mut self, mut section: Section) -> Result<Section, String> {
         while let Some(line) = self.line() {
-            let at = |why: String| format!("line {}: {why}", self.at + 1);
-            if !section.header_line(line).map_err(at)? {
+            if !section.header_line(line).map_err(|why| format!("line {}: {why}", self.at + 1))? {
                 break;
             }
             self.at += 1;
@@ -268,8 +267,8 @@ impl Section {
                 PatchOperation::Copy { from, to }
             });
         }
-        let is_same = |(old, new): &(String, String)| old == new;
-        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(is_same) {
+        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(|(old, new)| old == new)
+        {
             return Err("its two names are not the same. Where nothing is renamed, names have the prefixes `a/` and \
                         `b/`, one letter each, or none: `git diff --src-prefix=a/ --dst-prefix=b/` makes such a diff"
                 .into());

@@ -73,9 +73,8 @@ fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usiz
         }
         (false, false) => {
             let shift = (1, " ".to_owned());
-            let scaled = |width: usize| (width, file_unit.clone());
             let own = distances(written).into_iter().min().filter(|own| *own > 1 && *own != file_unit.len());
-            let widths = || own.into_iter().chain(WIDTHS).map(scaled);
+            let widths = || own.into_iter().chain(WIDTHS).map(|width| (width, file_unit.clone()));
             if own.is_some_and(|own| is_scaled(pairs, own, file_unit.len())) {
                 widths().chain([shift]).collect()
             } else {

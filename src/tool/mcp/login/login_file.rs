@@ -186,8 +186,12 @@ impl CredentialStore for LoginFile {
     }
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
-        let lock = |file: &Self| file.lock().map_err(|error| format!("its login cannot be locked: {error}"));
-        Ok(Some(CredentialRefreshGuard::new(self.off_thread(lock).await?)))
+        Ok(Some(CredentialRefreshGuard::new(
+            self.off_thread(|file| {
+                file.lock().map_err(|error| format!("its login cannot be locked: {error}"))
+            })
+            .await?,
+        )))
     }
 
     /// A refused token is forgotten, unless another login has replaced it.

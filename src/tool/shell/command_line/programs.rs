@@ -248,8 +248,7 @@ impl CoveredProgram {
             RevisionsAndPaths => {
                 // A word may be a revision or a path. Each is checked as a path, because that is the stricter reading.
                 let words: Vec<String> = self.options(words)?.all().collect();
-                let is_magic = |word: &String| word.starts_with(':');
-                (!words.iter().any(is_magic)).then_some(words)
+                (!words.iter().any(|word| word.starts_with(':'))).then_some(words)
             }
             CargoTests => are_test_options(&self.options(words)?.after_dashes).then(Vec::new),
             Nothing => self.options(words)?.all().next().is_none().then(Vec::new),
