@@ -266,8 +266,8 @@ impl AgentDefinition {
                 return fault(format!("agent {id:?}: its harness: {why}"));
             }
             if !is_own {
-                let what = "a `harness` cannot be combined with `prompt`, `model`, `thinking` or `tools`: it has its own";
-                return fault(format!("agent {id:?}: {what}"));
+                let conflict = "a `harness` cannot be combined with `prompt`, `model`, `thinking` or `tools`: it has its own";
+                return fault(format!("agent {id:?}: {conflict}"));
             }
         }
         let message = |text: String| match origin {

@@ -178,10 +178,10 @@ impl Audit<'_> {
         if !facts.is_external() {
             self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
         }
-        let what = format!("entry {number}: {call} ({})", facts.tool());
+        let entry_name = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
             let on = self.mode.clone().unwrap_or_default();
-            self.found(format!("{what}: ran in {mode} mode, but the session was in {on} mode"));
+            self.found(format!("{entry_name}: ran in {mode} mode, but the session was in {on} mode"));
         }
         let verdict = match self.ceilings(under) {
             Err(reason) => Err(reason),
@@ -196,18 +196,18 @@ impl Audit<'_> {
             }
         };
         match verdict {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok((_, own)) if own.as_deref() != Some(mode) => {
-                self.found(format!("{what}: was decided under another mode than {mode}"));
+                self.found(format!("{entry_name}: was decided under another mode than {mode}"));
             }
             Ok((Verdict::Deny(denial), _)) => {
-                self.found(format!("{what}: is denied by {}: {}", denial.rule, denial.message));
+                self.found(format!("{entry_name}: is denied by {}: {}", denial.rule, denial.message));
             }
             Ok((Verdict::Ask(_), _)) if *consent == RecordedConsent::ExternalAgent && facts.is_external() => {
             }
             Ok((Verdict::Ask(_), _)) if *consent != RecordedConsent::User => {
                 self.found(format!(
-                    "{what}: required the user's permission, and the chain has no answer of the user"
+                    "{entry_name}: required the user's permission, and the chain has no answer of the user"
                 ));
             }
             Ok((Verdict::Ask(_) | Verdict::Allow, _)) => {}
@@ -215,18 +215,20 @@ impl Audit<'_> {
     }
 
     fn process(&mut self, number: u64, agent: &str, sandboxed: bool, decided: bool, under: &str) {
-        let what = format!("entry {number}: the process of {agent}");
+        let entry_name = format!("entry {number}: the process of {agent}");
         if !sandboxed {
             self.permits.insert(under.to_owned());
         }
         match self.ceilings(under) {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
                 let brokered = if decided { external::facts_of_changes(ChangeLevel::Decided) } else { None };
                 let facts = brokered.unwrap_or_else(|| CallFacts::of_external_process(sandboxed));
                 if external::denied(&ceilings, &facts).is_some() {
                     let how = if sandboxed { "in" } else { "without" };
-                    self.found(format!("{what}: started {how} the sandbox, which the mode does not allow"));
+                    self.found(format!(
+                        "{entry_name}: started {how} the sandbox, which the mode does not allow"
+                    ));
                 }
             }
         }
@@ -234,12 +236,12 @@ impl Audit<'_> {
 
     fn agent_changes(&mut self, number: u64, agent: &str, facts: &CallFacts, under: &str) {
         self.report.agent_changes += facts.targets.len();
-        let what = format!("entry {number}: changes by {agent}");
+        let entry_name = format!("entry {number}: changes by {agent}");
         if !self.permits.contains(under) {
-            self.found(format!("{what}: the agent was not permitted to change files"));
+            self.found(format!("{entry_name}: the agent was not permitted to change files"));
         }
         match self.ceilings(under) {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
                 // Copied once: the list of targets may be long.
                 let mut one = facts.clone();
@@ -248,7 +250,7 @@ impl Audit<'_> {
                     if let Verdict::Deny(denial) = permission::decide(&ceilings, &Grants::default(), &one) {
                         let path = target.path.display();
                         self.found(format!(
-                            "{what}: {path} is denied by {}: {}",
+                            "{entry_name}: {path} is denied by {}: {}",
                             denial.rule, denial.message
                         ));
                     }
@@ -292,12 +294,13 @@ impl Audit<'_> {
         if denials.get(self.older.1..) != Some(&self.denials) {
             self.found("the table of denials does not agree with the chain".into());
         }
-        let shown: HashMap<&str, &ShownCall> = calls.iter().map(|call| (call.id.as_str(), call)).collect();
+        let shown_calls: HashMap<&str, &ShownCall> =
+            calls.iter().map(|call| (call.id.as_str(), call)).collect();
         let mut recorded: Vec<_> =
             self.recorded.iter().map(|(id, what)| (id.clone(), what.clone())).collect();
         recorded.sort();
         for (id, (tool, arguments)) in recorded {
-            match shown.get(id.as_str()) {
+            match shown_calls.get(id.as_str()) {
                 None => self.found(format!("{id} ({tool}) is in the chain but not in the event log")),
                 Some(call) if call.tool != tool || call.arguments != arguments => {
                     self.found(format!(

@@ -152,9 +152,9 @@ impl Config {
     /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
     fn without_store(flags: &Flags, mut environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
-        let named = flags.model.as_deref().or(environment.model.as_deref());
-        let script = named.map(embedded::script).transpose()?.flatten();
-        let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
+        let model_name = flags.model.as_deref().or(environment.model.as_deref());
+        let script = model_name.map(embedded::script).transpose()?.flatten();
+        let requested = model_name.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
         // Neither scripts nor deterministic offline runs may depend on this machine's settings.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
@@ -180,18 +180,18 @@ impl Config {
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
         // An unknown name may be defined in an unusable file.
-        let named = |name: &str| match loaded.problems.first() {
+        let with_problem = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
             None => name.to_owned(),
         };
         let mode_of = |flag: &Option<String>, name: &str| {
             let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
-            mode.transpose().with_context(|| named(name))
+            mode.transpose().with_context(|| with_problem(name))
         };
         let (mode, max_mode) = (mode_of(&flags.mode, "--mode")?, mode_of(&flags.max_mode, "--max-mode")?);
         let agent =
             flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
-        let agent = agent.transpose().with_context(|| named("--agent"))?;
+        let agent = agent.transpose().with_context(|| with_problem("--agent"))?;
         let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(agent);
         let max_modes = match &max_mode {
             Some(id) => loaded.layers.modes.ceilings(&id.0)?,

@@ -242,24 +242,24 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
 fn unreadable(name: &str, source: &str, error: &serde_saphyr::Error) -> Diagnostic {
     let place =
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
-    let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
+    let snippet_lines: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
     Diagnostic {
         place: format!("{name}{place}"),
         line,
         text: yaml_error::describe(error, source),
-        shown: shown.join("\n"),
+        shown: snippet_lines.join("\n"),
     }
 }
 
 fn diagnostic(name: &str, text: &str, fault: Fault) -> Diagnostic {
     let Fault { line, column, text: what } = fault;
     let at = line_number(line);
-    let shown = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
+    let snippet = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
         let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
         format!("{line:>4} | {source}\n     | {:indent$}^", "")
     });
-    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown }
+    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown: snippet }
 }
 
 fn line_number(line: u64) -> usize {

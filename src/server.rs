@@ -149,14 +149,14 @@ impl ServerDefinition {
 
     /// `None` if the entry configures a server of the client.
     fn transport(&self) -> Option<ServerTransport> {
-        let own = |values: &BTreeMap<String, SecretString>| {
+        let values_with_names = |values: &BTreeMap<String, SecretString>| {
             values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
         };
         if let Some(command) = self.command.clone() {
-            let (args, env) = (self.args.clone(), own(&self.env));
+            let (args, env) = (self.args.clone(), values_with_names(&self.env));
             return Some(ServerTransport::Program { command, args, env, cwd: self.cwd.clone() });
         }
-        Some(ServerTransport::Address { url: self.url.clone()?, headers: own(&self.headers) })
+        Some(ServerTransport::Address { url: self.url.clone()?, headers: values_with_names(&self.headers) })
     }
 
     fn entry(&self, name: &str, transport: ServerTransport) -> ServerEntry {

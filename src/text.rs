@@ -27,26 +27,30 @@ pub fn plain(text: &str, most: usize) -> String {
 
 /// Foreign text on one line, with escapes for invisible characters and those that change the direction of text.
 pub fn visible_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\n' => shown.push_str("\\n"),
-            '\r' => shown.push_str("\\r"),
-            '\t' => shown.push_str("\\t"),
-            c if is_unseen(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            c if is_unseen(c) => escaped.extend(c.escape_unicode()),
+            c => escaped.push(c),
         }
     }
-    shown
+    escaped
 }
 
 /// Escapes invisible characters and those that change the direction of text.
 pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unseen(c) && c != '\n' && c != '\t' { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if is_unseen(c) && c != '\n' && c != '\t' {
+            escaped.extend(c.escape_unicode())
+        } else {
+            escaped.push(c)
+        }
     }
-    shown
+    escaped
 }
 
 /// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.

@@ -231,8 +231,8 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     // Checked before opening: opening a FIFO or a device can block or have side effects.
     let metadata = parent.symlink_metadata(&name).map_err(|error| failed(&error))?;
     if !metadata.is_file() {
-        let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
-        return Err(FileError::Unsuitable(format!("{} is {what}", target.path.display())));
+        let kind = if metadata.is_dir() { "a directory" } else { "not a regular file" };
+        return Err(FileError::Unsuitable(format!("{} is {kind}", target.path.display())));
     }
     match inspect::open_file(&parent, &name) {
         Ok((file, metadata)) => Ok(OpenFile { file, metadata }),

@@ -110,8 +110,9 @@ fn sessions(wraps: bool) -> SessionCapabilities {
 }
 
 fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {
-    let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
-    let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
+    let description = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
+    let mut environment =
+        AuthMethodAgent::new(ENVIRONMENT, "Environment").description(description.to_owned());
     let capabilities = &request.client_capabilities;
     if let (true, Some(command)) = (has_meta(capabilities, TERMINAL_META), binary) {
         let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });

@@ -197,11 +197,11 @@ impl Agent {
         setup: &mut SessionSetup,
         stored: &StoredSession,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
-        let its = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
-        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != its) {
+        let stored_agent = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
+        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != stored_agent) {
             let message =
-                format!("this is a session of the agent {its}, and only the agent {only} runs here");
-            return Err(AgentError::invalid_params(message, json!({ "agent": its })));
+                format!("this is a session of the agent {stored_agent}, and only the agent {only} runs here");
+            return Err(AgentError::invalid_params(message, json!({ "agent": stored_agent })));
         }
         let (agent, mode) = setup.stored_agent_and_mode(stored, self.first.mode.as_ref())?;
         client_prompt::check_agent(setup.context.client_prompt.as_ref(), &agent)?;
@@ -256,7 +256,7 @@ impl Agent {
         servers: &[McpServer],
         models: Arc<ModelCatalog>,
     ) -> Result<SessionSetup, AgentError> {
-        let found = {
+        let load_setup = {
             let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
             let workspace = workspace.clone();
             move || {
@@ -265,7 +265,7 @@ impl Agent {
                 (policy, tools)
             }
         };
-        let (policy, (tools, missing)) = reading("the session's folder", found).await?;
+        let (policy, (tools, missing)) = reading("the session's folder", load_setup).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, server_notices) = server::gather(&policy.servers, servers);
         let (capabilities, updates) = {
@@ -329,8 +329,8 @@ impl Agent {
             };
             Err(AgentError::invalid_params(message, valid))
         };
-        let named = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
-        for (key, folder) in std::iter::once(("cwd", cwd)).chain(named) {
+        let additional_folders = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
+        for (key, folder) in std::iter::once(("cwd", cwd)).chain(additional_folders) {
             if !folder.is_absolute() {
                 return invalid(key, format!("{key} is not absolute: {}", folder.display()));
             }

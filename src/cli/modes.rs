@@ -253,9 +253,9 @@ fn print_faults(loaded: &Loaded, output: &mut impl Write) -> std::io::Result<Opt
 fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
     let mut warnings = 0;
     for mode in layers.modes.iter() {
-        let named =
+        let tool_patterns =
             mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
-        for pattern in named {
+        for pattern in tool_patterns {
             if let Some(nearest) = unknown_tool(pattern) {
                 warnings += 1;
                 writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;

@@ -268,8 +268,8 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
     }
-    let found = store.sessions_like(part).await?;
-    match found.as_slice() {
+    let matching_ids = store.sessions_like(part).await?;
+    match matching_ids.as_slice() {
         [] => bail!("there is no session {part:?}: `modegate sessions list --all` lists them"),
         [id] => store.session(id).await?.context("the session is gone"),
         several => {

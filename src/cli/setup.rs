@@ -72,11 +72,12 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
     let has_key = setup.key.is_some() || setup.key_command.is_some();
     let with = if has_key { "" } else { ", without a key" };
     writeln!(output, "Stored in {}{with}.", path.display())?;
-    let (named, own) = (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
-    match named.filter(|named| *named != setup.model) {
+    let (configured_model, config_path) =
+        (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
+    match configured_model.filter(|named| *named != setup.model) {
         None => writeln!(output, "New sessions use {}.", setup.model)?,
         Some(named) => {
-            writeln!(output, "New sessions still use {named}, because {} says so.", own.display())?;
+            writeln!(output, "New sessions still use {named}, because {} says so.", config_path.display())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -53,8 +53,8 @@ pub(super) fn run(
             }
         }
         SkillsCommand::Show { name } => {
-            let found = skills.find(&name);
-            let skill = found
+            let matching_skill = skills.find(&name);
+            let skill = matching_skill
                 .with_context(|| format!("there is no skill {name:?}: `modegate skills list` lists them"))?;
             writeln!(output, "{} ({}), {}", skill.name, origin_label(skill), skill.folder.display())?;
             writeln!(output, "{}", visible(&skill.description))?;

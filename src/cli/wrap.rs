@@ -93,13 +93,14 @@ impl WrapArguments {
         let Self { state_dir, read_only_mode, full_mode, broker, allow_host, command, .. } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
-        let known = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
-        let folders = known.map(|known| known.state_folders(&variable)).unwrap_or_default();
-        let settings_dirs = known.map(|known| known.settings_folders(&variable)).unwrap_or_default();
+        let known_agent = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
+        let folders = known_agent.map(|known| known.state_folders(&variable)).unwrap_or_default();
+        let settings_dirs = known_agent.map(|known| known.settings_folders(&variable)).unwrap_or_default();
         let state_dirs = folders.into_iter().chain(state_dir).collect();
-        let id = known.map_or_else(|| id_of(&program), |known| known.name.to_owned());
-        let own = known.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
-        let args = own.arguments.iter().map(|&word| word.to_owned()).collect();
+        let id = known_agent.map_or_else(|| id_of(&program), |known| known.name.to_owned());
+        let sandboxed_start =
+            known_agent.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
+        let args = sandboxed_start.arguments.iter().map(|&word| word.to_owned()).collect();
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
@@ -111,9 +112,13 @@ impl WrapArguments {
                 broker,
                 hosts: allow_host,
                 settings_dirs,
-                variables: own.variables,
+                variables: sandboxed_start.variables,
             }),
-            modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: own.modes },
+            modes: ExternalAgentModes {
+                read_only: read_only_mode,
+                full: full_mode,
+                known: sandboxed_start.modes,
+            },
             inherits: true,
             is_terminal_program: false,
             missing: None,

@@ -324,9 +324,9 @@ async fn in_scratch<T>(
     let scratch = scratch_folder(environment).map_err(|error| format!("{error:#}"))?;
     let tried = trial(&scratch).await;
     let removed = std::fs::remove_dir_all(&scratch);
-    let found = tried?;
+    let trial_result = tried?;
     removed.map_err(|error| format!("{}: {error}", scratch.display()))?;
-    Ok(found)
+    Ok(trial_result)
 }
 
 /// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.

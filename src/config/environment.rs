@@ -87,9 +87,9 @@ impl Environment {
         let (config_folder, data_folder) = folders
             .map(|folders| (folders.config_dir().join("modegate"), folders.data_dir().join("modegate")))
             .unzip();
-        let own = config_folder.iter().chain(&data_folder).cloned().collect();
+        let own_folders = config_folder.iter().chain(&data_folder).cloned().collect();
         Self {
-            user: User { own, ..user() },
+            user: User { own: own_folders, ..user() },
             relative_home,
             for_reading: for_reading(),
             network: NetworkVariables::new(variables(|name| {

@@ -24,20 +24,22 @@ const MAX_FILE: u64 = 64 * 1024;
 /// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
 /// cloned repository must not replace the user's instructions. The nearest folder of a project counts first.
 pub(super) fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
-    let mut found = FoundSkills::default();
+    let mut found_skills = FoundSkills::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
-        found.load_folder(&folder, None);
+        found_skills.load_folder(&folder, None);
     }
     let folders = project::folders(cwd);
     let root = project::root(cwd);
     for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
-        found.load_folder(&folder, Some(root));
+        found_skills.load_folder(&folder, Some(root));
     }
-    if found.left_out > 0 {
-        found.problems.push(format!("{} skills more than {MAX_SKILLS} are left out", found.left_out));
+    if found_skills.left_out > 0 {
+        found_skills
+            .problems
+            .push(format!("{} skills more than {MAX_SKILLS} are left out", found_skills.left_out));
     }
-    (Skills::new(found.skills), found.problems)
+    (Skills::new(found_skills.skills), found_skills.problems)
 }
 
 #[derive(Default)]

@@ -339,9 +339,9 @@ fn changed_lines(content: &[ToolContent]) -> Option<Vec<ToolCallLocation>> {
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
     let mut budget = PATHS;
     let mut fits = |place: &&Location| {
-        let left = budget.checked_sub(place.path.as_os_str().len());
-        budget = left.unwrap_or_default();
-        left.is_some()
+        let remaining_budget = budget.checked_sub(place.path.as_os_str().len());
+        budget = remaining_budget.unwrap_or_default();
+        remaining_budget.is_some()
     };
     locations
         .iter()

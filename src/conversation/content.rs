@@ -78,16 +78,16 @@ impl ToolContent {
             return vec![whole];
         }
         let hunks = line_diff::hunks(&before, &after);
-        let mut left = share;
+        let mut remaining = share;
         let mut regions: Vec<Self> = Vec::new();
         for hunk in &hunks {
             let (from, to) = hunk.ranges();
             let first = to.start;
             let region = Self::region(path, &before[from], &after[to], first, old.is_some());
-            if region.encoded_len() > left {
+            if region.encoded_len() > remaining {
                 break;
             }
-            left -= region.encoded_len();
+            remaining -= region.encoded_len();
             regions.push(region);
         }
         if regions.is_empty() {

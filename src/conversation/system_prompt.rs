@@ -104,8 +104,8 @@ pub async fn make(
         FolderContext::default()
     });
     let client = role.client.filter(|_| !role.is_subagent);
-    let own = client.filter(|client| client.overrides).map_or(Cow::Borrowed(IDENTITY), own_text);
-    let mut text = compose(&own, &place, &sources.platform, cwd, now);
+    let identity = client.filter(|client| client.overrides).map_or(Cow::Borrowed(IDENTITY), own_text);
+    let mut text = compose(&identity, &place, &sources.platform, cwd, now);
     text.push_str(&skill_list(skills));
     text.push_str(&role_prompt(role));
     if let Some(client) = client.filter(|client| !client.overrides) {

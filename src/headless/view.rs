@@ -293,19 +293,19 @@ impl<O: Write, P: Write> View<'_, O, P> {
         if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
             return self.show_plan(request);
         }
-        let what = request.tool_call.fields.title.clone().unwrap_or_default();
+        let title = request.tool_call.fields.title.clone().unwrap_or_default();
         self.last_call = Some(request.tool_call.tool_call_id.clone());
         writeln!(
             self.progress,
             "denied: {}: needs permission, and a headless run has no user to ask",
-            text::visible_line(&what)
+            text::visible_line(&title)
         )?;
         let hint = hint(reason, request.tool_call.fields.kind);
         writeln!(self.progress, "        {}", printable(&hint))?;
         if self.format == HeadlessFormat::StreamJson {
-            self.line(&json!({ "type": "denied", "title": what }))?;
+            self.line(&json!({ "type": "denied", "title": title }))?;
         }
-        self.denied.push(what);
+        self.denied.push(title);
         Ok(())
     }
 

@@ -121,11 +121,11 @@ impl UserNetwork {
     pub fn certificates(&self) -> String {
         let stores: Vec<String> =
             self.stores.iter().map(|(name, value)| format!("{name} ({value})")).collect();
-        let own =
+        let certificates =
             if stores.is_empty() { "the system's certificates".to_owned() } else { stores.join(" and ") };
         match &self.ca_file {
-            Some(file) => format!("{own} and {}", file.display()),
-            None => own,
+            Some(file) => format!("{certificates} and {}", file.display()),
+            None => certificates,
         }
     }
 

@@ -291,8 +291,8 @@ impl ModelCatalog {
 
 impl Reachable {
     pub fn default_model(&self) -> ModelId {
-        let named = self.described.first().map(|described| described.name.as_str());
-        let name = named.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
+        let described_name = self.described.first().map(|described| described.name.as_str());
+        let name = described_name.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
         ModelId::new(format!("{}/{name}", self.provider.id))
     }
 }

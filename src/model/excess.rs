@@ -67,8 +67,8 @@ impl Excess {
         }
         let text = error.to_ascii_lowercase();
         let numbers = numbers(&text);
-        let found = comparison(&text, &numbers).unwrap_or_else(|| phrases(&numbers));
-        found.checked()
+        let excess = comparison(&text, &numbers).unwrap_or_else(|| phrases(&numbers));
+        excess.checked()
     }
 
     /// llama.cpp names both in members of their own.
@@ -95,7 +95,7 @@ struct TextNumber<'a> {
 }
 
 fn numbers(text: &str) -> Vec<TextNumber<'_>> {
-    let mut found = Vec::new();
+    let mut numbers = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|start| at + start) {
         let is_part = |c: char| c.is_ascii_digit() || c == ',';
@@ -107,7 +107,7 @@ fn numbers(text: &str) -> Vec<TextNumber<'_>> {
         if let Ok(value) = text[start..end].replace(',', "").parse()
             && !is_word
         {
-            found.push(TextNumber {
+            numbers.push(TextNumber {
                 value,
                 before: text[..start].trim_end_matches(around),
                 after: text[end..].trim_start_matches(around),
@@ -115,7 +115,7 @@ fn numbers(text: &str) -> Vec<TextNumber<'_>> {
         }
         at = end;
     }
-    found
+    numbers
 }
 
 /// "213462 tokens > 200000 maximum", "190000 + 64000 > 200000".

@@ -63,12 +63,12 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
 
 fn research(turn: &OfflineTurn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
     let words = keywords::of(&turn.prompt, MAX_WORDS);
-    let named = keywords::paths(&turn.prompt, MAX_READS);
+    let named_paths = keywords::paths(&turn.prompt, MAX_READS);
     match turn.replies {
-        0 if offered("search_files") && !(words.is_empty() && named.is_empty()) => {
-            let named = named.iter().enumerate().map(|(number, named)| look_at(number, named));
+        0 if offered("search_files") && !(words.is_empty() && named_paths.is_empty()) => {
+            let path_reads = named_paths.iter().enumerate().map(|(number, named)| look_at(number, named));
             let words = words.iter().enumerate().flat_map(|(number, word)| searches(number, word));
-            named.chain(words).collect()
+            path_reads.chain(words).collect()
         }
         0 => vec![ModelEvent::Text(nothing_to_do(&words))],
         1 if offered("read_file") && !turn.findings(&words).is_empty() => {

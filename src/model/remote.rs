@@ -388,8 +388,11 @@ impl PendingReply {
         }
         let error = match retry {
             Retry::Later | Retry::Busy(_) if self.has_output => {
-                let named = if let Retry::Busy(named) = retry { named } else { None };
-                ModelError { failure: Failure::Interrupted { wait: named.unwrap_or(FIRST_WAIT) }, ..error }
+                let requested_wait = if let Retry::Busy(named) = retry { named } else { None };
+                ModelError {
+                    failure: Failure::Interrupted { wait: requested_wait.unwrap_or(FIRST_WAIT) },
+                    ..error
+                }
             }
             Retry::Busy(_) => {
                 let limit = self.busy_limit.unwrap_or_default().as_secs();

@@ -109,8 +109,8 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
 pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) -> &'a Mode {
     let of_default = modes.ceilings(&default.id).unwrap_or_default();
     let is_tighter = allows_more(&of_default, limit) && !allows_more(limit, &of_default);
-    let named = limit.first().filter(|_| is_tighter).and_then(|mode| modes.resolve(&mode.id).ok());
-    named.unwrap_or(default)
+    let limiting_mode = limit.first().filter(|_| is_tighter).and_then(|mode| modes.resolve(&mode.id).ok());
+    limiting_mode.unwrap_or(default)
 }
 
 /// True if, under `limits`, some mode allows more than a mode with `exits_to`.

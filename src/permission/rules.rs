@@ -99,11 +99,11 @@ impl RuleTexts {
     /// because an audit reads old rules as they were.
     pub fn translated(&self) -> Result<Self, Fault> {
         let translate = |kind: RuleKind, texts: &[Spanned<String>]| {
-            let own = |text: &Spanned<String>| {
+            let parse_rule = |text: &Spanned<String>| {
                 let rule = own_spelling(kind, &text.value).map_err(|reason| Fault::at(text, reason))?;
                 Ok(Spanned { value: rule, ..text.clone() })
             };
-            texts.iter().map(own).collect::<Result<Vec<_>, Fault>>()
+            texts.iter().map(parse_rule).collect::<Result<Vec<_>, Fault>>()
         };
         Ok(Self {
             deny: translate(RuleKind::Deny, &self.deny)?,
@@ -121,9 +121,9 @@ impl RuleTexts {
 
 /// Returns the rule in Modegate's own spelling, or an error if it can match nothing.
 pub fn own_spelling(kind: RuleKind, rule: &str) -> Result<String, String> {
-    let own = translate(kind, rule)?.into_owned();
-    check_matches(&own)?;
-    Ok(own)
+    let own_rule = translate(kind, rule)?.into_owned();
+    check_matches(&own_rule)?;
+    Ok(own_rule)
 }
 
 fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {

@@ -76,13 +76,13 @@ pub(super) fn check(connection: &Connection, limit: Option<Duration>) -> rusqlit
             }
         })
     });
-    let found = sql::rows(connection, "PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+    let faults = sql::rows(connection, "PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
     drop(done);
     if let Some(timer) = timer {
         // The thread only waits.
         let _ = timer.join();
     }
-    match found {
+    match faults {
         Ok(found) => Ok(match found.into_iter().next() {
             Some(text) if text != "ok" => {
                 let finding = text.trim_start_matches("*** in database main ***");

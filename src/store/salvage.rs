@@ -100,23 +100,23 @@ fn working_folder(path: &Path) -> Result<PathBuf, StoreError> {
 
 /// Moves `new` to the place of a store, whose new name is returned.
 fn replace(path: &Path, new: &Path) -> Result<PathBuf, StoreError> {
-    let kept = set_aside(path)?;
-    let Err(error) = std::fs::rename(new, path) else { return Ok(kept) };
-    Err(match rename_all(&kept, path) {
+    let kept_path = set_aside(path)?;
+    let Err(error) = std::fs::rename(new, path) else { return Ok(kept_path) };
+    Err(match rename_all(&kept_path, path) {
         Ok(()) => StoreError(format!("the new store cannot be moved to its place: {error}")),
         Err(StoreError(again)) => StoreError(format!(
             "the new store cannot be moved to its place: {error}; move {} there. {again}; the old file is {}",
             new.display(),
-            kept.display()
+            kept_path.display()
         )),
     })
 }
 
 /// Gives a store another name, which is returned.
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
-    let kept = companion(path, &format!(".old-{}", ids::unique()));
-    rename_all(path, &kept)?;
-    Ok(kept)
+    let kept_path = companion(path, &format!(".old-{}", ids::unique()));
+    rename_all(path, &kept_path)?;
+    Ok(kept_path)
 }
 
 /// Renames a store and its companions, or none of them.
@@ -200,12 +200,12 @@ fn copy_table(old: &Connection, new: &Connection, table: &str, order: &str) -> R
         sql::rows(connection, "SELECT name FROM pragma_table_info(?1)", [table], |row| row.get(0))
     };
     // An old schema has fewer columns; a table that it lacks has none.
-    let known = match columns(old) {
+    let old_columns = match columns(old) {
         Ok(known) => known,
         Err(error) if is_damage(&error) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
-    let columns: Vec<String> = columns(new)?.into_iter().filter(|name| known.contains(name)).collect();
+    let columns: Vec<String> = columns(new)?.into_iter().filter(|name| old_columns.contains(name)).collect();
     if columns.is_empty() {
         return Ok(true);
     }
@@ -268,7 +268,7 @@ impl TableCopy<'_> {
 
 /// The sessions of all rows that were read so far, and those in the indexes of the damaged store.
 fn known_sessions(old: &Connection, new: &Connection) -> Result<BTreeSet<String>, StoreError> {
-    let mut known = BTreeSet::new();
+    let mut columns = BTreeSet::new();
     let queries = [
         (new, "SELECT id FROM sessions"),
         (new, "SELECT DISTINCT session_id FROM events"),
@@ -279,10 +279,10 @@ fn known_sessions(old: &Connection, new: &Connection) -> Result<BTreeSet<String>
         let Ok(mut statement) = connection.prepare(sql) else { continue };
         let mut rows = statement.query([])?;
         while let Ok(Some(row)) = rows.next() {
-            known.extend(row.get::<_, String>(0));
+            columns.extend(row.get::<_, String>(0));
         }
     }
-    Ok(known)
+    Ok(columns)
 }
 
 /// Gives events without a session one, and removes other rows without a session.

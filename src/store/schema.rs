@@ -248,11 +248,11 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenStore
 pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenStoreError> {
     check_kind(path)?;
     let connection = open_unchanged(path)?;
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if usize::try_from(found).is_ok_and(|found| found == MIGRATIONS.len()) {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(version).is_ok_and(|found| found == MIGRATIONS.len()) {
         Ok(connection)
     } else {
-        Err(OpenStoreError::Other { found, known: MIGRATIONS.len() })
+        Err(OpenStoreError::Other { found: version, known: MIGRATIONS.len() })
     }
 }
 
@@ -336,9 +336,12 @@ fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenStoreError> {
 
 /// Returns the number of migrations of a file. Fails for a file of a newer version.
 pub(super) fn version(connection: &Connection) -> Result<usize, OpenStoreError> {
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let known = MIGRATIONS.len();
-    usize::try_from(found).ok().filter(|done| *done <= known).ok_or(OpenStoreError::Newer { found, known })
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let newest = MIGRATIONS.len();
+    usize::try_from(version)
+        .ok()
+        .filter(|done| *done <= newest)
+        .ok_or(OpenStoreError::Newer { found: version, known: newest })
 }
 
 fn migrate(mut connection: Connection) -> Result<Connection, OpenStoreError> {

@@ -189,11 +189,11 @@ pub(super) fn like(connection: &Connection, part: &str) -> rusqlite::Result<Vec<
          OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 OR substr(id, -length(?1)) = ?1) AND {VISIBLE} \
          ORDER BY id = ?1 DESC, id LIMIT 10"
     );
-    let mut found = sql::rows(connection, &sql, [part], session_id)?;
-    if found.first().is_some_and(|id| *id.0 == *part) {
-        found.truncate(1);
+    let mut matching_ids = sql::rows(connection, &sql, [part], session_id)?;
+    if matching_ids.first().is_some_and(|id| *id.0 == *part) {
+        matching_ids.truncate(1);
     }
-    Ok(found)
+    Ok(matching_ids)
 }
 
 /// Sessions of a directory, or of all, that were last used before a time, the oldest first. Sub-agent sessions are

@@ -165,9 +165,9 @@ pub struct ExpectedBeliefs {
 pub fn expected_beliefs(servers: &BTreeMap<String, ServerDefinition>, tool: &str) -> Option<ExpectedBeliefs> {
     let part = names::server_of(tool)?;
     let parts = names::of_servers(servers.keys().map(String::as_str));
-    let found = servers.values().zip(&parts).find(|(_, known)| *known == part);
+    let server_entry = servers.values().zip(&parts).find(|(_, known)| *known == part);
     let nothing = ServerDefinition::default();
-    let entry = found.map_or(&nothing, |(entry, _)| entry);
+    let entry = server_entry.map_or(&nothing, |(entry, _)| entry);
     let trusted = match &entry.trust_hints {
         Some(Trust::Of(names)) => names.as_slice(),
         Some(Trust::All(_)) | None => &[],

@@ -78,9 +78,9 @@ struct FullArguments {
 }
 
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
+    let description = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
                 tools for such commands. A sandbox enforces it: no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
-    let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
+    let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(
         move |ShellArguments { command, cwd, timeout }, workspace| {
@@ -91,13 +91,13 @@ pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> 
 }
 
 pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = if sandbox.is_off() {
+    let description = if sandbox.is_off() {
         "Run a command line and wait until it exits. Processes that it leaves behind are stopped."
     } else {
         "Run a command line and wait until it exits. Processes that it leaves behind are stopped. It can write in the \
          session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
     };
-    let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
+    let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, background: BackgroundRole::Starts, ..spec }
         .tool(move |given, workspace| prepare(given, &runner, workspace))
@@ -276,9 +276,11 @@ impl ShellCommand {
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // In a deterministic run `progress` is `None`: streamed output would depend on timing.
         let job_snapshot = if is_terminal && progress.is_some() {
-            let mut shown = job.clone();
-            let (job_snapshot, ()) =
-                tokio::join!(job.over(), output_terminal::stream(&client_io, &mut shown, INTERVAL, &cancel));
+            let mut streamed_job = job.clone();
+            let (job_snapshot, ()) = tokio::join!(
+                job.over(),
+                output_terminal::stream(&client_io, &mut streamed_job, INTERVAL, &cancel)
+            );
             job_snapshot
         } else {
             tokio::select! {
@@ -296,28 +298,28 @@ impl ShellCommand {
         match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
-                let shown = ToolContent::middle(&text);
-                let shown = if is_terminal {
-                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(shown) }
+                let text_content = ToolContent::middle(&text);
+                let content = if is_terminal {
+                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(text_content) }
                 } else {
-                    shown
+                    text_content
                 };
-                Ok(ToolOutput { content: vec![shown], text, ..ToolOutput::default() })
+                Ok(ToolOutput { content: vec![content], text, ..ToolOutput::default() })
             }
         }
     }
 }
 
 async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
-    let mut shown = 0;
+    let mut shown_bytes = 0;
     while let Some(progress) = &progress {
         job.changed().await;
         match job.snapshot().await {
             Some(snapshot) if snapshot.end.is_none() => {
-                if snapshot.written == shown {
+                if snapshot.written == shown_bytes {
                     continue;
                 }
-                shown = snapshot.written;
+                shown_bytes = snapshot.written;
                 let _ = progress.send(ToolContent::Text(end_of(&snapshot.output, SHOWN).to_owned())).await;
             }
             _ => break,

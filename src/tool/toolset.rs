@@ -267,7 +267,7 @@ impl Toolset {
     }
 
     pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        let own = self.tools.iter().find(|tool| tool.spec().name == name);
-        own.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))
+        let built_in = self.tools.iter().find(|tool| tool.spec().name == name);
+        built_in.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<TranscriptDifference
             line.map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
         };
         let (expected_value, actual_value) = (parsed(expected), parsed(actual));
-        let found = difference(number, expected_value.as_ref(), actual_value.as_ref());
-        return Some(found.unwrap_or_else(|| TranscriptDifference {
+        let value_difference = difference(number, expected_value.as_ref(), actual_value.as_ref());
+        return Some(value_difference.unwrap_or_else(|| TranscriptDifference {
             number,
             path: "$: the same JSON in other bytes".into(),
             expected: expected.map(Value::from),
@@ -94,10 +94,10 @@ pub(super) fn conversations(
         }
     }
     let of = |messages: &[NormalisedMessage], lane: &str| -> Vec<(usize, Value)> {
-        let own = messages.iter().filter(|message| message.lane == lane);
-        own.map(|message| (message.number, message.value.clone())).collect()
+        let lane_messages = messages.iter().filter(|message| message.lane == lane);
+        lane_messages.map(|message| (message.number, message.value.clone())).collect()
     };
-    let mut found: Option<TranscriptDifference> = None;
+    let mut first_difference: Option<TranscriptDifference> = None;
     for lane in lanes {
         let (left, right) = (of(expected, lane), of(actual, lane));
         for at in 0..left.len().max(right.len()) {
@@ -105,14 +105,14 @@ pub(super) fn conversations(
             let number = left.or(right).map_or(0, |(number, _)| *number);
             let difference = difference(number, left.map(|(_, value)| value), right.map(|(_, value)| value));
             if let Some(difference) = difference {
-                if found.as_ref().is_none_or(|found| difference.number < found.number) {
-                    found = Some(difference);
+                if first_difference.as_ref().is_none_or(|found| difference.number < found.number) {
+                    first_difference = Some(difference);
                 }
                 break;
             }
         }
     }
-    match found {
+    match first_difference {
         Some(difference) => TranscriptComparison::Different(difference),
         None => {
             TranscriptComparison::Reordered(expected.get(first).map_or(first + 1, |message| message.number))

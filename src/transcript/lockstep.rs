@@ -257,8 +257,8 @@ impl LockstepRun {
                 self.ever_asked.push(id);
             }
             Shape::Answer(id) => {
-                let known = self.open.contains(&id);
-                let id = if id == "null" && !known { self.last_fed.take().unwrap_or(id) } else { id };
+                let is_open = self.open.contains(&id);
+                let id = if id == "null" && !is_open { self.last_fed.take().unwrap_or(id) } else { id };
                 if let Some(at) = self.open.iter().position(|open| *open == id) {
                     self.open.remove(at);
                 }

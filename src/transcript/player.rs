@@ -111,11 +111,11 @@ impl AgentPlayer {
     /// The client's next message in the recording. `None` after the last.
     pub fn awaited(&self) -> Option<String> {
         let step = self.steps.get(self.next)?;
-        let what = match method(&step.message) {
+        let message_name = match method(&step.message) {
             Some(method) => method.to_owned(),
             None => format!("the answer to request {}", step.message["id"]),
         };
-        Some(format!("line {}: {what}", step.number))
+        Some(format!("line {}: {message_name}", step.number))
     }
 
     /// Plays up to the next message of the client that has not come.

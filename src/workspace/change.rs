@@ -113,15 +113,16 @@ fn perform(
         // An earlier step may have changed the path.
         let is_touched = touched.contains(&steps[at].target.path);
         if let Err(mut failure) = steps[at].perform(is_touched) {
-            let mut kept: Vec<String> = Vec::new();
+            let mut not_undone: Vec<String> = Vec::new();
             for step in steps[..at].iter_mut().rev() {
                 if !step.undo() {
-                    kept.push(step.target.path.display().to_string());
+                    not_undone.push(step.target.path.display().to_string());
                 }
             }
-            if !kept.is_empty() {
+            if !not_undone.is_empty() {
                 failure.is_clean = false;
-                let text = format!("{}. Not put back, so read it again: {}", failure.error, kept.join(", "));
+                let text =
+                    format!("{}. Not put back, so read it again: {}", failure.error, not_undone.join(", "));
                 failure.error = FileError::Unsuitable(text);
             }
             return Err(failure);
@@ -220,8 +221,8 @@ pub(super) fn write(dir: &Dir, name: &str, content: &[u8], like: Option<&File>) 
 /// Permissions with setuid or setgid bits, which the system takes away when an ordinary user writes. `None` without
 /// such a bit.
 pub(super) fn special_permissions(file: &File) -> io::Result<Option<Permissions>> {
-    let found = file.metadata()?;
-    Ok((mode(&found) & 0o6000 != 0).then(|| found.permissions()))
+    let metadata = file.metadata()?;
+    Ok((mode(&metadata) & 0o6000 != 0).then(|| metadata.permissions()))
 }
 
 #[cfg(unix)]

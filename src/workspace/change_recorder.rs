@@ -283,7 +283,7 @@ impl ChangeRecorder {
     /// The first target is what changes, before the new folders above it or the parts of a moved folder. If one of the
     /// paths cannot be covered, none is.
     fn watch(&mut self, targets: &[Target]) {
-        let mut found = Vec::new();
+        let mut watched_paths = Vec::new();
         for target in targets {
             match &target.inside {
                 // The change will be refused.
@@ -303,11 +303,11 @@ impl ChangeRecorder {
                 }
                 (state @ InspectedPath::State(..), fingerprint) => {
                     let watched = Watched { target: target.clone(), found: state, fingerprint };
-                    found.push((target.path.clone(), watched));
+                    watched_paths.push((target.path.clone(), watched));
                 }
             }
         }
-        for (path, watched) in found {
+        for (path, watched) in watched_paths {
             self.before.entry(path).or_insert(watched);
         }
     }

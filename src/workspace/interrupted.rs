@@ -54,26 +54,26 @@ impl Interrupted {
         for folder in &intent.folders {
             remove_temporaries(&workspace.place(folder.clone()), &intent.token);
         }
-        let mut found = Self::default();
+        let mut interrupted = Self::default();
         for changed in &intent.changed {
             match inspect(&workspace.place(changed.path.clone())) {
-                InspectedPath::State(state, _) if state == changed.before => found.is_partial = true,
+                InspectedPath::State(state, _) if state == changed.before => interrupted.is_partial = true,
                 InspectedPath::State(after, _) if is_written(changed, &after) => {
-                    found.is_partial = true;
-                    found.done.push(Changed { after, ..changed.clone() });
+                    interrupted.is_partial = true;
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
                 stands if matches_planned(&changed.before, &changed.after, &stands) => {
                     let InspectedPath::State(after, _) = stands else { continue };
-                    found.done.push(Changed { after, ..changed.clone() });
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
                 InspectedPath::State(after, Some(content)) if is_half_written(intent, changed, &content) => {
-                    found.is_partial = true;
-                    found.done.push(Changed { after, ..changed.clone() });
+                    interrupted.is_partial = true;
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
-                _ => found.conflicts.push(changed.path.clone()),
+                _ => interrupted.conflicts.push(changed.path.clone()),
             }
         }
-        Some(found)
+        Some(interrupted)
     }
 }
 

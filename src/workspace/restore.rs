@@ -158,7 +158,7 @@ impl Workspace {
     }
 
     fn obstacles(&self, list: &[Changed]) -> Vec<PathBuf> {
-        let mut found = self.conflicts(list);
+        let mut obstacles = self.conflicts(list);
         let by_path: BTreeMap<&Path, &Changed> =
             list.iter().map(|changed| (changed.path.as_path(), changed)).collect();
         for changed in list {
@@ -170,21 +170,21 @@ impl Workspace {
                             .get(path.as_path())
                             .is_some_and(|it| matches!(it.before, FileState::Folder { .. }));
                         if !is_restored {
-                            found.push(path);
+                            obstacles.push(path);
                         }
                     }
                     Ok(None) => {}
-                    Err(_) => found.push(changed.path.clone()),
+                    Err(_) => obstacles.push(changed.path.clone()),
                 }
             }
             let is_replaced = matches!(changed.before, FileState::File { .. } | FileState::Link { .. });
             if is_replaced && matches!(changed.after, FileState::Folder { .. }) {
-                self.unrelated_entries(&changed.path, &by_path, &mut found);
+                self.unrelated_entries(&changed.path, &by_path, &mut obstacles);
             }
         }
-        found.sort();
-        found.dedup();
-        found
+        obstacles.sort();
+        obstacles.dedup();
+        obstacles
     }
 
     /// Collects entries of a replaced folder that no change removes.

@@ -144,10 +144,10 @@ impl WorkspaceSnapshot {
         let seen = scan::scan(&self.workspace, self.copies.folder(), cancel)?;
         let mut new = Entries::new();
         for (path, seen) in seen {
-            let known = old.and_then(|old| old.get(&path)).filter(|known| {
+            let known_entry = old.and_then(|old| old.get(&path)).filter(|known| {
                 known.is_settled && known.seen.print == seen.print && known.seen.what == seen.what
             });
-            let entry = match known {
+            let entry = match known_entry {
                 Some(known) => known.clone(),
                 None if cancel.is_cancelled() => {
                     self.forget(Some(&new), old);

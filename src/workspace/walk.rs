@@ -168,8 +168,8 @@ impl Walk {
         for folder in folders {
             let Ok(dir) = Dir::open_ambient_dir(&folder, cap_std::ambient_authority()) else { continue };
             let names = [GITIGNORE, IGNORE, ".git"].map(OsString::from);
-            let there = names.into_iter().filter(|name| dir.symlink_metadata(name).is_ok()).collect();
-            let rules = self.read_rules(&dir, &folder, &there);
+            let special_files = names.into_iter().filter(|name| dir.symlink_metadata(name).is_ok()).collect();
+            let rules = self.read_rules(&dir, &folder, &special_files);
             self.above.push(rules);
         }
     }
@@ -183,10 +183,14 @@ impl Walk {
         }
         entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let special = [GITIGNORE, IGNORE, ".git"].map(OsStr::new);
-        let there = entries.iter().map(|(name, _)| name).filter(|name| special.contains(&name.as_os_str()));
-        let there: HashSet<OsString> = there.cloned().collect();
-        let rules =
-            if there.is_empty() { IgnoreRules::default() } else { self.read_rules(&dir, &path, &there) };
+        let present_files =
+            entries.iter().map(|(name, _)| name).filter(|name| special.contains(&name.as_os_str()));
+        let special_files: HashSet<OsString> = present_files.cloned().collect();
+        let rules = if special_files.is_empty() {
+            IgnoreRules::default()
+        } else {
+            self.read_rules(&dir, &path, &special_files)
+        };
         self.frames.push(WalkFrame { dir, path, rules, entries: entries.into_iter() });
         Ok(())
     }

@@ -69,12 +69,12 @@ async fn find(folder: &Path, part: Option<&str>) -> anyhow::Result<String> {
         }
     }
     let list = running.iter().map(|session| short(session)).collect::<Vec<_>>().join(", ");
-    let mut found: Vec<String> = running
+    let mut sessions: Vec<String> = running
         .into_iter()
         .filter(|session| part.is_none_or(|part| session.ends_with(part) || session == part))
         .collect();
-    match (found.len(), part) {
-        (1, _) => Ok(found.remove(0)),
+    match (sessions.len(), part) {
+        (1, _) => Ok(sessions.remove(0)),
         (0, Some(part)) if !list.is_empty() => {
             bail!("no program of `modegate run` runs in the session {part:?}: running are {list}")
         }
@@ -151,8 +151,8 @@ impl<W: Write> Attached<W> {
                 if self.questions.len() == 1 { self.show() } else { Ok(()) }
             }
             TerminalReport::Closed(number) => {
-                let shown = self.questions.first().filter(|shown| shown.number == number);
-                let Some(count) = shown.map(|shown| shown.options.len()) else {
+                let first_question = self.questions.first().filter(|shown| shown.number == number);
+                let Some(count) = first_question.map(|shown| shown.options.len()) else {
                     self.questions.retain(|question| question.number != number);
                     return Ok(());
                 };

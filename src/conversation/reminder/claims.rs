@@ -147,17 +147,18 @@ impl<'a> Levels<'a> {
             let freed = name(|now, then| now != Level::Denied && then == Level::Denied);
             claims.extend(freed.map(ReminderClaim::NoLongerRefused));
         }
-        let lost = name(|now, then| now == Level::Denied && then != Level::Denied);
+        let newly_denied = name(|now, then| now == Level::Denied && then != Level::Denied);
         let loses_a_change =
             any(|tool, now, then| tool.effect.is_change() && now == Level::Denied && then != Level::Denied);
         if loses_a_change && self.changes_nothing() {
             claims.push(ReminderClaim::NothingFromNowOn);
         } else {
-            claims.extend(lost.clone().map(ReminderClaim::RefusedFromNowOn));
+            claims.extend(newly_denied.clone().map(ReminderClaim::RefusedFromNowOn));
         }
         let no_longer_asked = name(|now, then| now == Level::Free && then == Level::Asked);
         claims.extend(no_longer_asked.map(ReminderClaim::NoLongerAsked));
-        let is_same = lost.is_none() && !any(|_, now, then| now != Level::Denied && then == Level::Denied);
+        let is_same =
+            newly_denied.is_none() && !any(|_, now, then| now != Level::Denied && then == Level::Denied);
         if is_same && self.restricts() && self.write_paths == before.write_paths {
             claims.push(ReminderClaim::SameAsBefore);
         }

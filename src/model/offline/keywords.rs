@@ -72,7 +72,7 @@ pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
     let outside_paths = scanned.split_whitespace().filter(|token| named(token).is_none());
-    let mut known = HashSet::new();
+    let mut known_stems = HashSet::new();
     let mut words: Vec<PromptWord> = Vec::new();
     for text in outside_paths.flat_map(|token| token.split(|c: char| !is_part(c))) {
         let length = text.chars().count();
@@ -81,7 +81,7 @@ pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
             continue;
         }
         let word = PromptWord::new(text);
-        if known.insert(word.stem.clone()) {
+        if known_stems.insert(word.stem.clone()) {
             words.push(word);
         }
     }

@@ -68,10 +68,13 @@ pub(super) fn write(material: &Material<'_>) -> String {
         plan.line(format_args!("````"));
     }
     plan.line(format_args!("\n## Where a change would go\n"));
-    let named = excerpts.iter().map(|excerpt| format!("`{}:{}`", excerpt.path, excerpt.first));
-    let found = findings.places().map(|place| format!("`{}:{}`", place.path, place.line));
-    let places =
-        if findings.is_empty() { named.take(3).collect::<Vec<_>>() } else { found.take(3).collect() };
+    let excerpt_places = excerpts.iter().map(|excerpt| format!("`{}:{}`", excerpt.path, excerpt.first));
+    let finding_places = findings.places().map(|place| format!("`{}:{}`", place.path, place.line));
+    let places = if findings.is_empty() {
+        excerpt_places.take(3).collect::<Vec<_>>()
+    } else {
+        finding_places.take(3).collect()
+    };
     for (number, place) in places.iter().enumerate() {
         let role = if number == 0 { "begin here; it matches best" } else { "then look here" };
         plan.line(format_args!("{}. {place}: {role}.", number + 1));

@@ -21,8 +21,8 @@ struct HandoffArguments {
 }
 
 pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
-    let what = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
-    let what = format!("{what}\n\n{}", list(agents));
-    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
+    let description = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
+    let description = format!("{description}\n\n{}", list(agents));
+    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, description)
         .tool(|HandoffArguments { agent }, _| SessionAction::Handoff { agent }.prepared())
 }

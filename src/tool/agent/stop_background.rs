@@ -20,8 +20,8 @@ struct StopBackgroundArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Stop a background job or agent with everything it started, and show its last output.";
-    let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, what);
+    let description = "Stop a background job or agent with everything it started, and show its last output.";
+    let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, description);
     ToolSpec { background: BackgroundRole::Controls, ..spec }.tool(|StopBackgroundArguments { id }, _| {
         Ok(PreparedCall::new(format!("Stop {id}"), async move |context| {
             let text = match find(&context.jobs, &context.agents, &id)? {

@@ -31,8 +31,8 @@ struct ViewBackgroundArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Show the status of background work: the output of a job since you last looked, or an agent's answer.";
-    let spec = ToolSpec::new("view_background", ToolKind::Read, Effect::Session, what);
+    let description = "Show the status of background work: the output of a job since you last looked, or an agent's answer.";
+    let spec = ToolSpec::new("view_background", ToolKind::Read, Effect::Session, description);
     let timeout = Duration::from_secs(MAX_WAIT + 10);
     let spec = ToolSpec { timeout, background: BackgroundRole::Controls, ..spec };
     spec.tool(|ViewBackgroundArguments { id, wait, all }, _| {

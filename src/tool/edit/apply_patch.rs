@@ -46,9 +46,9 @@ struct ApplyPatchArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
+    let description = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
                 bare `@@` headers, and `*** Begin Patch`. If any part does not apply, nothing is changed.";
-    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
 fn prepare(

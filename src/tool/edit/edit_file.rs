@@ -35,8 +35,9 @@ struct EditFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
-    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    let description =
+        "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
+    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
 fn prepare(edit: EditFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
@@ -125,9 +126,9 @@ fn summary(name: &str, edited: &Edited) -> String {
 
 /// The first lines of a list.
 pub(super) fn list(lines: &[usize]) -> String {
-    let shown: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let first_lines: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = if lines.len() > MAX_NAMED { " and more" } else { "" };
-    shown.join(", ") + more
+    first_lines.join(", ") + more
 }
 
 #[cfg(test)]

@@ -94,8 +94,8 @@ impl Plan {
         let Some(NewLines { text, is_whole }) = new_lines else { return };
         self.note(&format!("[Before this edit, {text}]"));
         // Until it reads this, the model does not know the file, so it must not replace the whole.
-        let known = self.seen.remove_entry(&target.path);
-        self.shown.extend(known.filter(|_| is_whole));
+        let seen_file = self.seen.remove_entry(&target.path);
+        self.shown.extend(seen_file.filter(|_| is_whole));
     }
 
     /// Writes a file in place of `old`. The new file gets the mode bits of `like`.
@@ -150,10 +150,10 @@ impl Plan {
         for (number, before) in self.before.iter().enumerate() {
             let TextBefore { name, target, content_hash, use_of_content } = before;
             let is_edit = *use_of_content == UseOfContent::Edited;
-            let shown = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
+            let shown_hash = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
             let last_seen = last_seen.get(*target).and_then(Option::as_ref);
-            let shown = shown.filter(|_| !(is_edit && is_as_shown));
-            check_unchanged(name, *content_hash, last_seen.filter(|_| !is_edit), shown)?;
+            let shown_hash = shown_hash.filter(|_| !(is_edit && is_as_shown));
+            check_unchanged(name, *content_hash, last_seen.filter(|_| !is_edit), shown_hash)?;
             if *use_of_content == UseOfContent::Replaced
                 && !last_seen.is_some_and(|last_seen| last_seen.is_in_context)
             {
@@ -182,9 +182,9 @@ pub(super) fn prepared(
     plan: impl Fn(&Buffers) -> Result<Plan, ToolError> + Send + Sync + 'static,
 ) -> PreparedCall {
     let plan = Arc::new(plan);
-    let shown = Arc::new(OnceLock::new());
+    let previewed = Arc::new(OnceLock::new());
     let preview = {
-        let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&shown));
+        let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&previewed));
         Preview::new(async move |PreviewContext { client_io, last_seen }| {
             let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
             let buffers = buffers.with_last_seen(&files, &last_seen);
@@ -202,15 +202,15 @@ pub(super) fn prepared(
     };
     let (files, workspace) = (targets.clone(), workspace.clone());
     let call = PreparedCall::new(title, async move |context: RunContext| {
-        let known = shown.get().and_then(|shown| shown.buffers.clone());
+        let previewed_buffers = previewed.get().and_then(|shown| shown.buffers.clone());
         let (last_seen, targets) = (context.last_seen.clone(), files.clone());
         let plan = move |buffers: Buffers| {
             let buffers = buffers.with_last_seen(&files, &last_seen);
             let plan = plan(&buffers)?;
-            plan.check(&last_seen, shown.get())?;
+            plan.check(&last_seen, previewed.get())?;
             Ok((plan.into_planned(), buffers))
         };
-        change_text(context, TextFiles { workspace, targets, known }, plan).await
+        change_text(context, TextFiles { workspace, targets, known: previewed_buffers }, plan).await
     });
     PreparedCall { targets, preview, ..call }
 }

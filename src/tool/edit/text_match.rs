@@ -183,8 +183,8 @@ pub(super) fn replace(
             let is_free = |place: &Range<usize>| {
                 !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start)
             };
-            let found = document.find(replacement, step, is_free, most);
-            let places = found.map_err(|OutOfWork| MatchRefusal::Missing(None))?;
+            let places = document.find(replacement, step, is_free, most);
+            let places = places.map_err(|OutOfWork| MatchRefusal::Missing(None))?;
             let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
                 0 => {}

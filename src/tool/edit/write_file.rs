@@ -24,8 +24,9 @@ struct WriteFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
-    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    let description =
+        "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
+    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
 fn prepare(

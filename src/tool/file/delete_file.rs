@@ -19,8 +19,9 @@ struct DeleteFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
-    ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, what).tool(prepare)
+    let description =
+        "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
+    ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, description).tool(prepare)
 }
 
 fn prepare(

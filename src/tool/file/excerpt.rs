@@ -120,8 +120,8 @@ impl ExcerptPage {
     fn add(&mut self, part: &[u8]) {
         if self.is_wanted() {
             // No character has more than four bytes. One more shows that the line is too long.
-            let kept = part.len().min((4 * (MAX_LINE + 1)).saturating_sub(self.line.len()));
-            self.line.extend_from_slice(&part[..kept]);
+            let kept_length = part.len().min((4 * (MAX_LINE + 1)).saturating_sub(self.line.len()));
+            self.line.extend_from_slice(&part[..kept_length]);
             self.characters += part.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
         }
     }
@@ -151,16 +151,16 @@ impl ExcerptPage {
         self.lossy |= valid.is_err_and(|error| !is_cut(error));
         let text = String::from_utf8_lossy(line);
         let number = self.complete + 1;
-        let mut shown = format!("{number:>6}\t");
+        let mut row = format!("{number:>6}\t");
         match text.char_indices().nth(MAX_LINE) {
             Some((end, _)) => {
                 let more = self.characters.saturating_sub(MAX_LINE);
-                shown += &format!("{}[… {more} more characters]", &text[..end]);
+                row += &format!("{}[… {more} more characters]", &text[..end]);
             }
-            None => shown.push_str(&text),
+            None => row.push_str(&text),
         }
-        shown.push('\n');
-        shown
+        row.push('\n');
+        row
     }
 
     /// `is_counted` is false if more lines may follow.

@@ -27,8 +27,8 @@ struct FindFilesArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Find files by a glob over their paths, hidden ones too. Files that git ignores and .git are left out.";
-    ToolSpec::new("find_files", ToolKind::Search, Effect::Read, what).tool(prepare)
+    let description = "Find files by a glob over their paths, hidden ones too. Files that git ignores and .git are left out.";
+    ToolSpec::new("find_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 
 fn prepare(

@@ -24,8 +24,9 @@ struct ListDirectoryArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "List the entries of one directory. Directories end with a slash, links with an at sign.";
-    ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, what).tool(prepare)
+    let description =
+        "List the entries of one directory. Directories end with a slash, links with an at sign.";
+    ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, description).tool(prepare)
 }
 
 fn prepare(

@@ -21,8 +21,8 @@ struct MoveFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Move or rename a file or a directory. Nothing is overwritten.";
-    ToolSpec::new("move_file", ToolKind::Move, Effect::Edit, what).tool(prepare)
+    let description = "Move or rename a file or a directory. Nothing is overwritten.";
+    ToolSpec::new("move_file", ToolKind::Move, Effect::Edit, description).tool(prepare)
 }
 
 fn prepare(

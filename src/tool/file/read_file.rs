@@ -39,9 +39,9 @@ struct ReadFileArguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
+    let description = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
                 Read a file before you edit it.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(prepare)
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description).tool(prepare)
 }
 
 fn prepare(given: ReadFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {

@@ -80,10 +80,10 @@ enum SearchOutput {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
+    let description = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
                 `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
                 not. What the user has not saved yet is not found; read_file shows it.";
-    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, what).tool(prepare)
+    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 
 fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
@@ -123,15 +123,21 @@ fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<Prepare
         .before_context(context)
         .after_context(context)
         .build();
-    let found = SearchFindings {
+    let findings = SearchFindings {
         output,
         has_context: context > 0,
         limit: limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES),
         per_file: per_file.unwrap_or(usize::MAX).max(1),
         ..SearchFindings::default()
     };
-    let search =
-        Search { target: target.clone(), matcher, globs, searcher, found, workspace: workspace.clone() };
+    let search = Search {
+        target: target.clone(),
+        matcher,
+        globs,
+        searcher,
+        found: findings,
+        workspace: workspace.clone(),
+    };
     Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
 }
 

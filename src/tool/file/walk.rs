@@ -29,12 +29,12 @@ pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Overri
 
 /// The glob of all files below the folders that a glob names.
 fn below(glob: &str) -> Option<String> {
-    let named = glob.trim_end_matches('/');
-    let last = named.rsplit_once('/').map(|(_, last)| last);
+    let pattern = glob.trim_end_matches('/');
+    let last = pattern.rsplit_once('/').map(|(_, last)| last);
     match last {
-        _ if named.is_empty() || named.starts_with('!') => None,
-        None => Some(format!("**/{named}/**")),
-        Some(last) => (!last.contains(['*', '?', '[', '{'])).then(|| format!("{named}/**")),
+        _ if pattern.is_empty() || pattern.starts_with('!') => None,
+        None => Some(format!("**/{pattern}/**")),
+        Some(last) => (!last.contains(['*', '?', '[', '{'])).then(|| format!("{pattern}/**")),
     }
 }
 

@@ -60,12 +60,12 @@ pub(super) async fn connect(
     match &entry.transport {
         ServerTransport::Program { command, args, env, cwd } => {
             let shell = options.shell.as_ref().ok_or("programs cannot be started here")?;
-            let named = || {
-                let named =
+            let readable_paths = || {
+                let absolute_paths =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
-                named.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
+                absolute_paths.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
             };
-            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
+            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, readable_paths)?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
             // Passes only the usual environment: Modegate's own may contain keys.
             let mut environment = shell.environment().to_vec();
@@ -161,14 +161,15 @@ fn server_sandbox(
     roots: &[PathBuf],
     besides: impl FnOnce() -> Vec<PathBuf>,
 ) -> Result<CommandSandbox, String> {
-    let (what, command_sandbox) = match sandbox {
+    let (limits, command_sandbox) = match sandbox {
         ServerSandbox::Off => return Ok(CommandSandbox::none()),
         ServerSandbox::ReadOnly => ("read-only access", shell.read_only_with(roots, &besides())),
         ServerSandbox::Workspace => {
             ("writes limited to the session's folders", shell.workspace_sandbox(roots))
         }
     };
-    command_sandbox.ok_or_else(|| format!("this system cannot sandbox it with {what} (run modegate doctor)"))
+    command_sandbox
+        .ok_or_else(|| format!("this system cannot sandbox it with {limits} (run modegate doctor)"))
 }
 
 /// Paths a program reads of its own installation: the path in the command line, its link target, and the

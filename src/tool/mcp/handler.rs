@@ -70,11 +70,11 @@ impl rmcp::ClientHandler for Handler {
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
         let question = ServerQuestion::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let gone = || refused("the session has ended".into());
-        self.events.send(ServerEvent::Elicitation(question)).map_err(|_| gone())?;
+        let session_ended = || refused("the session has ended".into());
+        self.events.send(ServerEvent::Elicitation(question)).map_err(|_| session_ended())?;
         let answer = tokio::select! {
             () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
-            answer = answer => answer.map_err(|_| gone())?.map_err(refused)?,
+            answer = answer => answer.map_err(|_| session_ended())?.map_err(refused)?,
         };
         Ok(question::into_result(answer))
     }

@@ -186,7 +186,7 @@ impl ServerTool {
     fn new(tool: rmcp::model::Tool, schema: RepairedSchema, belief: Belief, server: &ServerIdentity) -> Self {
         let title = tool.title.or_else(|| tool.annotations.and_then(|annotations| annotations.title));
         let title = title.filter(|title| !title.trim().is_empty());
-        let shown = plain(title.as_deref().unwrap_or(&tool.name), 80);
+        let shown_name = plain(title.as_deref().unwrap_or(&tool.name), 80);
         let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
         let claim =
             (belief == Belief::ClaimsToRead).then(|| Claim { server: server.part.to_string(), flips: 0 });
@@ -204,7 +204,7 @@ impl ServerTool {
             schema: (&schema.schema).into(),
             timeout: server.entry.timeout,
         };
-        let title = format!("{}: {shown}", plain(&server.entry.name, 60));
+        let title = format!("{}: {shown_name}", plain(&server.entry.name, 60));
         Self { spec, own_name: tool.name.into_owned(), title, renamed: schema.renamed }
     }
 

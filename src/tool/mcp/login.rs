@@ -113,21 +113,21 @@ impl Logins {
             return Err("a login needs an https:// address, so that nobody else reads the tokens".into());
         }
         let mut manager = manager(url, http).await.map_err(|error| explain_login(&error))?;
-        let found = manager.resolve_metadata().await.map_err(|error| explain_login(&error))?;
-        if !found.source.is_discovered() {
+        let discovered = manager.resolve_metadata().await.map_err(|error| explain_login(&error))?;
+        if !discovered.source.is_discovered() {
             return Err("the server names no authorization server, so it has no login".into());
         }
-        if found.metadata.code_challenge_methods_supported.is_none() {
+        if discovered.metadata.code_challenge_methods_supported.is_none() {
             return Err("the authorization server does not support PKCE, which MCP requires".into());
         }
-        let metadata = found.metadata.clone();
+        let metadata = discovered.metadata.clone();
         let endpoints = [&metadata.authorization_endpoint, &metadata.token_endpoint];
         for endpoint in endpoints.into_iter().chain(&metadata.registration_endpoint) {
             if !Url::parse(endpoint).is_ok_and(|endpoint| is_private(&endpoint, &address)) {
                 return Err(format!("{} is asked only over https://", plain(endpoint, 200)));
             }
         }
-        manager.set_metadata(found.metadata);
+        manager.set_metadata(discovered.metadata);
         let scopes = match options.scopes.as_slice() {
             [] => manager.select_initial_scopes(&[]).await,
             given => given.to_vec(),

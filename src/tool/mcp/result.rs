@@ -76,7 +76,7 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
     let mut texts = Vec::new();
     // Shown last: an unknown block may be large, and the model gets the start and the end of a long text.
     let mut unknown = Vec::new();
-    let mut shown = Vec::new();
+    let mut content = Vec::new();
     let (mut text_budget, mut media_budget) = (content::TEXT, if is_error { 0 } else { MAX_MEDIA });
     let mut omitted = 0;
     for block in &result.blocks {
@@ -95,26 +95,26 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
             ToolContent::Text(text) if text_budget > BLOCK => {
                 let fitting = content::clip(&text, text_budget - BLOCK);
                 text_budget = text_budget.saturating_sub(content::encoded_len(&fitting) + BLOCK);
-                shown.push(ToolContent::Text(fitting.into_owned()));
+                content.push(ToolContent::Text(fitting.into_owned()));
             }
             ToolContent::Text(_) => omitted += 1,
-            block => shown.push(block),
+            block => content.push(block),
         }
     }
     if omitted > 0 {
-        shown.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
+        content.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
     }
     if texts.iter().all(String::is_empty)
         && let Some(structured) = result.structured.as_ref().filter(|value| !value.is_null())
     {
         let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
-        shown.push(ToolContent::middle(&text));
+        content.push(ToolContent::middle(&text));
         texts = vec![text];
     }
     let is_empty = texts.iter().all(String::is_empty);
     texts.extend(unknown);
     let text = if is_empty { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
-    (text, shown)
+    (text, content)
 }
 
 fn unknown_block(block: &Value, len: usize) -> String {
@@ -149,8 +149,8 @@ fn one(block: &ContentBlock, is_error: bool, media_budget: &mut usize) -> (Strin
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 let text = format!("[{uri}]\n{text}");
-                let shown = ToolContent::middle(&text);
-                (text, shown)
+                let content = ToolContent::middle(&text);
+                (text, content)
             }
             ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
                 let mime_type = mime_type.as_deref().unwrap_or("of unknown type");
@@ -180,17 +180,17 @@ fn omitted(about: &str, why: &str) -> (String, ToolContent) {
 
 /// A text that the client shows, too.
 fn shown_too(text: String) -> (String, ToolContent) {
-    let shown = ToolContent::text(&text);
-    (text, shown)
+    let content = ToolContent::text(&text);
+    (text, content)
 }
 
 /// Returns `None` if the block exceeds the budget.
 fn medium(block: &ContentBlock, data: &str, media_budget: &mut usize) -> Option<ToolContent> {
-    let left = media_budget.checked_sub(data.len() + BLOCK)?;
+    let remaining_budget = media_budget.checked_sub(data.len() + BLOCK)?;
     // MCP and ACP use the same content blocks.
-    let shown = serde_json::from_value(serde_json::to_value(block).ok()?).ok()?;
-    *media_budget = left;
-    Some(ToolContent::Block(Box::new(shown)))
+    let content_block = serde_json::from_value(serde_json::to_value(block).ok()?).ok()?;
+    *media_budget = remaining_budget;
+    Some(ToolContent::Block(Box::new(content_block)))
 }
 
 #[cfg(test)]

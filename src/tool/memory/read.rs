@@ -24,8 +24,9 @@ struct ReadMemoriesArguments {
 }
 
 pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "List the memories: notes about this folder from this and earlier sessions, oldest first.";
-    let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, what);
+    let description =
+        "List the memories: notes about this folder from this and earlier sessions, oldest first.";
+    let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, description);
     spec.tool(move |ReadMemoriesArguments { query, after }, workspace| {
         let query = query.unwrap_or_default();
         let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();

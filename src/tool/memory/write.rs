@@ -34,9 +34,9 @@ struct SaveMemoryArguments {
 }
 
 pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what =
+    let description =
         "Remember something about this folder for later sessions, or change a memory. No keys or passwords.";
-    let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, what);
+    let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, description);
     spec.tool(move |given, workspace| {
         let operation = MemoryOperation::new(given)?;
         Ok(operation.prepared(&memories, workspace))
@@ -162,6 +162,6 @@ impl MemoryOperation {
 
 async fn find(memories: &dyn Memories, folder: &Path, id: &str) -> Result<Memory, ToolError> {
     let all = memories.list(folder).await?;
-    let found = all.into_iter().find(|memory| memory.id == id);
-    Ok(found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
+    let memory = all.into_iter().find(|memory| memory.id == id);
+    Ok(memory.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
 }

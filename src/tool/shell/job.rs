@@ -454,13 +454,13 @@ impl JobEnd {
             None => {}
         }
         if self.left_behind > 0 && self.exit.is_some() {
-            let what = if self.left_behind == 1 {
+            let left_processes = if self.left_behind == 1 {
                 "A process that it left running was"
             } else {
                 "Processes that it left running were"
             };
             let how = if self.notes.keeps { "; shell with background: true keeps one running" } else { "" };
-            parts.push(format!("{what} stopped{how}."));
+            parts.push(format!("{left_processes} stopped{how}."));
         }
         if !self.confirmed {
             parts.push("Some of its processes may still be running.".into());

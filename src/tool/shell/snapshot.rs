@@ -88,7 +88,7 @@ impl Tracker {
         records: &[(PathBuf, RecordState)],
         cancel: &CancellationToken,
     ) -> Changes {
-        let found = match self {
+        let snapshot_changes = match self {
             Self::Snapshot(snapshot) if comparison == SnapshotComparison::Tell => {
                 return snapshot.sync(cancel);
             }
@@ -104,7 +104,7 @@ impl Tracker {
         };
         let mut all = Changes::default();
         if comparison == SnapshotComparison::Tell {
-            for changes in found {
+            for changes in snapshot_changes {
                 all.append(changes);
             }
         }

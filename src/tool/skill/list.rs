@@ -23,13 +23,15 @@ struct ListSkillsArguments {
 }
 
 pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
-    let what = "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(move |ListSkillsArguments { after }, _| {
-        let skills = Arc::clone(&skills);
-        Ok(PreparedCall::new("List skills", async move |_| {
-            Ok(ToolOutput::text(show(&skills, after.as_deref())))
-        }))
-    })
+    let description = "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description).tool(
+        move |ListSkillsArguments { after }, _| {
+            let skills = Arc::clone(&skills);
+            Ok(PreparedCall::new("List skills", async move |_| {
+                Ok(ToolOutput::text(show(&skills, after.as_deref())))
+            }))
+        },
+    )
 }
 
 fn show(skills: &Skills, after: Option<&str>) -> String {

@@ -38,8 +38,8 @@ struct ReadSkillArguments {
 }
 
 pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
-    let what = "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what)
+    let description = "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description)
         .tool(move |arguments, workspace| prepare(&skills, arguments, workspace))
 }
 

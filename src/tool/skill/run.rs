@@ -21,8 +21,8 @@ struct RunSkillArguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Run a sub-agent like you on a task with a skill's instructions, and wait for its answer. It has its own conversation, \
+    let description = "Run a sub-agent like you on a task with a skill's instructions, and wait for its answer. It has its own conversation, \
                 the same folders and the same mode, and cannot ask the user.";
-    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
+    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, description)
         .tool(|RunSkillArguments { skill, task }, _| SessionAction::Skill { skill, task }.prepared())
 }

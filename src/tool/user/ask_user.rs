@@ -44,9 +44,9 @@ struct Question {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Ask the user what only the user can know or decide, and wait. Give choices where you can. An answer permits no \
+    let description = "Ask the user what only the user can know or decide, and wait. Give choices where you can. An answer permits no \
                 call. Never ask for passwords or keys.";
-    let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, what);
+    let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, description);
     ToolSpec { timeout: TIMEOUT, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 

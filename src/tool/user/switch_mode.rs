@@ -39,12 +39,12 @@ pub(in crate::tool) fn tool(modes: &Modes) -> Arc<dyn Tool> {
     let may_change =
         |mode: &&Mode| modes.ceilings(&mode.id).is_ok_and(|ceilings| !compare::changes_nothing(&ceilings));
     let ids: Vec<&str> = modes.iter().filter(may_change).map(|mode| mode.id.as_str()).collect();
-    let what = format!(
+    let description = format!(
         "Present the finished plan to the user and ask to leave this mode. The user decides; a rejection means that the mode \
          stays. Call it once the plan is complete, not before. Modes: {}.",
         ids.join(", ")
     );
-    let spec = ToolSpec::new("switch_mode", ToolKind::SwitchMode, Effect::Session, what);
+    let spec = ToolSpec::new("switch_mode", ToolKind::SwitchMode, Effect::Session, description);
     ToolSpec { is_exit: true, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 

@@ -50,9 +50,10 @@ enum Priority {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what =
+    let description =
         "Keep a task list for work of several steps. Send the complete list each time; the user sees it.";
-    ToolSpec::new("todo", ToolKind::Think, Effect::Session, what).tool(|arguments, _| prepare(arguments))
+    ToolSpec::new("todo", ToolKind::Think, Effect::Session, description)
+        .tool(|arguments, _| prepare(arguments))
 }
 
 fn prepare(TodoArguments { items }: TodoArguments) -> Result<PreparedCall, ToolError> {

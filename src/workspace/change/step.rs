@@ -70,8 +70,8 @@ impl<'a> ChangeStep<'a> {
             }
         };
         let (dir, name) = open(target)?;
-        let found = dir.symlink_metadata(&name).map_err(|error| FileError::io(&target.path, &error))?;
-        if matches!(kind, ChangeStepKind::Remove { .. }) && found.is_dir() {
+        let metadata = dir.symlink_metadata(&name).map_err(|error| FileError::io(&target.path, &error))?;
+        if matches!(kind, ChangeStepKind::Remove { .. }) && metadata.is_dir() {
             let path = target.path.display();
             let text = format!("{path} is a directory; only files are deleted");
             return Err(FileError::Unsuitable(text).into());
@@ -86,9 +86,9 @@ impl<'a> ChangeStep<'a> {
         made: &mut Vec<Target>,
     ) -> Result<Self, ChangeFailure> {
         let (dir, name) = make(target, made)?;
-        let found = check_writable(&dir, &name, target)?;
+        let old_metadata = check_writable(&dir, &name, target)?;
         let temporary = temporaries.name("tmp");
-        let kind = match &found {
+        let kind = match &old_metadata {
             None => ChangeStepKind::Create { temporary: temporary.clone(), content },
             Some(found) if plan.in_place.contains(&target.path) => {
                 let file = open_in_place(&dir, &name, (target, found), plan)?;
@@ -101,7 +101,7 @@ impl<'a> ChangeStep<'a> {
             }
         };
         let mut step = Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() };
-        let source = match (like, &found) {
+        let source = match (like, &old_metadata) {
             (Some(like), _) => Some(open(like)?),
             (None, Some(_)) => {
                 Some((step.dir.try_clone().map_err(|error| step.failed(&error))?, step.name.clone()))
@@ -114,7 +114,7 @@ impl<'a> ChangeStep<'a> {
                 Some((dir, name)) => Some(open_file(&dir, &name).map_err(|error| step.failed(&error))?.0),
                 None => None,
             };
-            step.write_temporary(&temporary, content, (like.as_ref(), found.is_some()))?;
+            step.write_temporary(&temporary, content, (like.as_ref(), old_metadata.is_some()))?;
         }
         Ok(step)
     }

@@ -107,7 +107,7 @@ pub(super) fn scan(
 fn inspect(workspace: &Workspace, entry: &WalkEntry) -> io::Result<Seen> {
     let metadata = entry.metadata()?;
     let target = workspace.place(entry.path.clone());
-    let what = match what(&metadata) {
+    let content = match what(&metadata) {
         _ if target.path.to_str().is_none() => What::Unknown("has a name that is not UTF-8"),
         What::Link(_) => {
             let to = entry.link()?;
@@ -119,7 +119,7 @@ fn inspect(workspace: &Workspace, entry: &WalkEntry) -> io::Result<Seen> {
         }
         what => what,
     };
-    Ok(Seen { target, print: Fingerprint::of(&metadata), what })
+    Ok(Seen { target, print: Fingerprint::of(&metadata), what: content })
 }
 
 fn what(metadata: &Metadata) -> What {

@@ -159,9 +159,9 @@ impl PatchedText<'_> {
                     self.blocks.last().is_none_or(|block| Some(block.old.end) <= self.start(*line))
                 })
             };
-            let found = line.and_then(|line| self.at_line(line, hunk));
+            let start = line.and_then(|line| self.at_line(line, hunk));
             if let Some(start) =
-                found.filter(|start| !(at_start && at_end) || start + hunk.old.len() == self.text.len())
+                start.filter(|start| !(at_start && at_end) || start + hunk.old.len() == self.text.len())
             {
                 return Some(start);
             }
@@ -216,10 +216,10 @@ impl PatchedText<'_> {
     ) -> Result<Range<usize>, PlaceFailure> {
         let numbers =
             hunk.numbers.filter(|numbers| numbers.is_counted && step > MatchStep::Exact && !self.is_changed);
-        let named = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
+        let stated_start = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
         let fits = |place: &&Range<usize>| {
-            named == Some(place.start)
+            stated_start == Some(place.start)
                 || (hunk.is_at_end && place.end == self.text.len())
                 || anchored.as_ref().is_some_and(|block| block.contains(&place.start))
         };

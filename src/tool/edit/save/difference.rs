@@ -19,7 +19,7 @@ pub(super) fn not_saved(name: &str) -> SaveDifference {
 
 /// `saved` is `None` if the file cannot be read as text.
 pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> SaveDifference {
-    let known = |note: String| SaveDifference { note: format!("[{note}]"), is_whole: true };
+    let whole_difference = |note: String| SaveDifference { note: format!("[{note}]"), is_whole: true };
     let sent_file = TextFile::decode(sent).ok();
     let (Some(sent_file), Some(saved)) = (sent_file, saved) else {
         let note = format!("[The editor saved {name} with a difference. Read it again.]");
@@ -27,20 +27,21 @@ pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> Sav
     };
     let [old, new] = [&sent_file.text, &saved.text].map(|text| text.replace("\r\n", "\n"));
     if old == new {
-        let what = if sent_file.text == saved.text { "another encoding" } else { "other line endings" };
-        return known(format!("The editor saved {name} with {what}."));
+        let changed_form =
+            if sent_file.text == saved.text { "another encoding" } else { "other line endings" };
+        return whole_difference(format!("The editor saved {name} with {changed_form}."));
     }
     let [old_end, new_end] = [&old, &new].map(|text| text.len() - text.trim_end_matches('\n').len());
     if old[..old.len() - old_end] == new[..new.len() - new_end] {
         let newlines = if new_end == 1 { "newline" } else { "newlines" };
-        return known(format!(
+        return whole_difference(format!(
             "The editor saved {name} with {new_end} {newlines} at its end instead of {old_end}."
         ));
     }
     let changed = format!("The editor saved {name} with a difference, such as formatting.");
     match LastSeen::of(&sent_file).changes(&saved.text) {
         Some((listing, true)) => {
-            known(format!("{changed} Its lines that differ:\n{}", listing.trim_end_matches('\n')))
+            whole_difference(format!("{changed} Its lines that differ:\n{}", listing.trim_end_matches('\n')))
         }
         Some((listing, false)) => {
             let note = format!("[{changed} Some of its lines that differ:\n{listing}Read it again.]");

@@ -31,11 +31,11 @@ pub(super) fn adapt(
     }
     let (old, new) = (old.strip_prefix(BOM).unwrap_or(old), new.strip_prefix(BOM).unwrap_or(new));
     let lines = |text| str::split_inclusive(text, '\n').map(split_ending).collect::<Vec<_>>();
-    let (found, mut old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
+    let (file_lines, mut old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
     // Blanks after the last line ending match nothing, so they are no line of the file.
-    old.truncate(found.len());
+    old.truncate(file_lines.len());
     let ops = diff(&contents(&old), &contents(&new));
-    let style = Style::learn(file, &found, &old, &new, &ops, step)?;
+    let style = Style::learn(file, &file_lines, &old, &new, &ops, step)?;
     let bodies: Vec<String> = old.iter().map(|line| plain_body(line.0)).collect();
     let mut writer = Writer { text: String::new(), ending: ending_at(file, range) };
     for op in ops {
@@ -44,19 +44,19 @@ pub(super) fn adapt(
             let replaced = Some(from.start + number).filter(|at| from.contains(at));
             let (content, has_ending) = (new[at].0, !new[at].1.is_empty());
             let content = if let (DiffOp::Equal { .. }, Some(same)) = (op, replaced) {
-                found[same].0.to_owned()
+                file_lines[same].0.to_owned()
             } else {
                 let body = plain_body(content);
                 let pair = from.clone().take(MAX_MOVED).find(|at| bodies[*at] == body).or(replaced);
-                style.line(content, pair.map(|at| (old[at].0, found[at].0)), at == 0)?
+                style.line(content, pair.map(|at| (old[at].0, file_lines[at].0)), at == 0)?
             };
-            writer.line(&content, replaced.map(|at| found[at].1), has_ending);
+            writer.line(&content, replaced.map(|at| file_lines[at].1), has_ending);
         }
     }
-    let ends_without = found.last().is_some_and(|last| last.1.is_empty());
+    let ends_without = file_lines.last().is_some_and(|last| last.1.is_empty());
     let is_added = ends_without && old.last().is_some_and(|last| !last.1.is_empty());
-    let kept = if is_added { split_ending(&writer.text).0.len() } else { writer.text.len() };
-    writer.text.truncate(kept);
+    let kept_length = if is_added { split_ending(&writer.text).0.len() } else { writer.text.len() };
+    writer.text.truncate(kept_length);
     Some(writer.text)
 }
 

@@ -203,8 +203,8 @@ pub(super) fn covered(words: &[String]) -> Option<Covered> {
     let has_usable_paths = paths.len() <= MAX_PATHS && !paths.iter().any(String::is_empty);
     let depends_on_folder =
         !matches!(program.operands, Words | Paths | PatternAndPaths | LinesAndPaths | PathsAndConditions);
-    let shown = format!("`{}` {}", program.words, program.varies);
-    has_usable_paths.then_some(Covered { shown, paths, depends_on_folder })
+    let shown_words = format!("`{}` {}", program.words, program.varies);
+    has_usable_paths.then_some(Covered { shown: shown_words, paths, depends_on_folder })
 }
 
 #[derive(Default)]

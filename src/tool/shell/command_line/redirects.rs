@@ -6,7 +6,7 @@ use super::stack::{ParsedCommand, ParsedWord, Redirect};
 
 impl Scanner<'_> {
     pub(super) fn redirect(&mut self, c: char, start: usize) {
-        let what = if c == '<' {
+        let redirect = if c == '<' {
             if self.take("<<") {
                 self.line.is_opaque = true;
                 Redirect::Text
@@ -26,7 +26,7 @@ impl Scanner<'_> {
             let _ = self.take(">") || self.take("|");
             Redirect::Writes
         };
-        self.begin_redirect(start, what);
+        self.begin_redirect(start, redirect);
     }
 
     pub(super) fn begin_redirect(&mut self, start: usize, what: Redirect) {

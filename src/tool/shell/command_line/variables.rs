@@ -49,8 +49,8 @@ impl Variable {
     pub(super) fn assigned(written: &str, pieces: &Pieces) -> Self {
         let name: String = written.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         let prefix = format!("{name}=");
-        let known = pieces.known();
-        let value = known.strip_prefix(&prefix).or(known.split_once('=').map(|(_, value)| value));
+        let known_text = pieces.known();
+        let value = known_text.strip_prefix(&prefix).or(known_text.split_once('=').map(|(_, value)| value));
         let is_plain = pieces.text().and_then(|text| text.strip_prefix(&prefix)).is_some_and(is_one_word);
         let value = value.unwrap_or_default().trim().to_owned();
         Self { name, is_single: is_plain, value }

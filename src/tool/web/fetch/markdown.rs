@@ -368,8 +368,8 @@ impl MarkdownPage<'_> {
     /// Closes blocks down to the innermost match, if any; closes the match if `with_it`.
     fn leave(&mut self, is_meant: impl Fn(&MarkdownBlock) -> bool, with_it: bool) {
         // A page can trigger this search at each tag, so its depth is limited.
-        let found = self.blocks.iter().rev().take(4 * MAX_DEPTH).position(is_meant);
-        if let Some(above) = found {
+        let place = self.blocks.iter().rev().take(4 * MAX_DEPTH).position(is_meant);
+        if let Some(above) = place {
             self.blocks.truncate(self.blocks.len() - above - usize::from(with_it));
         }
     }
