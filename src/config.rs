@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::agent::{AgentHost, First, LoadedPolicy, ModelCatalogLoader, PolicyOf};
 use crate::agents::AgentRegistry;
+use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
 use crate::external_agent::definition::ExternalAgentDefinition;

@@ -10,7 +10,7 @@ use serde_saphyr::Spanned;
 
 use crate::agents::{AgentDefinition, AgentOrigin, AgentRegistry};
 use crate::mode::definition::{Fault, ModeDefinition};
-use crate::mode::{DEFAULT, InBand, Mode, Modes, UnknownMode, canonical};
+use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;

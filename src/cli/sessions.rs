@@ -60,7 +60,7 @@ pub(super) enum SessionsCommand {
         /// Id of the session
         id: String,
         /// Format of the export
-        #[arg(long, value_enum, default_value_t = Format::Markdown)]
+        #[arg(long, value_enum, default_value_t = ExportFormat::Markdown)]
         format: ExportFormat,
         /// New file for the export [default: print it]
         #[arg(long, value_name = "FILE")]

@@ -28,7 +28,7 @@ use crate::workspace::{Outputs, Workspace};
 
 pub(super) mod command_line;
 pub mod job;
-mod jobs;
+pub(super) mod jobs;
 mod output_terminal;
 pub mod snapshot;
 

@@ -1,7 +1,6 @@
 //! States of paths, changes between states, and their composition. Pure.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};

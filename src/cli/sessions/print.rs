@@ -1,7 +1,7 @@
 //! Prints sessions and their events as lines, Markdown or JSON.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::mode::{Mode, ShellUse};
+use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

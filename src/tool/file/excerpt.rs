@@ -20,21 +20,21 @@ const MAX_LINE: usize = 2000;
 const COUNTED: usize = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
+pub(in crate::tool) struct Range {
     /// Counted from 1.
     pub first: u64,
     pub limit: usize,
 }
 
 impl Range {
-    pub(super) fn new(line: Option<u32>, limit: Option<u32>) -> Self {
+    pub(in crate::tool) fn new(line: Option<u32>, limit: Option<u32>) -> Self {
         let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
         Self { first: line.unwrap_or(1).max(1).into(), limit: limit as usize }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Excerpt {
+pub(in crate::tool) struct Excerpt {
     /// With a note about the lines that follow.
     pub text: String,
     /// Invalid UTF-8 was replaced.
@@ -42,7 +42,7 @@ pub(super) struct Excerpt {
 }
 
 /// Returns an error if there is no such line, if reading fails, or if the call is cancelled.
-pub(super) fn excerpt(
+pub(in crate::tool) fn excerpt(
     mut reader: impl BufRead,
     range: Range,
     cancel: &CancellationToken,

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::acp::{ToolCallId, ToolKind};
     use crate::gate::Gate;
-    use crate::permission::CallFacts;
+    use crate::permission::{CallFacts, Claim};
 
     #[test]
     fn urls_of_files_are_mentions_of_their_paths() {

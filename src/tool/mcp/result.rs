@@ -3,10 +3,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::super::{ToolError, ToolOutput};
-use crate::conversation::content;
-use crate::conversation::content::ToolContent;
-use crate::text::shorten;
+use crate::conversation::content::{self, ToolContent};
+use crate::text::{shorten, visible};
+use crate::tool::{ToolError, ToolOutput};
 
 /// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
@@ -118,7 +117,7 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
 }
 
 fn unknown_block(block: &Value, len: usize) -> String {
-    let kind = content::visible(block["type"].as_str().unwrap_or("none"));
+    let kind = visible(block["type"].as_str().unwrap_or("none"));
     let kind = shorten(&kind, 40);
     format!("[content of the unknown type {kind:?}: {len} bytes of JSON, at the end of this result]")
 }

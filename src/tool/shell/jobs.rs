@@ -36,11 +36,11 @@ pub(super) async fn start(command: ShellCommand, context: RunContext) -> Result<
     Ok(ToolOutput { job: Some(job), ..ToolOutput::text(text) })
 }
 
-pub(super) fn lost() -> ToolError {
+pub(in crate::tool) fn lost() -> ToolError {
     ToolError::Failed("Modegate lost track of the job.".into())
 }
 
-pub(super) async fn describe(job: &Job) -> String {
+pub(in crate::tool) async fn describe(job: &Job) -> String {
     let line = job.line.lines().next().unwrap_or_default();
     let state = match job.snapshot().await {
         Some(snapshot) => JobSnapshot { output: String::new(), ..snapshot }.describe(),
