@@ -211,7 +211,7 @@ impl Start {
 }
 
 /// True if all named paths are inside the session's folders, with links followed.
-pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
+fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
     let is_inside = |path: &String| {
         let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
         target.is_some_and(|target| target.is_ok_and(|target| target.inside.is_some()))

@@ -38,7 +38,7 @@ struct Texts {
 
 /// Kinds of text in the editor that differ from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EditorText {
+pub(in crate::tool) enum EditorText {
     /// The disk had it before. The editor has not seen the change yet.
     Stale,
     Unsaved,

@@ -6,7 +6,7 @@ use encoding_rs::WINDOWS_1252;
 const MAX_RUN: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(in crate::tool) enum Encoding {
     Utf8,
     /// As Windows extends it (windows-1252).
     Latin1,
