@@ -15,6 +15,7 @@ use crate::acp::{
 };
 use crate::agents::AgentRegistry;
 use crate::bounded_file;
+use crate::busy::BusyGuard;
 use crate::client::Client;
 use crate::error::AgentError;
 use crate::mode::Modes;
@@ -25,7 +26,6 @@ use crate::server::ServerDefinition;
 use crate::session::UserCommand;
 use crate::session::{SessionContext, SessionHandle};
 use crate::skill::Skills;
-use crate::tool::BusyGuard;
 use registry::{Registry, SharedRegistry};
 
 mod client_prompt;
@@ -38,9 +38,9 @@ mod session_setup;
 /// The error is a sentence for the user.
 pub type ModelCatalogLoader = Arc<dyn Fn() -> Result<Arc<ModelCatalog>, String> + Send + Sync>;
 
-pub type PolicyOf = Arc<dyn Fn(&Path) -> Policy + Send + Sync>;
+pub type PolicyOf = Arc<dyn Fn(&Path) -> LoadedPolicy + Send + Sync>;
 
-pub struct Policy {
+pub struct LoadedPolicy {
     pub modes: Arc<Modes>,
     pub rules: Arc<Rules>,
     pub agents: Arc<AgentRegistry>,
@@ -53,13 +53,13 @@ pub struct Policy {
     pub problems: Vec<String>,
 }
 
-impl Policy {
+impl LoadedPolicy {
     fn defaults<'a>(&'a self, command_line: Option<&'a SessionModeId>) -> Defaults<'a> {
         Defaults { command_line: command_line.map(|mode| &*mode.0), configured: self.default_mode.as_deref() }
     }
 }
 
-pub struct Host {
+pub struct AgentHost {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
     pub binary: Option<PathBuf>,
@@ -94,14 +94,14 @@ async fn reading<T: Send + 'static>(
 
 pub struct Agent {
     context: SessionContext,
-    host: Host,
+    host: AgentHost,
     client: Client,
     first: First,
     registry: SharedRegistry,
 }
 
 impl Agent {
-    pub fn new(context: SessionContext, host: Host, client: Client, first: First) -> Self {
+    pub fn new(context: SessionContext, host: AgentHost, client: Client, first: First) -> Self {
         Self { context, host, client, first, registry: SharedRegistry::default() }
     }
 

@@ -76,11 +76,11 @@ pub struct AgentSpec {
     pub external_agent: Option<Arc<ExternalAgentDefinition>>,
     /// Additional ceilings of the agent, expressed as modes.
     pub limits: Vec<Arc<Mode>>,
-    pub origin: Origin,
+    pub origin: AgentOrigin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum AgentOrigin {
     BuiltIn,
     User,
     Project,
@@ -113,7 +113,7 @@ impl Default for AgentRegistry {
                     is_read_only,
                     external_agent: None,
                     limits: limits(id, name, &ToolGlobs { allow: None, deny }, is_read_only),
-                    origin: Origin::BuiltIn,
+                    origin: AgentOrigin::BuiltIn,
                 })
             };
             AgentRegistry(BUILT_IN.map(spec).into())
@@ -128,7 +128,7 @@ impl AgentRegistry {
     }
 
     pub fn has_own(&self) -> bool {
-        self.0.iter().any(|agent| agent.origin != Origin::BuiltIn)
+        self.0.iter().any(|agent| agent.origin != AgentOrigin::BuiltIn)
     }
 
     pub fn resolve(&self, id: &str) -> Result<&Arc<AgentSpec>, UnknownAgent> {
@@ -172,7 +172,7 @@ impl AgentRegistry {
             name: id.into(),
             description: "The wrapped external agent".into(),
             external_agent: Some(Arc::new(definition)),
-            origin: Origin::User,
+            origin: AgentOrigin::User,
             ..AgentSpec::clone(&Self::default().first())
         };
         Self(vec![Arc::new(agent)])
@@ -191,7 +191,7 @@ impl AgentRegistry {
 
     /// Adds the agents of one file. The user's replace built-in ones with the same id; a project's need ids
     /// of their own.
-    pub fn add(&mut self, definitions: &[AgentDefinition], origin: Origin) -> Result<(), Fault> {
+    pub fn add(&mut self, definitions: &[AgentDefinition], origin: AgentOrigin) -> Result<(), Fault> {
         let mut seen: Vec<&str> = Vec::new();
         for definition in definitions {
             let id = definition.id.value.as_str();
@@ -200,7 +200,7 @@ impl AgentRegistry {
             }
             seen.push(id);
             let spec = Arc::new(definition.complete(origin)?);
-            if origin == Origin::Project {
+            if origin == AgentOrigin::Project {
                 self.check_projects(definition, &spec)?;
             }
             match self.0.iter_mut().find(|known| known.id == spec.id) {
@@ -237,7 +237,7 @@ impl AgentSpec {
 }
 
 impl AgentDefinition {
-    fn complete(&self, origin: Origin) -> Result<AgentSpec, Fault> {
+    fn complete(&self, origin: AgentOrigin) -> Result<AgentSpec, Fault> {
         let id = self.id.value.clone();
         let fault = |text: String| Err(Fault::at(&self.id, text));
         definition::check_id(&self.id, MAX_ID)?;
@@ -257,7 +257,7 @@ impl AgentDefinition {
             && self.thinking.is_none()
             && !has_lists(&self.tools);
         if let Some(definition) = &self.external_agent {
-            if origin == Origin::Project {
+            if origin == AgentOrigin::Project {
                 return fault(format!(
                     "agent {id:?}: a project may not name a `harness`: move it to your own file, or trust this one"
                 ));
@@ -266,13 +266,13 @@ impl AgentDefinition {
                 return fault(format!("agent {id:?}: its harness: {why}"));
             }
             if !is_own {
-                let what = "a `harness` cannot be combined with `prompt`, `model`, `thinking` or `tools`: it has its own";
-                return fault(format!("agent {id:?}: {what}"));
+                let conflict = "a `harness` cannot be combined with `prompt`, `model`, `thinking` or `tools`: it has its own";
+                return fault(format!("agent {id:?}: {conflict}"));
             }
         }
         let message = |text: String| match origin {
-            Origin::Project => format!("This project's: {text}"),
-            Origin::BuiltIn | Origin::User => text,
+            AgentOrigin::Project => format!("This project's: {text}"),
+            AgentOrigin::BuiltIn | AgentOrigin::User => text,
         };
         Ok(AgentSpec {
             limits: limits(&id, &name, &self.tools, self.readonly),
@@ -327,7 +327,7 @@ fn limits(id: &str, name: &str, tools: &ToolGlobs, is_read_only: bool) -> Vec<Ar
 mod tests {
     use super::*;
 
-    fn add(agents: &mut AgentRegistry, text: &str, origin: Origin) -> Result<(), String> {
+    fn add(agents: &mut AgentRegistry, text: &str, origin: AgentOrigin) -> Result<(), String> {
         let definitions: Vec<AgentDefinition> = serde_saphyr::from_str(text).unwrap();
         agents.add(&definitions, origin).map_err(|fault| fault.text)
     }
@@ -339,7 +339,7 @@ mod tests {
         add(
             &mut agents,
             "[{id: docs, tools: {allow: ['read_*', write_file]}}, {id: any, prompt: x}]",
-            Origin::User,
+            AgentOrigin::User,
         )
         .unwrap();
         assert!(agents.has_own());
@@ -362,16 +362,16 @@ mod tests {
             ("[{id: x, model: a/b}]", "may not name a `model`"),
             ("[{id: x, harness: {command: a}}]", "may not name a `harness`"),
         ] {
-            let error = add(&mut AgentRegistry::default(), text, Origin::Project).unwrap_err();
+            let error = add(&mut AgentRegistry::default(), text, AgentOrigin::Project).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
         let mut agents = AgentRegistry::default();
-        add(&mut agents, "[{id: explore, prompt: x}]", Origin::User).unwrap();
+        add(&mut agents, "[{id: explore, prompt: x}]", AgentOrigin::User).unwrap();
         assert!(
             agents.resolve("explore").unwrap().limits.is_empty(),
             "the user's agent replaces the built-in agent"
         );
-        add(&mut agents, "[{id: x, description: d, readonly: true}]", Origin::Project).unwrap();
+        add(&mut agents, "[{id: x, description: d, readonly: true}]", AgentOrigin::Project).unwrap();
         assert_eq!(agents.resolve("x").unwrap().description, "This project's: d");
     }
 
@@ -403,7 +403,7 @@ mod tests {
             ("[{id: a, harness: {command: ''}}]", "its harness: its `command` is empty"),
             ("[{id: a, prompt: x, harness: {command: b}}]", "cannot be combined with `prompt`"),
         ] {
-            let error = add(&mut AgentRegistry::default(), text, Origin::User).unwrap_err();
+            let error = add(&mut AgentRegistry::default(), text, AgentOrigin::User).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

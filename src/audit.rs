@@ -13,11 +13,11 @@ use crate::mode::definition::ModeDefinition;
 use crate::permission::external::ChangeLevel;
 use crate::permission::rules::RuleTexts;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict, external};
-use crate::store::entry::{Consent, Entry};
+use crate::store::entry::{ChainEntry, RecordedConsent};
 use crate::store::evidence::{Evidence, ShownCall};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct AuditReport {
     /// `None` if the chain is broken.
     pub head: Option<Head>,
     pub mode_changes: usize,
@@ -34,10 +34,10 @@ pub fn audit(
     evidence: &Evidence,
     effect_of: impl Fn(&str) -> Option<Effect>,
     recorded: Option<&str>,
-) -> Report {
+) -> AuditReport {
     let mut audit = Audit {
         evidence,
-        report: Report {
+        report: AuditReport {
             head: None,
             mode_changes: 0,
             denials: 0,
@@ -59,7 +59,7 @@ pub fn audit(
     };
     audit.check_consistency(recorded);
     for link in &evidence.links {
-        match Entry::read(&link.body) {
+        match ChainEntry::read(&link.body) {
             Ok(entry) => audit.entry(link.number, &entry),
             Err(error) => audit.found(format!("entry {}: cannot be read: {error}", link.number)),
         }
@@ -70,7 +70,7 @@ pub fn audit(
 
 struct Audit<'a> {
     evidence: &'a Evidence,
-    report: Report,
+    report: AuditReport,
     mode: Option<String>,
     grants: Grants,
     /// Tool and hash of the arguments, by call id.
@@ -80,8 +80,8 @@ struct Audit<'a> {
     /// Numbers of mode changes and denials before the chain starts.
     older: (usize, usize),
     /// The entries about mode changes and denials.
-    modes: Vec<Entry>,
-    denials: Vec<Entry>,
+    modes: Vec<ChainEntry>,
+    denials: Vec<ChainEntry>,
     denied: HashSet<String>,
     parsed: HashMap<String, Result<Ceilings, String>>,
     /// Hashes of the ceilings under which external agents were permitted to change files.
@@ -99,15 +99,15 @@ impl Audit<'_> {
             Ok(head) => self.report.head = Some(head),
             Err(broken) => self.found(format!("the chain is broken: {broken}")),
         }
-        match (links.first().map(|link| Entry::read(&link.body)), session.is_chained) {
+        match (links.first().map(|link| ChainEntry::read(&link.body)), session.is_chained) {
             (None, true) => self.found("the chain was deleted".into()),
             (None, false) => {
                 let text = "the session is older than hash chains, so no call can be decided again";
                 self.report.notes.push(text.into());
             }
             // A new session or a fork: earlier turns are not its own.
-            (Some(Ok(Entry::Mode { from: None, turn, .. })), _) => self.before = turn,
-            (Some(Ok(Entry::Older { turns, mode_changes, denials, .. })), _) => {
+            (Some(Ok(ChainEntry::Mode { from: None, turn, .. })), _) => self.before = turn,
+            (Some(Ok(ChainEntry::Older { turns, mode_changes, denials, .. })), _) => {
                 self.before = turns;
                 let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
                 self.older = (count(mode_changes), count(denials));
@@ -127,9 +127,9 @@ impl Audit<'_> {
         }
     }
 
-    fn entry(&mut self, number: u64, entry: &Entry) {
+    fn entry(&mut self, number: u64, entry: &ChainEntry) {
         match entry {
-            Entry::Mode { from, to, text, .. } => {
+            ChainEntry::Mode { from, to, text, .. } => {
                 self.report.mode_changes += 1;
                 if let (Some(was), Some(from)) = (&self.mode, from)
                     && was != from
@@ -145,50 +145,50 @@ impl Audit<'_> {
                 self.mode = Some(to.clone());
                 self.modes.push(entry.clone());
             }
-            Entry::Older { mode, .. } => self.mode.clone_from(mode),
-            Entry::Denial { call, .. } => {
+            ChainEntry::Older { mode, .. } => self.mode.clone_from(mode),
+            ChainEntry::Denial { call, .. } => {
                 self.report.denials += 1;
                 self.denials.push(entry.clone());
                 self.denied.insert(call.clone());
             }
-            Entry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
+            ChainEntry::Answer { mode, allows, scope, .. } => match scope.to_scope() {
                 Some(scope) if *allows => self.grants.allow(mode, scope),
                 Some(scope) => self.grants.reject(mode, scope),
                 None => self.found(format!("entry {number}: an answer with an unknown scope")),
             },
-            Entry::Call { .. } => self.call(number, entry),
-            Entry::ExternalAgent { agent, sandboxed, decided, under: Some(under), .. } => {
+            ChainEntry::Call { .. } => self.call(number, entry),
+            ChainEntry::ExternalAgent { agent, sandboxed, decided, under: Some(under), .. } => {
                 self.process(number, agent, *sandboxed, *decided, under);
             }
-            Entry::Changes { agent, facts, under, .. } => {
+            ChainEntry::Changes { agent, facts, under, .. } => {
                 self.agent_changes(number, agent, &facts.to_call(&self.evidence.session.cwd), under);
             }
-            Entry::Unrecorded { turn, why, .. } => self.report.notes.push(format!("turn {turn}: {why}")),
-            Entry::Undo { .. }
-            | Entry::Hint { .. }
-            | Entry::Delegate { .. }
-            | Entry::Agent { .. }
-            | Entry::ExternalAgent { under: None, .. } => {}
+            ChainEntry::Unrecorded { turn, why, .. } => self.report.notes.push(format!("turn {turn}: {why}")),
+            ChainEntry::Undo { .. }
+            | ChainEntry::Hint { .. }
+            | ChainEntry::Delegate { .. }
+            | ChainEntry::Agent { .. }
+            | ChainEntry::ExternalAgent { under: None, .. } => {}
         }
     }
 
-    fn call(&mut self, number: u64, entry: &Entry) {
-        let Entry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
+    fn call(&mut self, number: u64, entry: &ChainEntry) {
+        let ChainEntry::Call { call, facts, arguments, mode, under, consent, .. } = entry else { return };
         self.report.calls += 1;
         if !facts.is_external() {
             self.recorded.insert(call.clone(), (facts.tool().to_owned(), arguments.clone()));
         }
-        let what = format!("entry {number}: {call} ({})", facts.tool());
+        let entry_name = format!("entry {number}: {call} ({})", facts.tool());
         if self.mode.as_ref().is_some_and(|on| on != mode) {
             let on = self.mode.clone().unwrap_or_default();
-            self.found(format!("{what}: ran in {mode} mode, but the session was in {on} mode"));
+            self.found(format!("{entry_name}: ran in {mode} mode, but the session was in {on} mode"));
         }
         let verdict = match self.ceilings(under) {
             Err(reason) => Err(reason),
             Ok(ceilings) => {
                 let facts = facts.to_call(&self.evidence.session.cwd);
                 let none = Grants::default();
-                let remembered = if *consent == Consent::Remembered { &self.grants } else { &none };
+                let remembered = if *consent == RecordedConsent::Remembered { &self.grants } else { &none };
                 Ok((
                     permission::decide(&ceilings, remembered, &facts),
                     ceilings.modes.first().map(|mode| mode.id.clone()),
@@ -196,17 +196,18 @@ impl Audit<'_> {
             }
         };
         match verdict {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok((_, own)) if own.as_deref() != Some(mode) => {
-                self.found(format!("{what}: was decided under another mode than {mode}"));
+                self.found(format!("{entry_name}: was decided under another mode than {mode}"));
             }
             Ok((Verdict::Deny(denial), _)) => {
-                self.found(format!("{what}: is denied by {}: {}", denial.rule, denial.message));
+                self.found(format!("{entry_name}: is denied by {}: {}", denial.rule, denial.message));
             }
-            Ok((Verdict::Ask(_), _)) if *consent == Consent::ExternalAgent && facts.is_external() => {}
-            Ok((Verdict::Ask(_), _)) if *consent != Consent::User => {
+            Ok((Verdict::Ask(_), _)) if *consent == RecordedConsent::ExternalAgent && facts.is_external() => {
+            }
+            Ok((Verdict::Ask(_), _)) if *consent != RecordedConsent::User => {
                 self.found(format!(
-                    "{what}: required the user's permission, and the chain has no answer of the user"
+                    "{entry_name}: required the user's permission, and the chain has no answer of the user"
                 ));
             }
             Ok((Verdict::Ask(_) | Verdict::Allow, _)) => {}
@@ -214,18 +215,20 @@ impl Audit<'_> {
     }
 
     fn process(&mut self, number: u64, agent: &str, sandboxed: bool, decided: bool, under: &str) {
-        let what = format!("entry {number}: the process of {agent}");
+        let entry_name = format!("entry {number}: the process of {agent}");
         if !sandboxed {
             self.permits.insert(under.to_owned());
         }
         match self.ceilings(under) {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
                 let brokered = if decided { external::facts_of_changes(ChangeLevel::Decided) } else { None };
                 let facts = brokered.unwrap_or_else(|| CallFacts::of_external_process(sandboxed));
                 if external::denied(&ceilings, &facts).is_some() {
                     let how = if sandboxed { "in" } else { "without" };
-                    self.found(format!("{what}: started {how} the sandbox, which the mode does not allow"));
+                    self.found(format!(
+                        "{entry_name}: started {how} the sandbox, which the mode does not allow"
+                    ));
                 }
             }
         }
@@ -233,12 +236,12 @@ impl Audit<'_> {
 
     fn agent_changes(&mut self, number: u64, agent: &str, facts: &CallFacts, under: &str) {
         self.report.agent_changes += facts.targets.len();
-        let what = format!("entry {number}: changes by {agent}");
+        let entry_name = format!("entry {number}: changes by {agent}");
         if !self.permits.contains(under) {
-            self.found(format!("{what}: the agent was not permitted to change files"));
+            self.found(format!("{entry_name}: the agent was not permitted to change files"));
         }
         match self.ceilings(under) {
-            Err(reason) => self.found(format!("{what}: cannot be decided again: {reason}")),
+            Err(reason) => self.found(format!("{entry_name}: cannot be decided again: {reason}")),
             Ok(ceilings) => {
                 // Copied once: the list of targets may be long.
                 let mut one = facts.clone();
@@ -247,7 +250,7 @@ impl Audit<'_> {
                     if let Verdict::Deny(denial) = permission::decide(&ceilings, &Grants::default(), &one) {
                         let path = target.path.display();
                         self.found(format!(
-                            "{what}: {path} is denied by {}: {}",
+                            "{entry_name}: {path} is denied by {}: {}",
                             denial.rule, denial.message
                         ));
                     }
@@ -291,12 +294,13 @@ impl Audit<'_> {
         if denials.get(self.older.1..) != Some(&self.denials) {
             self.found("the table of denials does not agree with the chain".into());
         }
-        let shown: HashMap<&str, &ShownCall> = calls.iter().map(|call| (call.id.as_str(), call)).collect();
+        let shown_calls: HashMap<&str, &ShownCall> =
+            calls.iter().map(|call| (call.id.as_str(), call)).collect();
         let mut recorded: Vec<_> =
             self.recorded.iter().map(|(id, what)| (id.clone(), what.clone())).collect();
         recorded.sort();
         for (id, (tool, arguments)) in recorded {
-            match shown.get(id.as_str()) {
+            match shown_calls.get(id.as_str()) {
                 None => self.found(format!("{id} ({tool}) is in the chain but not in the event log")),
                 Some(call) if call.tool != tool || call.arguments != arguments => {
                     self.found(format!(

@@ -67,7 +67,7 @@ impl UsageError {
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
     /// Run one prompt and exit; piped text is appended to it, and `-` reads the whole prompt from stdin
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -97,7 +97,7 @@ pub struct Cli {
     cwd: Option<PathBuf>,
     /// Output format of a headless prompt [default: text]
     #[arg(long, value_enum)]
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     /// Carry out this plan: a text, or the JSON result of a run in plan mode [like -p]
     #[arg(long, value_name = "FILE")]
     from_plan: Option<PathBuf>,
@@ -147,22 +147,22 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Replay transcripts and recordings, and show the first difference; or play a recorded agent to a client
     #[command(after_help = REPLAY_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
-    Replay(replay::Arguments),
+    Replay(replay::ReplayArguments),
     /// Choose a model provider and store its key, readable by you alone
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
-    Setup(setup::Arguments),
+    Setup(setup::SetupArguments),
     /// List, show, check, explain and import modes, and list mode changes
     #[command(subcommand, after_help = FILE_CODES)]
-    Modes(modes::Action),
+    Modes(modes::ModesCommand),
     /// List, show and check agents
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Agents(agents::Action),
+    Agents(agents::AgentsCommand),
     /// List, add and revoke permission rules
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Permissions(permissions::Action),
+    Permissions(permissions::PermissionsCommand),
     /// Trust a project's modes file in its current content, as if it were your own
     #[command(arg = unused::argument("store"))]
     Trust {
@@ -171,36 +171,36 @@ enum Command {
     },
     /// List, show, export and delete sessions, change their mode, and undo turns
     #[command(subcommand)]
-    Sessions(sessions::Action),
+    Sessions(sessions::SessionsCommand),
     /// Check the session store, save what can be read of a damaged one, or set it aside
     #[command(subcommand, after_help = STORE_CODES, arg = unused::argument("cwd"))]
     Store(store::StoreAction),
     /// List and delete memories, which models keep about a directory
     #[command(subcommand)]
-    Memories(memories::Action),
+    Memories(memories::MemoriesCommand),
     /// List, show and check skills: yours and the current project's
     #[command(subcommand, after_help = FILE_CODES, arg = unused::argument("store"))]
-    Skills(skills::Action),
+    Skills(skills::SkillsCommand),
     /// List MCP servers, and log in and out at those over HTTP
     #[command(subcommand, arg = unused::argument("store"))]
     Mcp(mcp::McpAction),
     /// Run another ACP agent in an editor, under modes that hold: modegate wrap -- gemini --acp
-    Wrap(wrap::Arguments),
+    Wrap(wrap::WrapArguments),
     /// Run a terminal program under a mode: modegate run --mode plan -- COMMAND
     #[command(after_help = RUN_CODES)]
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Change the mode of a program of `modegate run` from another terminal, and answer its questions
     #[command(after_help = MODE_CODES, args = [unused::argument("cwd"), unused::argument("store")])]
-    Mode(mode::Arguments),
+    Mode(mode::ModeArguments),
     /// Verify a session's audit log and that each call was allowed
     #[command(after_help = AUDIT_CODES, arg = unused::argument("cwd"))]
-    Audit(audit::Arguments),
+    Audit(audit::AuditArguments),
     /// Check settings, keys, the session store, the kernel and commands
     #[command(after_help = DOCTOR_CODES)]
     Doctor(doctor::DoctorArguments),
     /// Play scripts to a client: for developers of ACP clients, who need an agent with exact behaviour
     #[command(subcommand)]
-    Scripts(scripts::Action),
+    Scripts(scripts::ScriptsCommand),
     /// Print the completion script of a shell: modegate completions bash > ~/.local/share/bash-completion/completions/modegate
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     Completions {
@@ -213,7 +213,7 @@ enum Command {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
+enum OutputFormat {
     /// Print the text of the answer
     Text,
     /// Print one JSON object at the end
@@ -235,7 +235,7 @@ impl Cli {
 
     /// Returns true if the process may speak with a client.
     pub fn may_serve(&self) -> bool {
-        matches!(self.command, None | Some(Command::Wrap(_) | Command::Scripts(_)))
+        matches!(self.command, None | Some(CliCommand::Wrap(_) | CliCommand::Scripts(_)))
             && self.prompt.is_none()
             && self.from_plan.is_none()
             && self.output.is_none()
@@ -243,7 +243,7 @@ impl Cli {
 
     /// Returns true if a program shares the terminal, and the keys of its user that interrupt.
     pub fn shares_terminal(&self) -> bool {
-        matches!(self.command, Some(Command::Run(_)))
+        matches!(self.command, Some(CliCommand::Run(_)))
     }
 }
 
@@ -303,7 +303,7 @@ pub enum InputKind {
     Other,
 }
 
-pub struct Streams<I, O, E> {
+pub struct CliStreams<I, O, E> {
     pub input: I,
     pub input_kind: InputKind,
     pub output: O,
@@ -314,7 +314,7 @@ pub struct Streams<I, O, E> {
 pub async fn run<I, O, E>(
     mut cli: Cli,
     environment: Environment,
-    streams: Streams<I, O, E>,
+    streams: CliStreams<I, O, E>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
@@ -322,57 +322,62 @@ where
     O: Write + Send + 'static,
     E: Write,
 {
-    let Streams { input, input_kind, mut output, mut errors } = streams;
+    let CliStreams { input, input_kind, mut output, mut errors } = streams;
     warn_of_relative_home(&environment, &mut errors)?;
     match cli.command.take() {
-        Some(Command::Replay(arguments)) => {
-            let streams = Streams { input, input_kind, output, errors };
+        Some(CliCommand::Replay(arguments)) => {
+            let streams = CliStreams { input, input_kind, output, errors };
             return replay::run(cli, arguments, &environment, streams, stop).await;
         }
-        Some(Command::Setup(arguments)) => {
-            let streams = Streams { input, input_kind, output, errors };
+        Some(CliCommand::Setup(arguments)) => {
+            let streams = CliStreams { input, input_kind, output, errors };
             return setup::run(arguments, &environment, streams).await;
         }
-        Some(Command::Completions { shell }) => return generated::completions(shell, output),
-        Some(Command::Man) => return generated::man(output),
+        Some(CliCommand::Completions { shell }) => return generated::completions(shell, output),
+        Some(CliCommand::Man) => return generated::man(output),
         rest => cli.command = rest,
     }
     let mut flags = take_flags(&mut cli);
     match cli.command.take() {
-        Some(Command::Doctor(arguments)) => {
+        Some(CliCommand::Doctor(arguments)) => {
             return doctor::run(&arguments, &flags, &environment, output).await;
         }
-        Some(Command::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
-        Some(Command::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
-        Some(Command::Sessions(ask)) => {
-            let streams = Streams { input, input_kind, output, errors };
+        Some(CliCommand::Modes(ask)) => return modes::run(ask, &flags, &environment, output, errors).await,
+        Some(CliCommand::Agents(ask)) => return agents::run(ask, &flags, &environment, output, errors),
+        Some(CliCommand::Sessions(ask)) => {
+            let streams = CliStreams { input, input_kind, output, errors };
             return sessions::run(ask, &flags, environment, streams).await;
         }
-        Some(Command::Store(ask)) => return store::run(ask, &flags, &environment, output),
-        Some(Command::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
-        Some(Command::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
-        Some(Command::Mcp(action)) => {
+        Some(CliCommand::Store(ask)) => return store::run(ask, &flags, &environment, output),
+        Some(CliCommand::Memories(ask)) => return memories::run(ask, &flags, &environment, output).await,
+        Some(CliCommand::Skills(ask)) => return skills::run(ask, &flags, &environment, output, errors),
+        Some(CliCommand::Mcp(action)) => {
             return mcp::run(action, &flags, &environment, (input, input_kind), (output, errors)).await;
         }
-        Some(Command::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
-        Some(Command::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
-        Some(Command::Trust { file }) => return modes::trust(file, &flags, &environment, output),
-        Some(Command::Run(arguments)) => return run::run(arguments, flags, environment, errors, stop).await,
-        Some(Command::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
-        Some(Command::Scripts(action)) => {
+        Some(CliCommand::Audit(asked)) => return audit::run(asked, &flags, &environment, output).await,
+        Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
+        Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
+        Some(CliCommand::Run(arguments)) => {
+            return run::run(arguments, flags, environment, errors, stop).await;
+        }
+        Some(CliCommand::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
+        Some(CliCommand::Scripts(action)) => {
             if let Some(code) = scripts::run(&action, &mut flags, &mut output)? {
                 return Ok(code);
             }
         }
-        Some(Command::Wrap(arguments)) => {
+        Some(CliCommand::Wrap(arguments)) => {
             let ended = wrap::prepare(arguments, &mut flags, &environment, &mut output, &mut errors).await?;
             if let Some(code) = ended {
                 return Ok(code);
             }
         }
-        Some(Command::Replay(_) | Command::Setup(_) | Command::Completions { .. } | Command::Man) | None => {}
+        Some(
+            CliCommand::Replay(_) | CliCommand::Setup(_) | CliCommand::Completions { .. } | CliCommand::Man,
+        )
+        | None => {}
     }
-    let output_format = cli.output.unwrap_or(Output::Text);
+    let output_format = cli.output.unwrap_or(OutputFormat::Text);
     let mut input = BufReader::new(input);
     let prepared = Config::new(&flags, environment).map_err(UsageError::of).and_then(|config| {
         let is_read = prompt::prepare(&mut cli, &flags, &mut input, input_kind)?;

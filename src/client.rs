@@ -20,7 +20,7 @@ use crate::acp::{
     ToolCallLocation, Update,
 };
 use crate::text::shorten;
-pub use request::{ClientRequest, Question};
+pub use request::{ClientQuestion, ClientRequest};
 
 mod request;
 
@@ -104,7 +104,7 @@ pub struct ClientCapabilities {
 
 /// A request without an answer. Dropping it withdraws the request.
 #[derive(Debug)]
-pub struct Open<A> {
+pub struct PendingRequest<A> {
     id: u64,
     client: Client,
     answer: Option<oneshot::Receiver<Result<Value, ClientError>>>,
@@ -193,9 +193,9 @@ impl Client {
     }
 
     /// Dropping the result without an answer withdraws the request.
-    pub fn ask<Q: Question>(&self, question: Q) -> Open<Q::Answer> {
+    pub fn ask<Q: ClientQuestion>(&self, question: Q) -> PendingRequest<Q::Answer> {
         let (id, answer) = self.request(question.into());
-        Open { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
+        PendingRequest { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
     pub fn forward(&self, mut request: ClientRequest, reply: ReplySender) -> u64 {
@@ -236,7 +236,7 @@ fn decode<A: DeserializeOwned>(answer: Result<Value, ClientError>) -> Result<A, 
     serde_json::from_value(answer?).map_err(|error| ClientError::Malformed(error.to_string()))
 }
 
-impl<A: DeserializeOwned> Open<A> {
+impl<A: DeserializeOwned> PendingRequest<A> {
     /// Cancel safe. Returns [`ClientError::Gone`] after an answer.
     pub async fn answer(&mut self) -> Result<A, ClientError> {
         let Some(receiver) = &mut self.answer else { return Err(ClientError::Gone) };
@@ -250,7 +250,7 @@ impl<A: DeserializeOwned> Open<A> {
     }
 }
 
-impl<A> Drop for Open<A> {
+impl<A> Drop for PendingRequest<A> {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.client.withdraw(self.id);

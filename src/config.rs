@@ -9,14 +9,16 @@ use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
-use crate::agent::{First, Host, ModelCatalogLoader, Policy, PolicyOf};
+use crate::agent::{AgentHost, First, LoadedPolicy, ModelCatalogLoader, PolicyOf};
 use crate::agents::AgentRegistry;
+use crate::busy;
 use crate::client::ClientCapabilities;
 use crate::conversation::system_prompt::Sources;
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::file_lock::FileLocks;
 use crate::http::fetch_client::FetchClient;
 use crate::ids::Source;
+use crate::memory::Memories;
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::{OFFLINE, SCRIPTED};
 use crate::model::router::{Remote, Router};
@@ -34,11 +36,10 @@ use crate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use crate::skill::Skills;
 use crate::store::memories::StoredMemories;
 use crate::store::retention::Retention;
-use crate::store::{Location, Store, Sync};
+use crate::store::{Store, StoreLocation, Sync};
 use crate::tool::mcp::Logins;
-use crate::tool::memory::Memories;
-use crate::tool::web::fetch::Limits;
-use crate::tool::{self, DiskTexts, Toolset};
+use crate::tool::web::fetch::FetchLimits;
+use crate::tool::{DiskTexts, Toolset};
 use crate::transcript::launch_options::{LaunchOptions, StoreKind};
 use crate::transcript::lockstep::Determinism;
 use connections::Connections;
@@ -113,7 +114,7 @@ pub struct Config {
     /// `default_mode` of the files at startup, or `--max-mode` if that allows less.
     default_mode: Option<String>,
     remote: Remote,
-    store: Location,
+    store: StoreLocation,
     store_origin: StoreOrigin,
     sync: Sync,
     retention: Retention,
@@ -135,7 +136,7 @@ enum StoreOrigin {
 
 pub struct Runtime {
     pub context: SessionContext,
-    pub host: Host,
+    pub host: AgentHost,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
 }
@@ -143,7 +144,7 @@ pub struct Runtime {
 impl Config {
     pub fn new(flags: &Flags, environment: Environment) -> anyhow::Result<Self> {
         let config = Self::without_store(flags, environment)?;
-        if let (Some(_), Location::File(path)) = (&flags.store, &config.store) {
+        if let (Some(_), StoreLocation::File(path)) = (&flags.store, &config.store) {
             Store::check(path).with_context(|| format!("--store {}", path.display()))?;
         }
         Ok(config)
@@ -152,9 +153,9 @@ impl Config {
     /// As [`Self::new`], but does not try to open the store, which could create or migrate it.
     fn without_store(flags: &Flags, mut environment: Environment) -> anyhow::Result<Self> {
         let eof_grace = Duration::try_from_secs_f64(flags.eof_grace.unwrap_or(1.0)).context("--eof-grace")?;
-        let named = flags.model.as_deref().or(environment.model.as_deref());
-        let script = named.map(embedded::script).transpose()?.flatten();
-        let requested = named.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
+        let model_name = flags.model.as_deref().or(environment.model.as_deref());
+        let script = model_name.map(embedded::script).transpose()?.flatten();
+        let requested = model_name.map(|name| ModelId::new(if script.is_some() { SCRIPTED } else { name }));
         // Neither scripts nor deterministic offline runs may depend on this machine's settings.
         let is_embedded =
             script.is_some() || (flags.deterministic && flags.model.as_deref() == Some(OFFLINE));
@@ -180,18 +181,18 @@ impl Config {
         let policies = Policies::new(&environment, file.tool_list, flags.deterministic);
         let loaded = policies.load(&real_path(&cwd).unwrap_or_else(|_| cwd.clone()));
         // An unknown name may be defined in an unusable file.
-        let named = |name: &str| match loaded.problems.first() {
+        let with_problem = |name: &str| match loaded.problems.first() {
             Some(diagnostic) => format!("{name}, while {diagnostic}"),
             None => name.to_owned(),
         };
         let mode_of = |flag: &Option<String>, name: &str| {
             let mode = flag.as_deref().map(|id| loaded.layers.modes.resolve(id).map(Mode::mode_id));
-            mode.transpose().with_context(|| named(name))
+            mode.transpose().with_context(|| with_problem(name))
         };
         let (mode, max_mode) = (mode_of(&flags.mode, "--mode")?, mode_of(&flags.max_mode, "--max-mode")?);
         let agent =
             flags.agent.as_deref().map(|id| loaded.layers.agents.resolve(id).map(|agent| agent.id.clone()));
-        let agent = agent.transpose().with_context(|| named("--agent"))?;
+        let agent = agent.transpose().with_context(|| with_problem("--agent"))?;
         let agent = flags.wrapped.as_ref().map(|(id, _)| id.clone()).or(agent);
         let max_modes = match &max_mode {
             Some(id) => loaded.layers.modes.ceilings(&id.0)?,
@@ -259,7 +260,7 @@ impl Config {
     #[must_use]
     pub fn without_user_store(mut self) -> Self {
         if self.store_origin != StoreOrigin::Named {
-            (self.store, self.store_origin) = (Location::Memory, StoreOrigin::Default);
+            (self.store, self.store_origin) = (StoreLocation::Memory, StoreOrigin::Default);
         }
         self
     }
@@ -274,7 +275,7 @@ impl Config {
             Some(_) => SCRIPTED,
             None => self.remote.catalog.default_model().as_str(),
         };
-        let is_file = matches!(self.store, Location::File(_) | Location::Reading(_));
+        let is_file = matches!(self.store, StoreLocation::File(_) | StoreLocation::Reading(_));
         LaunchOptions {
             mode: self.first.mode.as_ref().map(ToString::to_string).or_else(|| self.default_mode.clone()),
             max_mode: self.max_modes.first().map(|mode| mode.id.clone()),
@@ -299,7 +300,7 @@ impl Config {
             Determinism {
                 cwd: cwd.trim_matches('"').to_owned(),
                 pauses,
-                is_busy: Box::new(move || store.is_busy() || tool::is_busy()),
+                is_busy: Box::new(move || store.is_busy() || busy::is_busy()),
                 max_silence: if is_embedded { EMBEDDED_SILENCE } else { PROVIDER_SILENCE },
             }
         });
@@ -334,7 +335,7 @@ impl Config {
             refuses_unrecorded: self.unrecorded_changes == Some(UnrecordedChanges::Refuse),
             steering: self.steering.unwrap_or_default(),
             tools: if self.exits.is_off { Toolset::built_in().without_exit() } else { Toolset::built_in() }
-                .with_fetch(self.fetch_client, Limits::default())
+                .with_fetch(self.fetch_client, FetchLimits::default())
                 .with_memories(&memories)
                 .with_http(self.connections.http())
                 .with_shell(self.shell.with_file_locks(data_folder))
@@ -364,7 +365,7 @@ impl Config {
             let mut policy = policy(policies.load(cwd), policies.commands(cwd), policies.skills(cwd));
             policy.notices.extend(policies.project_notice(cwd));
             match &wrapped {
-                Some(agents) => Policy { agents: Arc::clone(agents), ..policy },
+                Some(agents) => LoadedPolicy { agents: Arc::clone(agents), ..policy },
                 None => policy,
             }
         });
@@ -374,7 +375,7 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) = (Host { policy, load_models, binary, wraps }, self.retention);
+        let (host, retention) = (AgentHost { policy, load_models, binary, wraps }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }
@@ -383,7 +384,7 @@ fn policy(
     loaded: Loaded,
     (commands, mut broken_commands): (Vec<UserCommand>, Vec<String>),
     (skills, broken_skills): (Skills, Vec<String>),
-) -> Policy {
+) -> LoadedPolicy {
     let Loaded { layers, problems } = loaded;
     let (taken, commands): (Vec<_>, Vec<_>) =
         commands.into_iter().partition(|command| is_reserved_name(&command.name, &layers.modes));
@@ -396,7 +397,7 @@ fn policy(
     if !broken_skills.is_empty() {
         notices.push(format!("Skills that cannot be used:\n{}", broken_skills.join("\n")));
     }
-    Policy {
+    LoadedPolicy {
         servers,
         commands: commands.into(),
         skills: Arc::new(skills),
@@ -441,15 +442,15 @@ pub fn real_working_folder(flags: &Flags) -> anyhow::Result<PathBuf> {
 /// Returns the store's file, and whether it exists.
 pub fn find_store(flags: &Flags, environment: &Environment) -> anyhow::Result<(PathBuf, bool)> {
     match location(flags.store.as_deref(), environment)? {
-        Location::File(path) => {
+        StoreLocation::File(path) => {
             let exists = path.try_exists();
             let exists = exists.with_context(|| format!("the store {} cannot be read", path.display()))?;
             Ok((path, exists))
         }
-        Location::Memory if flags.store.is_none() => {
+        StoreLocation::Memory if flags.store.is_none() => {
             bail!("there is no session store, because there is no home directory: name a file with --store")
         }
-        Location::Memory | Location::Reading(_) => {
+        StoreLocation::Memory | StoreLocation::Reading(_) => {
             bail!("there is no session store on disk: sessions are in memory only")
         }
     }
@@ -461,15 +462,15 @@ pub fn scratch_folder(environment: &Environment) -> anyhow::Result<PathBuf> {
     Ok(real_path(folder)?)
 }
 
-fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<Location> {
+fn location(store: Option<&str>, environment: &Environment) -> anyhow::Result<StoreLocation> {
     match store {
-        Some("memory") => Ok(Location::Memory),
+        Some("memory") => Ok(StoreLocation::Memory),
         Some("") => bail!("--store: give a path, or memory"),
-        Some(path) => Ok(Location::File(path.into())),
+        Some(path) => Ok(StoreLocation::File(path.into())),
         None => Ok(environment
             .data_folder
             .as_ref()
-            .map_or(Location::Memory, |folder| Location::File(folder.join("modegate.db")))),
+            .map_or(StoreLocation::Memory, |folder| StoreLocation::File(folder.join("modegate.db")))),
     }
 }
 

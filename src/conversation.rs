@@ -14,6 +14,7 @@ use open_calls::OpenCalls;
 
 pub mod acp_updates;
 pub mod compaction;
+pub mod content;
 pub mod fitting;
 #[cfg(test)]
 pub mod growth;

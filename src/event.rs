@@ -10,8 +10,8 @@ use crate::acp::{
     ContentBlock, ImageContent, MessageId, PlanEntry, SessionModeId, SessionUpdate, StopReason, ToolCallId,
     ToolCallStatus, ToolKind,
 };
+use crate::conversation::content::{Location, ToolContent};
 use crate::model::{Effort, ModelId, ProviderState, Usage};
-use crate::tool::{Location, ToolContent};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionEvent {

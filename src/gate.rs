@@ -62,7 +62,7 @@ impl Permit {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningCall {
     call_id: ToolCallId,
     facts: CallFacts,
     turn: u64,
@@ -81,7 +81,7 @@ pub struct Ended {
 
 #[derive(Debug, Default)]
 pub struct Gate {
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, RunningCall>,
     next: u64,
     /// Parent token of background effects, which outlive their turn.
     session: CancellationToken,
@@ -104,7 +104,7 @@ impl Gate {
         self.next += 1;
         self.running.insert(
             self.next,
-            Running {
+            RunningCall {
                 call_id,
                 facts,
                 turn,
@@ -133,7 +133,7 @@ impl Gate {
             self.running.values().filter(|running| !running.is_unconfirmed && !running.cancel.is_cancelled());
         let first =
             running.filter(|running| is_selected(&running.facts)).min_by_key(|running| &running.call_id.0)?;
-        let Running { call_id, cancel, released, .. } = first;
+        let RunningCall { call_id, cancel, released, .. } = first;
         Some(Active { call: call_id.clone(), cancel: cancel.clone(), released: released.clone() })
     }
 
@@ -142,7 +142,7 @@ impl Gate {
         other.remove_finished();
         for running in other.running.into_values() {
             self.next += 1;
-            let running = Running { call_id: name(&running.call_id), turn: 0, ..running };
+            let running = RunningCall { call_id: name(&running.call_id), turn: 0, ..running };
             self.running.insert(self.next, running);
         }
     }
@@ -172,15 +172,15 @@ impl Gate {
     /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
     /// denies it.
     pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
-        let is_elsewhere = |running: &Running| running.facts.is_servers();
+        let is_elsewhere = |running: &RunningCall| running.facts.server.is_some();
         self.end_matching(|running| running.turn == turn && !is_elsewhere(running), deadline).await
     }
 
-    async fn end_matching(&mut self, is_selected: impl Fn(&Running) -> bool, timeout: Duration) -> Ended {
+    async fn end_matching(&mut self, is_selected: impl Fn(&RunningCall) -> bool, timeout: Duration) -> Ended {
         self.remove_finished();
         let denied: Vec<u64> =
             self.running.iter().filter(|(_, running)| is_selected(running)).map(|(id, _)| *id).collect();
-        let mut denied: Vec<(u64, Running)> =
+        let mut denied: Vec<(u64, RunningCall)> =
             denied.iter().filter_map(|id| Some((*id, self.running.remove(id)?))).collect();
         for (_, running) in &denied {
             running.denied.cancel();

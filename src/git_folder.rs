@@ -66,33 +66,33 @@ pub fn branch(root: &Path) -> Option<String> {
 
 /// Missing if the git folder is not confirmed.
 pub fn exclude_rules(root: &Path, limit: u64) -> Result<String, ReadError> {
-    let found = GitFolder::of(&root.join(".git")).map_err(|_| ReadError::Missing)?;
-    let common = found.common();
+    let git_folder = GitFolder::of(&root.join(".git")).map_err(|_| ReadError::Missing)?;
+    let common = git_folder.common();
     bounded_file::read_text_below(common, &common.join("info/exclude"), limit)
 }
 
 impl Git {
     pub fn of(session: &Path) -> Self {
         let Some(root) = root(session) else { return Self::default() };
-        let found = match GitFolder::of(&root.join(".git")) {
+        let git_folder = match GitFolder::of(&root.join(".git")) {
             Ok(found) => found,
             Err(problem) => return Self { problems: problem.into_iter().collect(), ..Self::default() },
         };
         let outside = |place: PathBuf| real_path(place).ok().filter(|place| !place.starts_with(session));
         let mut git = Self::default();
-        let objects = found.common().join("objects");
-        match bounded_file::read_text_below(found.common(), &objects.join("info/alternates"), MAX_FILE) {
+        let objects = git_folder.common().join("objects");
+        match bounded_file::read_text_below(git_folder.common(), &objects.join("info/alternates"), MAX_FILE) {
             Ok(text) => {
-                let named: Vec<PathBuf> = text
+                let borrowed_folders: Vec<PathBuf> = text
                     .lines()
                     .filter(|line| !line.trim().is_empty())
                     .map(|at| objects.join(at))
                     .filter(|at| is_objects(at))
                     .filter_map(outside)
                     .collect();
-                if found.may_borrow(root) {
-                    git.borrowed = named;
-                } else if let Some(first) = named.first() {
+                if git_folder.may_borrow(root) {
+                    git.borrowed = borrowed_folders;
+                } else if let Some(first) = borrowed_folders.first() {
                     git.problems.push(format!(
                         "{}: this repository borrows objects from {}, which does not refer back to it, so commands \
                          cannot read that folder. If you trust it, add it to `shell.read` in your configuration.",
@@ -106,7 +106,7 @@ impl Git {
                 git.problems.push(format!("{} {error}.", objects.join("info/alternates").display()));
             }
         }
-        let GitFolder { folder, worktree_of } = found;
+        let GitFolder { folder, worktree_of } = git_folder;
         let folders = std::iter::once(folder).chain(worktree_of.map(|common| common.folder));
         git.folders = folders.filter_map(outside).collect();
         git
@@ -117,7 +117,7 @@ impl GitFolder {
     /// The error is a sentence for the user, if there is anything to report.
     fn of(dot_git: &Path) -> Result<Self, Option<String>> {
         let metadata = dot_git.symlink_metadata().map_err(|_| None)?;
-        let found = if metadata.is_dir() {
+        let git_folder = if metadata.is_dir() {
             // Git never writes a `commondir` into a plain git folder.
             if dot_git.join("commondir").symlink_metadata().is_ok() {
                 let text = "only the git folder of a linked worktree may name another repository";
@@ -140,7 +140,7 @@ impl GitFolder {
                 dot_git.display()
             )));
         };
-        if is_repository(&found.folder) { Ok(found) } else { Err(None) }
+        if is_repository(&git_folder.folder) { Ok(git_folder) } else { Err(None) }
     }
 
     fn common(&self) -> &Path {

@@ -17,13 +17,13 @@ use report::TokenCount;
 use view::View;
 
 pub use report::print_failure;
-pub use view::{Format, printable};
+pub use view::{HeadlessFormat, printable};
 
 mod report;
 mod view;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum HeadlessOutcome {
     Done,
     /// The turn failed or reached a limit of the model.
     Failed,
@@ -39,17 +39,17 @@ pub enum Outcome {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
+pub struct HeadlessLimits {
     /// Input and output tokens of all model requests together. The reply that exceeds it is the last one.
     pub max_tokens: Option<u64>,
     pub timeout: Option<Duration>,
 }
 
-pub struct Job<'a> {
+pub struct HeadlessJob<'a> {
     pub cwd: &'a Path,
     pub prompt: HeadlessPrompt,
-    pub format: Format,
-    pub limits: Limits,
+    pub format: HeadlessFormat,
+    pub limits: HeadlessLimits,
     /// Session to continue; `None` starts a new one.
     pub session: Option<StoredTarget>,
     /// True if the user named a model for this run, which answers if that of the mode cannot be used.
@@ -85,11 +85,11 @@ pub struct StoredTarget {
 pub async fn run(
     agent: &Agent,
     mut end: ClientEnd,
-    job: Job<'_>,
+    job: HeadlessJob<'_>,
     output: &mut impl Write,
     progress: &mut impl Write,
     stop: CancellationToken,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<HeadlessOutcome> {
     let id = session(agent, &job).await?;
     let handle = agent.session(&id)?;
     let open = handle.snapshot().await?;
@@ -129,7 +129,7 @@ pub async fn run(
             view.finish(None, Some(&error), &LastTurn::default())?;
             agent.close().await;
             writeln!(view.progress, "modegate: {error}")?;
-            return Ok(Outcome::Failed);
+            return Ok(HeadlessOutcome::Failed);
         }
     };
     if let Some(warning) = &view.warning {
@@ -151,7 +151,7 @@ pub async fn run(
     let limit = match (exceeded, &stopped) {
         // The turn may have ended before it was cancelled.
         (Some(limit), Ok(StopReason::Cancelled)) => Some(limit),
-        (_, Ok(StopReason::MaxTurnRequests)) => Some(Outcome::StepLimit),
+        (_, Ok(StopReason::MaxTurnRequests)) => Some(HeadlessOutcome::StepLimit),
         _ => None,
     };
     let has_failed = command.map(|command| command.has_failed);
@@ -171,23 +171,26 @@ pub async fn run(
     if let Some(error) = error.filter(|_| has_failed != Some(true)) {
         writeln!(view.progress, "modegate: {error}")?;
     }
-    if outcome == Outcome::Interrupted && (job.is_stored)() {
+    if outcome == HeadlessOutcome::Interrupted && (job.is_stored)() {
         writeln!(view.progress, "modegate: continue with `modegate --resume {id} -p …`")?;
     }
     Ok(outcome)
 }
 
 /// A run fails if it, or a change that it made, is not recorded.
-fn if_recorded(ended: (Outcome, Option<String>), last_turn: &LastTurn) -> (Outcome, Option<String>) {
+fn if_recorded(
+    ended: (HeadlessOutcome, Option<String>),
+    last_turn: &LastTurn,
+) -> (HeadlessOutcome, Option<String>) {
     match (ended.0, &last_turn.unrecorded) {
-        (Outcome::Done | Outcome::Denied, Some(reason)) => {
+        (HeadlessOutcome::Done | HeadlessOutcome::Denied, Some(reason)) => {
             let text =
                 format!("the run is not recorded, so it can neither be continued nor undone: {reason}");
-            (Outcome::Failed, Some(text))
+            (HeadlessOutcome::Failed, Some(text))
         }
-        (Outcome::Done, None) if last_turn.has_unrecorded_changes => {
+        (HeadlessOutcome::Done, None) if last_turn.has_unrecorded_changes => {
             let text = "the record of changes failed, so that not all of them can be undone: a notice has the reason";
-            (Outcome::Failed, Some(text.into()))
+            (HeadlessOutcome::Failed, Some(text.into()))
         }
         _ => ended,
     }
@@ -220,10 +223,10 @@ async fn turn<O: Write, P: Write>(
     handle: &SessionHandle,
     end: &mut ClientEnd,
     prompt: HeadlessPrompt,
-    Limits { max_tokens, timeout }: Limits,
+    HeadlessLimits { max_tokens, timeout }: HeadlessLimits,
     view: &mut View<'_, O, P>,
     stop: &CancellationToken,
-) -> std::io::Result<(Result<PromptEnd, String>, Option<Outcome>)> {
+) -> std::io::Result<(Result<PromptEnd, String>, Option<HeadlessOutcome>)> {
     let (cancel, mut exceeded) = (stop.child_token(), None);
     let (blocks, options) = prompt.into_blocks();
     let turn = handle.prompt(blocks, options, cancel.clone());
@@ -239,10 +242,10 @@ async fn turn<O: Write, P: Write>(
             biased;
             Some(message) = end.recv() => take(view, message, handle).await?,
             stopped = &mut turn => return Ok((stopped.map_err(|error| error.to_string()), exceeded)),
-            () = &mut timer, if exceeded.is_none() => exceeded = Some(Outcome::TimedOut),
+            () = &mut timer, if exceeded.is_none() => exceeded = Some(HeadlessOutcome::TimedOut),
         }
         if exceeded.is_none() && max_tokens.is_some_and(|max| view.tokens.total() > max) {
-            exceeded = Some(Outcome::TokenLimit);
+            exceeded = Some(HeadlessOutcome::TokenLimit);
         }
         if exceeded.is_some() {
             cancel.cancel();
@@ -250,14 +253,14 @@ async fn turn<O: Write, P: Write>(
     }
 }
 
-fn limit_text(limit: Outcome, limits: &Limits, tokens: &TokenCount, steps: u32) -> String {
+fn limit_text(limit: HeadlessOutcome, limits: &HeadlessLimits, tokens: &TokenCount, steps: u32) -> String {
     match limit {
-        Outcome::TokenLimit => format!(
+        HeadlessOutcome::TokenLimit => format!(
             "the run used {} tokens, more than --max-tokens {}",
             tokens.total(),
             limits.max_tokens.unwrap_or_default()
         ),
-        Outcome::TimedOut => {
+        HeadlessOutcome::TimedOut => {
             format!("the run took longer than --timeout {}", limits.timeout.unwrap_or_default().as_secs_f64())
         }
         _ => format!(
@@ -273,39 +276,41 @@ fn outcome<O: Write, P: Write>(
     ended: &Result<EndReason, String>,
     has_failed: Option<bool>,
     view: &View<'_, O, P>,
-) -> (Outcome, Option<String>) {
+) -> (HeadlessOutcome, Option<String>) {
     let is_plan = view.mode == "plan";
     let stopped = ended.as_ref().map(|reason| reason.stop_reason());
     let (outcome, error) = match (stopped, has_failed) {
-        (Err(error), _) => (Outcome::Failed, error.clone()),
+        (Err(error), _) => (HeadlessOutcome::Failed, error.clone()),
         (Ok(_), _) if *ended == Ok(EndReason::Looping) => {
-            (Outcome::Looping, "the model repeated the same calls with the same results".into())
+            (HeadlessOutcome::Looping, "the model repeated the same calls with the same results".into())
         }
         (Ok(_), _) if *ended == Ok(EndReason::NoAnswer) => {
-            (Outcome::Failed, "the model gave no answer, although it was asked again".into())
+            (HeadlessOutcome::Failed, "the model gave no answer, although it was asked again".into())
         }
-        (Ok(StopReason::Cancelled), _) => (Outcome::Interrupted, "the run was interrupted".into()),
-        (Ok(StopReason::MaxTokens), _) => (Outcome::Failed, "the model reached its output limit".into()),
-        (Ok(StopReason::Refusal), _) => (Outcome::Failed, "the model refused to answer".into()),
-        (Ok(StopReason::EndTurn), Some(true)) => (Outcome::Failed, view.text.trim().to_owned()),
+        (Ok(StopReason::Cancelled), _) => (HeadlessOutcome::Interrupted, "the run was interrupted".into()),
+        (Ok(StopReason::MaxTokens), _) => {
+            (HeadlessOutcome::Failed, "the model reached its output limit".into())
+        }
+        (Ok(StopReason::Refusal), _) => (HeadlessOutcome::Failed, "the model refused to answer".into()),
+        (Ok(StopReason::EndTurn), Some(true)) => (HeadlessOutcome::Failed, view.text.trim().to_owned()),
         // In plan mode a plan is a success, even if calls were denied.
         (Ok(StopReason::EndTurn), None) if !is_plan && !view.denied.is_empty() => {
             let calls = text::counted(view.denied.len(), "call was", "calls were");
-            (Outcome::Denied, format!("{calls} denied"))
+            (HeadlessOutcome::Denied, format!("{calls} denied"))
         }
         (Ok(StopReason::EndTurn), None) if is_plan && !view.answered && view.plan.is_none() => {
-            (Outcome::Denied, "the answer is empty".into())
+            (HeadlessOutcome::Denied, "the answer is empty".into())
         }
         (Ok(StopReason::EndTurn), None) if view.text.trim().is_empty() => {
-            (Outcome::Failed, "the answer is empty".into())
+            (HeadlessOutcome::Failed, "the answer is empty".into())
         }
-        (Ok(StopReason::EndTurn), _) => return (Outcome::Done, None),
-        (Ok(_), _) => (Outcome::Failed, "the turn ended for an unknown reason".into()),
+        (Ok(StopReason::EndTurn), _) => return (HeadlessOutcome::Done, None),
+        (Ok(_), _) => (HeadlessOutcome::Failed, "the turn ended for an unknown reason".into()),
     };
     (outcome, Some(error))
 }
 
-async fn session(agent: &Agent, job: &Job<'_>) -> anyhow::Result<SessionId> {
+async fn session(agent: &Agent, job: &HeadlessJob<'_>) -> anyhow::Result<SessionId> {
     let Some(StoredTarget { id, mode }) = &job.session else {
         return Ok(agent.new_session(&NewSessionRequest::new(job.cwd)).await?.session_id);
     };

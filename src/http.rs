@@ -14,7 +14,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 
-use network::Network;
+use network::UserNetwork;
 
 pub mod fetch_client;
 pub mod network;
@@ -36,7 +36,7 @@ const MAX_ANSWER: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Http {
-    network: Network,
+    network: UserNetwork,
     direct: OnceCell<reqwest::Client>,
     /// For addresses with a proxy.
     proxied: OnceCell<reqwest::Client>,
@@ -73,7 +73,7 @@ pub enum HttpError {
 }
 
 impl Http {
-    pub fn new(network: Network) -> Self {
+    pub fn new(network: UserNetwork) -> Self {
         Self { network, ..Self::default() }
     }
 
@@ -274,7 +274,7 @@ impl Response {
 
 /// Builds a client for encrypted or remote servers, with or without a proxy; without `network`, one for
 /// unencrypted servers on this machine.
-async fn build(network: Option<(Network, bool)>) -> Result<reqwest::Client, HttpError> {
+async fn build(network: Option<(UserNetwork, bool)>) -> Result<reqwest::Client, HttpError> {
     let build = move || {
         let builder = builder().no_proxy();
         let Some((network, is_proxied)) = network else { return finish(builder.tls_certs_only([])) };
@@ -286,8 +286,9 @@ async fn build(network: Option<(Network, bool)>) -> Result<reqwest::Client, Http
         }
         let mut builder = trusting(builder, network.ca_file.as_deref())?;
         for (proxy, variable) in network.proxies().filter(|_| is_proxied) {
-            let unusable = |_| HttpError::Unusable(format!("{variable} is not the address of an HTTP proxy"));
-            builder = builder.proxy(proxy.map_err(unusable)?);
+            builder = builder.proxy(proxy.map_err(|_| {
+                HttpError::Unusable(format!("{variable} is not the address of an HTTP proxy"))
+            })?);
         }
         finish(builder)
     };

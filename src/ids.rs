@@ -8,32 +8,32 @@ use crate::acp::SessionId;
 
 /// Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]
-pub struct Source(Kind);
+pub struct Source(SourceKind);
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum SourceKind {
     Real,
     Counted { ids: Arc<AtomicI64>, ticks: Arc<AtomicI64> },
 }
 
 impl Source {
     pub fn real() -> Self {
-        Self(Kind::Real)
+        Self(SourceKind::Real)
     }
 
     /// Ids `sess_1`, `sess_2`, … and a clock that advances one millisecond at each call.
     pub fn counted() -> Self {
-        Self(Kind::Counted { ids: Arc::default(), ticks: Arc::default() })
+        Self(SourceKind::Counted { ids: Arc::default(), ticks: Arc::default() })
     }
 
     pub fn is_counted(&self) -> bool {
-        matches!(self.0, Kind::Counted { .. })
+        matches!(self.0, SourceKind::Counted { .. })
     }
 
     pub fn session_id(&self) -> SessionId {
         match &self.0 {
-            Kind::Real => SessionId::new(format!("sess_{}", unique())),
-            Kind::Counted { ids, .. } => {
+            SourceKind::Real => SessionId::new(format!("sess_{}", unique())),
+            SourceKind::Counted { ids, .. } => {
                 SessionId::new(format!("sess_{}", ids.fetch_add(1, Ordering::Relaxed) + 1))
             }
         }
@@ -41,8 +41,8 @@ impl Source {
 
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
-            Kind::Real => jiff::Timestamp::now().as_millisecond(),
-            Kind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
+            SourceKind::Real => jiff::Timestamp::now().as_millisecond(),
+            SourceKind::Counted { ticks, .. } => ticks.fetch_add(1, Ordering::Relaxed) + 1,
         }
     }
 }

@@ -184,8 +184,11 @@ fn scale(pixels: &Pixels, edge: u16) -> Pixels {
                 }
             }
             let count = (rows.len() * columns.len()) as u64;
-            let mean = |sum: &u64| u8::try_from(sum / count).expect("a mean of bytes is a byte");
-            scaled.extend(sums[..channels].iter().map(mean));
+            scaled.extend(
+                sums[..channels]
+                    .iter()
+                    .map(|sum| u8::try_from(sum / count).expect("a mean of bytes is a byte")),
+            );
         }
     }
     Pixels { size: (new_width, new_height), channels, bytes: scaled }

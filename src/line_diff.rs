@@ -15,21 +15,21 @@ const CONTEXT: usize = 3;
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A changed region with its context.
-pub struct Hunk(Vec<DiffOp>);
+pub struct DiffHunk(Vec<DiffOp>);
 
 /// Lines keep their endings.
 pub fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').collect()
 }
 
-pub fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
+pub fn hunks(old: &[&str], new: &[&str]) -> Vec<DiffHunk> {
     let deadline = Instant::now() + TIMEOUT;
     let ops = similar::capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(deadline));
     let groups = similar::group_diff_ops(ops, CONTEXT);
-    groups.into_iter().filter(|ops| !ops.is_empty()).map(Hunk).collect()
+    groups.into_iter().filter(|ops| !ops.is_empty()).map(DiffHunk).collect()
 }
 
-impl Hunk {
+impl DiffHunk {
     /// Lines of the old and of the new text.
     pub fn ranges(&self) -> (Range<usize>, Range<usize>) {
         let (first, last) = (&self.0[0], &self.0[self.0.len() - 1]);
@@ -39,7 +39,7 @@ impl Hunk {
 }
 
 /// Returns an empty text if there are no hunks.
-pub fn unified(names: (&str, &str), old: &[&str], new: &[&str], hunks: &[Hunk]) -> String {
+pub fn unified(names: (&str, &str), old: &[&str], new: &[&str], hunks: &[DiffHunk]) -> String {
     let mut text = String::new();
     if !hunks.is_empty() {
         writeln!(text, "--- {}\n+++ {}", names.0, names.1).expect("writing to a string cannot fail");

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use modegate::cli::{self, Cli, InputKind, Streams, UsageError};
+use modegate::cli::{self, Cli, CliStreams, InputKind, UsageError};
 use modegate::config::environment::{self, Environment};
 use modegate::platform::{self, files};
 use modegate::process;
@@ -11,9 +11,9 @@ use modegate::telemetry::{self, LevelFilter};
 use tokio_util::sync::CancellationToken;
 
 /// Standard output. Its errors name it, because the system's message alone does not.
-struct Output(io::Stdout);
+struct Stdout(io::Stdout);
 
-impl Write for Output {
+impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes).map_err(of_output)
     }
@@ -39,10 +39,10 @@ fn main() -> ExitCode {
     // A client may keep a log; other users read the messages of the command itself.
     let default_level = if cli.may_serve() { LevelFilter::WARN } else { LevelFilter::ERROR };
     let _log = telemetry::start(environment.log_level.as_deref(), default_level);
-    let streams = Streams {
+    let streams = CliStreams {
         input: io::stdin(),
         input_kind: input_kind(),
-        output: Output(io::stdout()),
+        output: Stdout(io::stdout()),
         errors: io::stderr(),
     };
     let outcome = tokio::runtime::Builder::new_current_thread()
@@ -60,8 +60,7 @@ fn main() -> ExitCode {
             outcome
         });
     outcome.unwrap_or_else(|error| {
-        let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-        if error.downcast_ref::<io::Error>().is_some_and(is_pipe) {
+        if error.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
             // The reader of stdout has closed the pipe.
             return ExitCode::FAILURE;
         }

@@ -291,8 +291,8 @@ impl Modes {
             self.all.iter().map(|mode| text(&self.ceilings(&mode.id).unwrap_or_default())).collect()
         });
         let id = canonical(id);
-        let found = self.all.iter().zip(texts).find(|(mode, _)| mode.id == id);
-        found.map_or_else(|| text(&[]), |(_, text)| Arc::clone(text))
+        let mode_texts = self.all.iter().zip(texts).find(|(mode, _)| mode.id == id);
+        mode_texts.map_or_else(|| text(&[]), |(_, text)| Arc::clone(text))
     }
 
     /// Returns `plan` if it is read-only, else the first read-only mode: the fallback for an unknown mode.

@@ -17,8 +17,8 @@ pub struct OwnFiles {
 
 impl OwnFiles {
     pub fn new(own: &[PathBuf], private: &[PathBuf]) -> Self {
-        let names = |path: &PathBuf| [path.clone(), real_place(path)];
-        let both = |paths: &[PathBuf]| paths.iter().flat_map(names).collect();
+        let both =
+            |paths: &[PathBuf]| paths.iter().flat_map(|path| [path.clone(), real_place(path)]).collect();
         Self { own: both(own), private: both(private) }
     }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::address::{Address, plain};
-pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, Target};
+pub use self::facts::{CallFacts, CallSource, Claim, Commands, Effect, SERVER_TOOLS, Target};
 use self::foreign_rule::RuleKind;
 pub use self::grants::{CommandScope, Grants, Scope};
 pub use self::invocation::{CommandWord, Invocation, Invocations};
@@ -184,8 +184,8 @@ pub fn decide(ceilings: &Ceilings, grants: &Grants, call: &CallFacts) -> Verdict
     }
     // A grant for the tool as a changing one also covers its claimed reads.
     let as_such = call.claim.is_some().then(|| Scope::Tool(call.tool.clone()));
-    let mut asked = scopes.iter().chain(&covering).chain(&as_such);
-    let rejected = asked.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
+    let mut asked_scopes = scopes.iter().chain(&covering).chain(&as_such);
+    let rejected = asked_scopes.find(|scope| grants.is_rejected(&own.id, scope)).cloned();
     if let Some(scope) = rejected.or_else(|| rejected_part(grants, &own.id, call)) {
         let message =
             format!("The user has rejected {scope} for the rest of this session in {} mode.", own.id);
@@ -324,9 +324,9 @@ fn denied_by_settings(mode: &Mode, call: &CallFacts) -> Option<Denial> {
         );
     }
     if mode.shell < call.shell {
-        let what =
+        let limit =
             if mode.shell == ShellUse::Off { "runs no commands" } else { "runs read-only commands only" };
-        return deny("shell", format!("{tool} is not available: {label} {what}. {}", capability_text(mode)));
+        return deny("shell", format!("{tool} is not available: {label} {limit}. {}", capability_text(mode)));
     }
     if let Some(globs) = &mode.write_paths {
         if call.effect == Effect::Edit && globs.patterns.is_empty() {

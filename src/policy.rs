@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::agents::{AgentDefinition, AgentRegistry, Origin};
+use crate::agents::{AgentDefinition, AgentOrigin, AgentRegistry};
 use crate::mode::definition::{Fault, ModeDefinition};
-use crate::mode::{DEFAULT, InBand, Mode, Modes, UnknownMode, canonical};
+use crate::mode::{DEFAULT, InBand, Mode, Modes, canonical};
 use crate::permission::compare;
 use crate::permission::rules::{RuleTexts, Rules};
 use crate::server::ServerDefinition;
@@ -36,7 +36,7 @@ pub struct ModeFile {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum LayerOwner {
     /// The user, or a project whose file the user trusts.
     User,
     Project,
@@ -75,7 +75,7 @@ impl Default for Layers {
 
 impl Layers {
     /// Adds a file as the top layer, or nothing if it has a fault.
-    pub fn add(&mut self, name: &str, text: &str, owner: Owner) -> Result<(), Diagnostic> {
+    pub fn add(&mut self, name: &str, text: &str, owner: LayerOwner) -> Result<(), Diagnostic> {
         if text.trim().is_empty() {
             return Ok(());
         }
@@ -84,15 +84,16 @@ impl Layers {
         let mut modes = self.modes.clone();
         add_modes(&mut modes, &file.modes, owner).map_err(fault)?;
         let permissions = file.permissions.translated().map_err(fault)?;
-        let rules = permissions.compile(owner == Owner::User).map_err(fault)?;
+        let rules = permissions.compile(owner == LayerOwner::User).map_err(fault)?;
         permissions.check().map_err(fault)?;
         let default_mode = match &file.default_mode {
             Some(requested) => {
-                let invalid = |error: UnknownMode| fault(Fault::at(requested, error.to_string()));
-                let mode = modes.ceilings(&requested.value).map_err(invalid)?;
+                let mode = modes
+                    .ceilings(&requested.value)
+                    .map_err(|error| fault(Fault::at(requested, error.to_string())))?;
                 let before =
                     modes.ceilings(self.default_mode.as_deref().unwrap_or(DEFAULT)).unwrap_or_default();
-                if owner == Owner::Project && compare::allows_more(&mode, &before) {
+                if owner == LayerOwner::Project && compare::allows_more(&mode, &before) {
                     let text = format!(
                         "a project's default mode may only be narrower than yours, and {:?} is not",
                         mode[0].id
@@ -104,7 +105,7 @@ impl Layers {
             None => self.default_mode.clone(),
         };
         let mut agents = self.agents.clone();
-        let origin = if owner == Owner::User { Origin::User } else { Origin::Project };
+        let origin = if owner == LayerOwner::User { AgentOrigin::User } else { AgentOrigin::Project };
         agents.add(&file.agents, origin).map_err(fault)?;
         let servers = servers(file.servers, owner).map_err(fault)?;
         self.servers.extend(servers);
@@ -119,11 +120,11 @@ impl Layers {
 /// Security: servers are programs and addresses, so a project may not define any.
 fn servers(
     definition: BTreeMap<String, Spanned<ServerDefinition>>,
-    owner: Owner,
+    owner: LayerOwner,
 ) -> Result<BTreeMap<String, ServerDefinition>, Fault> {
     let mut servers = BTreeMap::new();
     for (name, server) in definition {
-        if owner == Owner::Project {
+        if owner == LayerOwner::Project {
             let text = "a project may not name servers: move them to your own file, or trust this one";
             return Err(Fault::at(&server, text));
         }
@@ -138,14 +139,14 @@ fn servers(
     Ok(servers)
 }
 
-fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) -> Result<(), Fault> {
+fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: LayerOwner) -> Result<(), Fault> {
     let mut seen: Vec<&str> = Vec::new();
     for definition in definitions {
         let id = definition.id.value.as_str();
         if seen.contains(&id) {
             return Err(Fault::at(&definition.id, format!("mode {id:?} is defined twice")));
         }
-        if owner == Owner::Project && modes.iter().any(|mode| mode.id == id) {
+        if owner == LayerOwner::Project && modes.iter().any(|mode| mode.id == id) {
             let text = format!("{id:?} is already a mode: a project's modes have ids of their own");
             return Err(Fault::at(&definition.id, text));
         }
@@ -182,10 +183,10 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: Owner) ->
     Ok(())
 }
 
-fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(), Fault> {
+fn put(modes: &mut Modes, definition: &ModeDefinition, owner: LayerOwner) -> Result<(), Fault> {
     let base = match &definition.extends {
         Some(base) => Some(modes.resolve(&base.value).map_err(|error| Fault::at(base, error.to_string()))?),
-        None if owner == Owner::Project => {
+        None if owner == LayerOwner::Project => {
             let text = format!(
                 "a project's mode needs `extends`: {:?} must extend one of your modes, which limits it",
                 definition.id.value
@@ -198,7 +199,7 @@ fn put(modes: &mut Modes, definition: &ModeDefinition, owner: Owner) -> Result<(
     if !definition.has_description(base) {
         mode.description = capitalised(&compare::describe_effects(&[&mode]));
     }
-    if let (Owner::Project, Some(base)) = (owner, base) {
+    if let (LayerOwner::Project, Some(base)) = (owner, base) {
         narrow(&mut mode, base, modes, definition)?;
     }
     modes.put(mode);
@@ -212,8 +213,7 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
     if definition.model.is_some() {
         return fault("a project's mode may not name a `model`");
     }
-    let is_taken = |known: &Mode| known.name.eq_ignore_ascii_case(mode.name.trim());
-    if modes.iter().any(is_taken) {
+    if modes.iter().any(|known| known.name.eq_ignore_ascii_case(mode.name.trim())) {
         return fault("the name of a project's mode may not be that of another mode");
     }
     if [&mode.name, &mode.description].iter().any(|text| text.contains(char::is_control)) {
@@ -242,24 +242,24 @@ fn narrow(mode: &mut Mode, base: &Mode, modes: &Modes, definition: &ModeDefiniti
 fn unreadable(name: &str, source: &str, error: &serde_saphyr::Error) -> Diagnostic {
     let place =
         error.location().map(|place| format!(":{}:{}", place.line(), place.column())).unwrap_or_default();
-    let shown: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
+    let snippet_lines: Vec<String> = error.render().lines().skip(2).map(str::to_owned).collect();
     let line = error.location().map_or(0, |place| line_number(place.line()));
     Diagnostic {
         place: format!("{name}{place}"),
         line,
         text: yaml_error::describe(error, source),
-        shown: shown.join("\n"),
+        shown: snippet_lines.join("\n"),
     }
 }
 
 fn diagnostic(name: &str, text: &str, fault: Fault) -> Diagnostic {
     let Fault { line, column, text: what } = fault;
     let at = line_number(line);
-    let shown = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
+    let snippet = text.lines().nth(at.saturating_sub(1)).map_or_else(String::new, |source| {
         let indent = usize::try_from(column).unwrap_or(1).saturating_sub(1);
         format!("{line:>4} | {source}\n     | {:indent$}^", "")
     });
-    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown }
+    Diagnostic { place: format!("{name}:{line}:{column}"), line: at, text: what, shown: snippet }
 }
 
 fn line_number(line: u64) -> usize {
@@ -270,11 +270,11 @@ fn line_number(line: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn add(layers: &mut Layers, text: &str, owner: Owner) -> Result<(), String> {
+    fn add(layers: &mut Layers, text: &str, owner: LayerOwner) -> Result<(), String> {
         layers.add("modes.yaml", text, owner).map_err(|diagnostic| diagnostic.to_string())
     }
 
-    fn fault(text: &str, owner: Owner) -> String {
+    fn fault(text: &str, owner: LayerOwner) -> String {
         add(&mut Layers::default(), text, owner).unwrap_err()
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn mode_inherits_unset_fields_from_its_parent() {
         let mut layers = Layers::default();
         let text = "modes:\n- {id: deep, extends: docs, network: deny}\n- id: docs\n  extends: plan\n  access: edit\n  write_paths: ['docs/**']\n";
-        add(&mut layers, text, Owner::User).unwrap();
+        add(&mut layers, text, LayerOwner::User).unwrap();
         let plan = layers.modes.resolve("plan").unwrap();
         let deep = layers.modes.resolve("DEEP").unwrap();
         assert_eq!(
@@ -297,10 +297,10 @@ mod tests {
         assert_eq!(again.complete(None).unwrap().to_yaml(), deep.to_yaml());
         let text = "modes: [{id: a, extends: architect}, {id: plan, extends: plan, network: deny}]";
         let mut other = Layers::default();
-        add(&mut other, text, Owner::User).unwrap();
+        add(&mut other, text, LayerOwner::User).unwrap();
         assert_eq!(other.modes.resolve("a").unwrap().network, crate::mode::Network::Deny);
         // The user's mode replaces a built-in one (G4).
-        add(&mut layers, "modes: [{id: code, extends: code, permission: ask}]", Owner::User).unwrap();
+        add(&mut layers, "modes: [{id: code, extends: code, permission: ask}]", LayerOwner::User).unwrap();
         assert_eq!(layers.modes.resolve("code").unwrap().permission, crate::mode::Consent::Ask);
         assert_eq!(
             layers.modes.iter().map(|mode| mode.id.as_str()).collect::<Vec<_>>(),
@@ -314,23 +314,23 @@ mod tests {
         let plan = Modes::built_in().resolve("plan").unwrap().prompt.clone();
         let plan = plan.as_str();
         for (text, owner, expected) in [
-            ("{id: m, extends: plan}", Owner::User, plan),
-            ("{id: m, extends: plan, shell: off, prompt: ' '}", Owner::User, plan),
-            ("{id: m, extends: plan, access: read_only}", Owner::User, plan),
-            ("{id: m, extends: plan, access: edit}", Owner::User, ""),
-            ("{id: m, extends: plan, access: full, prompt: ' '}", Owner::User, ""),
-            ("{id: m, extends: n, access: full}, {id: n, extends: plan, model: a/b}", Owner::User, ""),
-            ("{id: m, extends: plan, access: edit, prompt: Draft.}", Owner::User, "Draft."),
+            ("{id: m, extends: plan}", LayerOwner::User, plan),
+            ("{id: m, extends: plan, shell: off, prompt: ' '}", LayerOwner::User, plan),
+            ("{id: m, extends: plan, access: read_only}", LayerOwner::User, plan),
+            ("{id: m, extends: plan, access: edit}", LayerOwner::User, ""),
+            ("{id: m, extends: plan, access: full, prompt: ' '}", LayerOwner::User, ""),
+            ("{id: m, extends: n, access: full}, {id: n, extends: plan, model: a/b}", LayerOwner::User, ""),
+            ("{id: m, extends: plan, access: edit, prompt: Draft.}", LayerOwner::User, "Draft."),
             (
                 "{id: m, extends: n, access: full}, {id: n, extends: plan, prompt: Look.}",
-                Owner::User,
+                LayerOwner::User,
                 "Look.",
             ),
-            ("{id: m, extends: ask, access: read_only}", Owner::User, ""),
-            ("{id: plan, extends: plan, access: edit}, {id: m, extends: plan}", Owner::User, ""),
+            ("{id: m, extends: ask, access: read_only}", LayerOwner::User, ""),
+            ("{id: plan, extends: plan, access: edit}, {id: m, extends: plan}", LayerOwner::User, ""),
             // A project's mode never exceeds `plan`, whatever access it requests.
-            ("{id: m, extends: plan, access: full}", Owner::Project, plan),
-            ("{id: m, extends: plan, access: full, prompt: Go.}", Owner::Project, "Go."),
+            ("{id: m, extends: plan, access: full}", LayerOwner::Project, plan),
+            ("{id: m, extends: plan, access: full, prompt: Go.}", LayerOwner::Project, "Go."),
         ] {
             let mut layers = Layers::default();
             add(&mut layers, &format!("modes: [{text}]"), owner).unwrap();
@@ -371,7 +371,7 @@ mod tests {
             ("{id: m, access: edit, write_paths: []}", "Changes nothing"),
         ] {
             let mut layers = Layers::default();
-            add(&mut layers, &format!("modes: [{text}]"), Owner::User).unwrap();
+            add(&mut layers, &format!("modes: [{text}]"), LayerOwner::User).unwrap();
             assert_eq!(layers.modes.resolve("m").unwrap().description, expected, "{text}");
         }
     }
@@ -408,12 +408,12 @@ mod tests {
             ("default_mode: yolo", "unknown mode \"yolo\""),
             ("permissions: {deny: ['shell(']}", "modes.yaml:1:22: "),
         ] {
-            let message = fault(text, Owner::User);
+            let message = fault(text, LayerOwner::User);
             assert!(message.contains(expected), "{text}: {message}");
             assert!(!message.contains('\n'), "{message}");
         }
         let diagnostic =
-            Layers::default().add("m", "modes:\n- {id: a, extends: nope}", Owner::User).unwrap_err();
+            Layers::default().add("m", "modes:\n- {id: a, extends: nope}", LayerOwner::User).unwrap_err();
         assert_eq!(diagnostic.shown, "   2 | - {id: a, extends: nope}\n     |                    ^");
     }
 
@@ -421,7 +421,7 @@ mod tests {
     fn project_files_only_narrow() {
         let mut layers = Layers::default();
         let text = "modes:\n- {id: wide, extends: plan, access: full, shell: full, permission: auto}\ndefault_mode: wide\npermissions: {deny: [delete_file], ask: [read_file]}\n";
-        add(&mut layers, text, Owner::Project).unwrap();
+        add(&mut layers, text, LayerOwner::Project).unwrap();
         let ceilings: Vec<_> =
             layers.modes.ceilings("wide").unwrap().iter().map(|mode| mode.id.clone()).collect();
         assert_eq!(ceilings, ["wide", "plan"], "the parent mode is a further ceiling");
@@ -438,25 +438,29 @@ mod tests {
             ("providers: {openai: {base_url: 'http://evil'}}", "unknown key `providers`"),
             ("shell: {sandbox: off}", "unknown key `shell`"),
         ] {
-            let message = fault(text, Owner::Project);
+            let message = fault(text, LayerOwner::Project);
             assert!(message.contains(expected), "{text}: {message}");
         }
         // Settings that are not ceilings are limited as well.
         let mut layers = Layers::default();
         let base = "modes: [{id: base, access: read_only, max_steps: 2, in_band_switch: off}]";
-        add(&mut layers, base, Owner::User).unwrap();
+        add(&mut layers, base, LayerOwner::User).unwrap();
         let wide =
             "modes: [{id: mine, extends: base, max_steps: 900, in_band_switch: instruct, exits_to: code}]";
-        add(&mut layers, wide, Owner::Project).unwrap();
+        add(&mut layers, wide, LayerOwner::Project).unwrap();
         let mine = layers.modes.resolve("mine").unwrap();
         assert_eq!((mine.max_steps, mine.in_band_switch, mine.exits_to.as_deref()), (2, InBand::Off, None));
         assert!(mine.description.starts_with("This project's, under base: "));
         // A file with a fault changes nothing.
         let mut layers = Layers::default();
-        add(&mut layers, "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}", Owner::Project)
-            .unwrap_err();
+        add(
+            &mut layers,
+            "modes: [{id: fine, extends: plan}]\npermissions: {allow: [shell]}",
+            LayerOwner::Project,
+        )
+        .unwrap_err();
         assert!(layers.modes.resolve("fine").is_err());
-        add(&mut Layers::default(), "permissions: {allow: [shell]}\ndefault_mode: code", Owner::User)
+        add(&mut Layers::default(), "permissions: {allow: [shell]}\ndefault_mode: code", LayerOwner::User)
             .unwrap();
     }
 }

@@ -278,7 +278,10 @@ impl Connection {
                     return None;
                 }
                 self.pending.insert(id, reply);
-                Some(line(&Envelope { id: Some(id), ..Envelope::new(request.method(), &request) }))
+                Some(line(&OutgoingRequest {
+                    id: Some(id),
+                    ..OutgoingRequest::new(request.method(), &request)
+                }))
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;
@@ -339,7 +342,7 @@ fn call_table(
 }
 
 #[derive(Serialize)]
-struct Envelope<'a, P> {
+struct OutgoingRequest<'a, P> {
     jsonrpc: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
@@ -347,7 +350,7 @@ struct Envelope<'a, P> {
     params: &'a P,
 }
 
-impl<'a, P> Envelope<'a, P> {
+impl<'a, P> OutgoingRequest<'a, P> {
     fn new(method: &'static str, params: &'a P) -> Self {
         Self { jsonrpc: "2.0", id: None, method, params }
     }
@@ -359,10 +362,10 @@ pub fn update_line(notification: &SessionNotification) -> String {
 }
 
 fn notification_line<P: Serialize>(method: &'static str, params: &P) -> String {
-    line(&Envelope::new(method, params))
+    line(&OutgoingRequest::new(method, params))
 }
 
-fn line<P: Serialize>(message: &Envelope<'_, P>) -> String {
+fn line<P: Serialize>(message: &OutgoingRequest<'_, P>) -> String {
     let mut line = serde_json::to_string(message).expect("the protocol's types have string keys only");
     line.push('\n');
     line

@@ -70,11 +70,11 @@ pub enum ServerSandbox {
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct ServerEntry {
     pub name: String,
     /// False for a server of the client.
     pub is_own: bool,
-    pub transport: Transport,
+    pub transport: ServerTransport,
     /// `None` if the user has not decided.
     pub trust: Option<Trust>,
     pub tools: BTreeMap<String, Override>,
@@ -85,7 +85,7 @@ pub struct Entry {
 }
 
 #[derive(Debug, Clone)]
-pub enum Transport {
+pub enum ServerTransport {
     Program { command: String, args: Vec<String>, env: Vec<(String, SecretString)>, cwd: Option<PathBuf> },
     Address { url: String, headers: Vec<(String, SecretString)> },
 }
@@ -135,8 +135,11 @@ impl ServerDefinition {
 
     /// Warns of text in the command line that a shell would expand. Modegate uses no shell.
     pub fn unexpanded(&self) -> Option<&str> {
-        let is_for_shell = |text: &&String| text.starts_with("~/") || text.contains("${");
-        self.command.iter().chain(&self.args).find(is_for_shell).map(String::as_str)
+        self.command
+            .iter()
+            .chain(&self.args)
+            .find(|text| text.starts_with("~/") || text.contains("${"))
+            .map(String::as_str)
     }
 
     /// True if the entry configures a server of the client.
@@ -145,24 +148,24 @@ impl ServerDefinition {
     }
 
     /// `None` if the entry configures a server of the client.
-    fn transport(&self) -> Option<Transport> {
-        let own = |values: &BTreeMap<String, SecretString>| {
+    fn transport(&self) -> Option<ServerTransport> {
+        let values_with_names = |values: &BTreeMap<String, SecretString>| {
             values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
         };
         if let Some(command) = self.command.clone() {
-            let (args, env) = (self.args.clone(), own(&self.env));
-            return Some(Transport::Program { command, args, env, cwd: self.cwd.clone() });
+            let (args, env) = (self.args.clone(), values_with_names(&self.env));
+            return Some(ServerTransport::Program { command, args, env, cwd: self.cwd.clone() });
         }
-        Some(Transport::Address { url: self.url.clone()?, headers: own(&self.headers) })
+        Some(ServerTransport::Address { url: self.url.clone()?, headers: values_with_names(&self.headers) })
     }
 
-    fn entry(&self, name: &str, transport: Transport) -> Entry {
-        Entry {
+    fn entry(&self, name: &str, transport: ServerTransport) -> ServerEntry {
+        ServerEntry {
             name: name.to_owned(),
             is_own: !self.is_for_client(),
             sandbox: match transport {
-                Transport::Program { .. } => self.sandbox.unwrap_or_default(),
-                Transport::Address { .. } => ServerSandbox::Off,
+                ServerTransport::Program { .. } => self.sandbox.unwrap_or_default(),
+                ServerTransport::Address { .. } => ServerSandbox::Off,
             },
             transport,
             read: self.read.iter().map(|path| path.value.clone()).collect(),
@@ -175,7 +178,10 @@ impl ServerDefinition {
 }
 
 /// Combines both sources. Also returns one sentence for each server that cannot be started.
-pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -> (Vec<Entry>, Vec<String>) {
+pub fn gather(
+    own: &BTreeMap<String, ServerDefinition>,
+    brought: &[McpServer],
+) -> (Vec<ServerEntry>, Vec<String>) {
     let mut notices = Vec::new();
     for (name, definition) in own {
         if let Some(variable) = &definition.missing {
@@ -185,7 +191,7 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
         }
     }
     let usable = || own.iter().filter(|(_, definition)| definition.missing.is_none());
-    let mut entries: Vec<Entry> = usable()
+    let mut entries: Vec<ServerEntry> = usable()
         .filter_map(|(name, definition)| Some(definition.entry(name, definition.transport()?)))
         .collect();
     let nothing = ServerDefinition::default();
@@ -193,7 +199,7 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
         let (name, transport) = match server {
             McpServer::Stdio(server) => {
                 let env = server.env.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                let transport = Transport::Program {
+                let transport = ServerTransport::Program {
                     command: server.command.to_string_lossy().into_owned(),
                     args: server.args.clone(),
                     env: env.collect(),
@@ -203,7 +209,10 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
             }
             McpServer::Http(server) => {
                 let headers = server.headers.iter().map(|it| (it.name.clone(), it.value.as_str().into()));
-                (&server.name, Transport::Address { url: server.url.clone(), headers: headers.collect() })
+                (
+                    &server.name,
+                    ServerTransport::Address { url: server.url.clone(), headers: headers.collect() },
+                )
             }
             McpServer::Sse(server) => {
                 notices.push(format!(
@@ -226,7 +235,7 @@ pub fn gather(own: &BTreeMap<String, ServerDefinition>, brought: &[McpServer]) -
             continue;
         }
         let settings = own.get(name).unwrap_or(&nothing);
-        let is_remote = matches!(transport, Transport::Address { .. });
+        let is_remote = matches!(transport, ServerTransport::Address { .. });
         if is_remote && settings.sandbox.is_some_and(|sandbox| sandbox != ServerSandbox::Off) {
             notices.push(format!(
                 "The client's MCP server {name:?} runs without a sandbox, although `servers` in your modes.yaml sets one: \
@@ -275,7 +284,7 @@ mod tests {
                 ("far", ServerSandbox::Off, None),
             ]
         );
-        assert!(matches!(&entries[0].transport, Transport::Program { command, .. } if command == "m"));
+        assert!(matches!(&entries[0].transport, ServerTransport::Program { command, .. } if command == "m"));
         assert_eq!(entries[0].tools["x"], Override::Changes);
         assert!(notices[0].contains("\"mine\"") && notices[1].contains("SSE"), "{notices:?}");
     }

@@ -19,7 +19,7 @@ const MAX_DESCRIPTION: usize = 1024;
 const HEADER: &str = "SKILL.md begins with a header between two lines of ---, which has name and description";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum SkillOrigin {
     User,
     Project,
 }
@@ -34,7 +34,7 @@ pub struct Skill {
     pub body: String,
     /// Absolute path without symbolic links.
     pub folder: PathBuf,
-    pub origin: Origin,
+    pub origin: SkillOrigin,
 }
 
 /// Fields that Modegate reads. `allowed-tools` is ignored: it would let calls run without asking, which only
@@ -47,7 +47,7 @@ struct Header {
 
 impl Skill {
     /// The error is one sentence.
-    pub fn parse(name: &str, folder: PathBuf, origin: Origin, text: &str) -> Result<Self, String> {
+    pub fn parse(name: &str, folder: PathBuf, origin: SkillOrigin, text: &str) -> Result<Self, String> {
         let (header, body) = front_matter::split(text)?;
         let header = header.ok_or(HEADER)?;
         let header: Header = serde_saphyr::from_str(header)
@@ -80,8 +80,10 @@ impl Skill {
 }
 
 fn is_name(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= MAX_NAME && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_plain))
+    text.len() <= MAX_NAME
+        && text.split('-').all(|part| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        })
 }
 
 /// Skills sorted by name. Names are unique.
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     fn parse(name: &str, text: &str) -> Result<Skill, String> {
-        Skill::parse(name, PathBuf::from("/skills").join(name), Origin::User, text)
+        Skill::parse(name, PathBuf::from("/skills").join(name), SkillOrigin::User, text)
     }
 
     #[test]
@@ -126,7 +128,7 @@ mod tests {
             description: "Fills forms. Use it for PDF files.".into(),
             body: "# Forms\n\nDo it.".into(),
             folder: "/skills/pdf-2".into(),
-            origin: Origin::User,
+            origin: SkillOrigin::User,
         };
         assert_eq!(parse("pdf-2", text), Ok(expected));
     }

@@ -13,8 +13,8 @@ use std::thread;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
-use owner::Owner;
-pub use row::{ChangeReason, Denial, ModeChange, ModeSource, Row};
+use owner::StoreOwner;
+pub use row::{ChangeReason, DenialRow, ModeChange, ModeSource, Row};
 
 mod body;
 pub mod check;
@@ -43,14 +43,14 @@ mod sql;
 mod writer;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Location {
+pub enum StoreLocation {
     Memory,
     File(PathBuf),
     /// An existing file that is only read: a copy, or one without write permission.
     Reading(PathBuf),
 }
 
-impl Location {
+impl StoreLocation {
     /// The store, and all that Modegate keeps beside it.
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
@@ -100,24 +100,24 @@ impl From<std::io::Error> for StoreError {
     }
 }
 
-impl From<schema::OpenError> for StoreError {
-    fn from(error: schema::OpenError) -> Self {
+impl From<schema::OpenStoreError> for StoreError {
+    fn from(error: schema::OpenStoreError) -> Self {
         match error {
-            schema::OpenError::Sqlite(error) => error.into(),
+            schema::OpenStoreError::Sqlite(error) => error.into(),
             error => Self(error.to_string()),
         }
     }
 }
 
-enum Command {
+enum StoreCommand {
     Post(Vec<Row>),
     ModeChange(Box<ModeChange>, oneshot::Sender<Result<(), StoreError>>),
     Flush(oneshot::Sender<Result<(), StoreError>>),
-    Work(Work),
+    Work(StoreWork),
     /// As `Work`, but only if the database file still exists.
-    Write(Work),
+    Write(StoreWork),
     /// Changes nothing, so that the second connection can run it.
-    Query(Work),
+    Query(StoreWork),
 }
 
 /// Why sessions are in memory although the user requested a file.
@@ -130,13 +130,13 @@ struct Substitute {
 }
 
 /// Gets an error if earlier rows could not be written, because the work must not overtake them.
-type Work = Box<dyn FnOnce(Result<(&mut Connection, &Owner), StoreError>) + Send>;
+type StoreWork = Box<dyn FnOnce(Result<(&mut Connection, &StoreOwner), StoreError>) + Send>;
 
 /// Handle to the writer thread, which ends when the last handle is dropped and everything is written.
 #[derive(Debug, Clone)]
 pub struct Store {
     // Unbounded: sessions flush at every message, so few commands are queued.
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<StoreCommand>,
     is_memory: bool,
     waiting: Arc<AtomicUsize>,
     /// Number of commands so far, by which idle times are recognised.
@@ -148,17 +148,17 @@ pub struct Store {
 
 impl Store {
     /// Starts the writer thread, which opens the file. If this fails, the data stays in memory.
-    pub fn open(location: Location, sync: Sync) -> std::io::Result<Self> {
-        let is_memory = location == Location::Memory;
+    pub fn open(location: StoreLocation, sync: Sync) -> std::io::Result<Self> {
+        let is_memory = location == StoreLocation::Memory;
         let substituted: Arc<OnceLock<Substitute>> = Arc::default();
         let why = Arc::clone(&substituted);
         Self::start(is_memory, substituted, move || writer::open_or_memory(&location, sync, &why))
     }
 
     /// Returns an error instead of the in-memory fallback of [`Self::open`].
-    pub fn open_now(location: &Location) -> Result<Self, StoreError> {
+    pub fn open_now(location: &StoreLocation) -> Result<Self, StoreError> {
         let database = writer::open(location, Sync::Normal)?;
-        let started = Self::start(*location == Location::Memory, Arc::default(), || Some(database));
+        let started = Self::start(*location == StoreLocation::Memory, Arc::default(), || Some(database));
         started.map_err(|error| StoreError(error.to_string()))
     }
 
@@ -195,29 +195,29 @@ impl Store {
     }
 
     pub fn post_all(&self, rows: Vec<Row>) {
-        self.send(Command::Post(rows));
+        self.send(StoreCommand::Post(rows));
     }
 
     /// Blocks until the row is durable, so it must not run on the runtime's threads. After an error, a retry
     /// may still write the row.
     pub fn post_and_wait(&self, row: Row) -> Result<(), StoreError> {
         self.post(row);
-        let Answer { outcome, waiting: _waiting } = self.ask(Command::Flush);
+        let StoreAnswer { outcome, waiting: _waiting } = self.ask(StoreCommand::Flush);
         outcome.blocking_recv().unwrap_or_else(|_| Err(StoreError::closed()))
     }
 
     /// Waits until the change is durable. Returns an error if it is not recorded.
     pub async fn record_mode_change(&self, change: ModeChange) -> Result<(), StoreError> {
-        self.ask(|done| Command::ModeChange(Box::new(change), done)).wait().await
+        self.ask(|done| StoreCommand::ModeChange(Box::new(change), done)).wait().await
     }
 
     pub async fn flush(&self) -> Result<(), StoreError> {
-        self.ask(Command::Flush).wait().await
+        self.ask(StoreCommand::Flush).wait().await
     }
 
     /// Sends to `done` once all rows posted before are durable or have failed.
     pub fn flush_then(&self, done: oneshot::Sender<()>) {
-        let answer = self.ask(Command::Flush);
+        let answer = self.ask(StoreCommand::Flush);
         tokio::spawn(async move {
             let _ = answer.wait().await;
             let _ = done.send(());
@@ -226,30 +226,30 @@ impl Store {
 
     async fn work<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection, &StoreOwner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.submit(Command::Work, work).await
+        self.submit(StoreCommand::Work, work).await
     }
 
     /// Runs a query that changes nothing.
     async fn query<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
+        query: impl FnOnce(&mut Connection, &StoreOwner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.submit(Command::Query, query).await
+        self.submit(StoreCommand::Query, query).await
     }
 
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.submit(Command::Write, |connection, _| work(connection)).await
+        self.submit(StoreCommand::Write, |connection, _| work(connection)).await
     }
 
     async fn submit<T: Send + 'static>(
         &self,
-        command: impl FnOnce(Work) -> Command,
-        work: impl FnOnce(&mut Connection, &Owner) -> rusqlite::Result<T> + Send + 'static,
+        command: impl FnOnce(StoreWork) -> StoreCommand,
+        work: impl FnOnce(&mut Connection, &StoreOwner) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let answer = self.ask(|done| {
             command(Box::new(move |database| {
@@ -261,12 +261,15 @@ impl Store {
         outcome.inspect_err(|error| tracing::info!(%error, "a query or change of the session store failed"))
     }
 
-    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command) -> Answer<T> {
+    fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> StoreCommand,
+    ) -> StoreAnswer<T> {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let waiting = Waiting(Arc::clone(&self.waiting));
+        let waiting = WaitingCaller(Arc::clone(&self.waiting));
         self.send(command(done));
-        Answer { outcome, waiting }
+        StoreAnswer { outcome, waiting }
     }
 
     /// True if the data is lost with this process. Known after the first wait.
@@ -293,19 +296,19 @@ impl Store {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    fn send(&self, command: Command) {
+    fn send(&self, command: StoreCommand) {
         self.activity.fetch_add(1, Ordering::Relaxed);
         // If it is closed, waiting callers get an error.
         let _ = self.commands.send(command);
     }
 }
 
-struct Answer<T> {
+struct StoreAnswer<T> {
     outcome: oneshot::Receiver<Result<T, StoreError>>,
-    waiting: Waiting,
+    waiting: WaitingCaller,
 }
 
-impl<T> Answer<T> {
+impl<T> StoreAnswer<T> {
     async fn wait(self) -> Result<T, StoreError> {
         let Self { outcome, waiting: _waiting } = self;
         outcome.await.unwrap_or_else(|_| Err(StoreError::closed()))
@@ -313,9 +316,9 @@ impl<T> Answer<T> {
 }
 
 /// Counts one waiting caller.
-struct Waiting(Arc<AtomicUsize>);
+struct WaitingCaller(Arc<AtomicUsize>);
 
-impl Drop for Waiting {
+impl Drop for WaitingCaller {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

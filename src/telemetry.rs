@@ -29,12 +29,12 @@ impl Drop for LogGuard {
     }
 }
 
-struct Line {
+struct LogLine {
     bytes: Vec<u8>,
     lines: SyncSender<Option<Vec<u8>>>,
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -45,7 +45,7 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let _ = self.lines.try_send(Some(std::mem::take(&mut self.bytes)));
     }
@@ -67,8 +67,9 @@ pub fn start(level: Option<&str>, default: LevelFilter) -> LogGuard {
     let guard = LogGuard { lines: lines.clone(), written };
     // The MCP library logs contents of servers, which must not be logged.
     let targets = Targets::new().with_default(filter).with_target("rmcp", LevelFilter::OFF);
-    let writer = move || Line { bytes: Vec::new(), lines: lines.clone() };
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(move || LogLine { bytes: Vec::new(), lines: lines.clone() })
+        .with_ansi(false);
     tracing_subscriber::registry().with(layer.with_filter(targets)).init();
     if let (Some(level), Some(Err(_))) = (level, parsed) {
         tracing::error!(level, "MODEGATE_LOG is one of off, error, warn, info, debug, trace");

@@ -23,12 +23,12 @@ use crate::external_agent::session::QUESTION_LIMIT;
 use crate::process::{Exit, terminal};
 use crate::session::{LastTurn, PromptOptions, SessionHandle};
 use crate::text;
-use control::{Choice, ControlSocket, Order, Question, Report};
+use control::{Choice, ControlSocket, Order, TerminalQuestion, TerminalReport};
 
 pub mod control;
 mod origin;
 
-pub struct Job<'a> {
+pub struct TerminalJob<'a> {
     pub cwd: &'a Path,
     /// Name of the program for messages.
     pub program: String,
@@ -39,11 +39,11 @@ pub struct Job<'a> {
 }
 
 /// How the program ended. The error is a sentence.
-pub type Ended = Result<Exit, String>;
+pub type TerminalEnd = Result<Exit, String>;
 
 /// A run that is over.
 pub struct FinishedRun {
-    pub ended: Ended,
+    pub ended: TerminalEnd,
     /// True if changes may be unknown, because their record failed.
     pub is_unrecorded: bool,
 }
@@ -55,7 +55,7 @@ pub struct FinishedRun {
 pub async fn run(
     agent: &Agent,
     mut end: ClientEnd,
-    job: Job<'_>,
+    job: TerminalJob<'_>,
     mut messages: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<FinishedRun> {
@@ -75,7 +75,7 @@ pub async fn run(
     )?;
     let mut run = Run {
         part,
-        state: Report::State {
+        state: TerminalReport::State {
             session: session.to_string(),
             program: text::visible_line(&job.program),
             mode,
@@ -109,7 +109,7 @@ pub async fn run(
                 run.changing -= 1;
                 match outcome {
                     Ok((mode, is_confirmed)) => run.mode_changed(mode, is_confirmed, &control),
-                    Err(refusal) => control.send(terminal, Report::Refused(refusal)),
+                    Err(refusal) => control.send(terminal, TerminalReport::Refused(refusal)),
                 }
             }
         }
@@ -118,7 +118,7 @@ pub async fn run(
     while let Ok(message) = end.try_recv() {
         run.receive(message, &control).await?;
     }
-    control.send_all(&Report::Ended);
+    control.send_all(&TerminalReport::Ended);
     run.print_late()?;
     let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
     let changed_paths = changed_files.len();
@@ -160,13 +160,13 @@ pub fn short(session: &str) -> &str {
 struct Run<'a, W> {
     /// Part of the session's id.
     part: &'a str,
-    state: Report,
+    state: TerminalReport,
     /// Mode changes of other terminals that are not answered.
     changing: usize,
     /// Open questions by their numbers.
-    questions: BTreeMap<u64, (Question, ReplySender)>,
+    questions: BTreeMap<u64, (TerminalQuestion, ReplySender)>,
     messages: W,
-    ended: Option<Ended>,
+    ended: Option<TerminalEnd>,
     /// Notices that would have disturbed the program's output.
     late: Vec<String>,
 }
@@ -190,7 +190,7 @@ impl<W: Write> Run<'_, W> {
             }
             Outgoing::Withdraw(number) => {
                 self.questions.remove(&number);
-                control.send_all(&Report::Closed(number));
+                control.send_all(&TerminalReport::Closed(number));
                 Ok(())
             }
             Outgoing::Answer { .. } => Ok(()),
@@ -226,7 +226,7 @@ impl<W: Write> Run<'_, W> {
     }
 
     fn note(&mut self, text: String, control: &ControlSocket) -> io::Result<()> {
-        control.send_all(&Report::Notice(text.clone()));
+        control.send_all(&TerminalReport::Notice(text.clone()));
         if terminal::shows_lines() {
             writeln!(self.messages, "modegate: {text}")
         } else {
@@ -242,8 +242,13 @@ impl<W: Write> Run<'_, W> {
         Ok(())
     }
 
-    fn ask(&mut self, question: Question, reply: ReplySender, control: &ControlSocket) -> io::Result<()> {
-        control.send_all(&Report::Asked(question.clone()));
+    fn ask(
+        &mut self,
+        question: TerminalQuestion,
+        reply: ReplySender,
+        control: &ControlSocket,
+    ) -> io::Result<()> {
+        control.send_all(&TerminalReport::Asked(question.clone()));
         let title = question.title.clone();
         self.questions.insert(question.number, (question, reply));
         if !control.is_followed() && terminal::shows_lines() {
@@ -260,16 +265,17 @@ impl<W: Write> Run<'_, W> {
     fn greet(&self, terminal: u64, control: &ControlSocket) {
         control.send(terminal, self.state.clone());
         for (question, _) in self.questions.values() {
-            control.send(terminal, Report::Asked(question.clone()));
+            control.send(terminal, TerminalReport::Asked(question.clone()));
         }
     }
 
     fn answer(&mut self, terminal: u64, number: u64, option: &str, control: &ControlSocket) {
         let Some((question, _)) = self.questions.get(&number) else {
-            return control.send(terminal, Report::Refused("this question was answered already".into()));
+            return control
+                .send(terminal, TerminalReport::Refused("this question was answered already".into()));
         };
         if !question.options.iter().any(|choice| choice.id == option) {
-            return control.send(terminal, Report::Refused(format!("there is no answer {option:?}")));
+            return control.send(terminal, TerminalReport::Refused(format!("there is no answer {option:?}")));
         }
         let Some((_, reply)) = self.questions.remove(&number) else { return };
         let selected = SelectedPermissionOutcome::new(option.to_owned());
@@ -277,19 +283,19 @@ impl<W: Write> Run<'_, W> {
         let answer = serde_json::to_value(response);
         // The question may be withdrawn by now.
         let _ = reply.send(answer.map_err(|error| ClientError::Malformed(error.to_string())));
-        control.send_all(&Report::Closed(number));
+        control.send_all(&TerminalReport::Closed(number));
     }
 
     fn mode_changed(&mut self, new: String, confirmed: Option<bool>, control: &ControlSocket) {
-        let Report::State { mode, is_confirmed, .. } = &mut self.state else { return };
+        let TerminalReport::State { mode, is_confirmed, .. } = &mut self.state else { return };
         mode.clone_from(&new);
         *is_confirmed = confirmed.unwrap_or(*is_confirmed);
-        let report = if *is_confirmed { Report::Mode(new) } else { Report::Unconfirmed(new) };
+        let report = if *is_confirmed { TerminalReport::Mode(new) } else { TerminalReport::Unconfirmed(new) };
         control.send_all(&report);
     }
 }
 
-fn question(number: u64, request: &RequestPermissionRequest) -> Question {
+fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion {
     let fields = &request.tool_call.fields;
     let texts = fields.content.iter().flatten().filter_map(|content| match content {
         ToolCallContent::Content(content) => match &content.content {
@@ -298,7 +304,7 @@ fn question(number: u64, request: &RequestPermissionRequest) -> Question {
         },
         _ => None,
     });
-    Question {
+    TerminalQuestion {
         number,
         title: text::visible_line(fields.title.as_deref().unwrap_or_default()),
         text: texts.collect::<Vec<_>>().join("\n"),
@@ -310,7 +316,7 @@ fn question(number: u64, request: &RequestPermissionRequest) -> Question {
     }
 }
 
-fn ended(meta: &Value) -> Option<Ended> {
+fn ended(meta: &Value) -> Option<TerminalEnd> {
     let number = |key: &str| meta.get(key)?.as_i64().and_then(|number| i32::try_from(number).ok());
     let exit = number("status").map(Exit::Status).or_else(|| number("signal").map(Exit::Signal));
     exit.map(Ok).or_else(|| meta.get("error")?.as_str().map(|error| Err(error.to_owned())))

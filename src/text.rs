@@ -19,34 +19,63 @@ pub fn one_line(text: &str, most: usize) -> String {
     shorten(&line, most).into_owned()
 }
 
+/// Cleans untrusted text: one line without invisible or control characters.
+pub fn plain(text: &str, most: usize) -> String {
+    let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
+    line.filter(|c| !is_unseen(*c)).take(most).collect()
+}
+
 /// Foreign text on one line, with escapes for invisible characters and those that change the direction of text.
 pub fn visible_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\n' => shown.push_str("\\n"),
-            '\r' => shown.push_str("\\r"),
-            '\t' => shown.push_str("\\t"),
-            c if is_unseen(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            c if is_unseen(c) => escaped.extend(c.escape_unicode()),
+            c => escaped.push(c),
         }
     }
-    shown
+    escaped
 }
 
 /// Escapes invisible characters and those that change the direction of text.
 pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unseen(c) && c != '\n' && c != '\t' { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if is_unseen(c) && c != '\n' && c != '\t' {
+            escaped.extend(c.escape_unicode())
+        } else {
+            escaped.push(c)
+        }
     }
-    shown
+    escaped
+}
+
+/// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.
+pub fn code_span(text: &str) -> String {
+    let text: String =
+        visible(text).chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).collect();
+    let mut fence = "`".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    // CommonMark removes one space at each end, so that a backtick may stand next to the fence.
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+/// Text as a Markdown code block, with a longer fence than any in the text.
+pub fn code_block(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}\n")
 }
 
 /// The name of a file or program in a sentence. In quotation marks, unless the name can be taken for nothing else.
 pub fn quoted_name(name: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "._/-+@%=:~".contains(c);
-    if !name.is_empty() && name.chars().all(is_plain) {
+    if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "._/-+@%=:~".contains(c)) {
         return name.to_owned();
     }
     format!("\"{}\"", visible_line(&name.replace('\\', "\\\\").replace('"', "\\\"")))
@@ -120,6 +149,18 @@ mod tests {
             let Some(c) = char::from_u32(code) else { continue };
             let shown = visible_line(&c.to_string());
             assert!(!shown.chars().any(is_unseen), "{code:x}");
+        }
+    }
+
+    #[test]
+    fn code_span_escapes_backticks_and_control_characters() {
+        for (text, expected) in [
+            ("src/__init__.py", "`src/__init__.py`"),
+            ("a`b", "``a`b``"),
+            ("`a` ``b``", "``` `a` ``b`` ```"),
+            ("a\nb\u{202e}", "`a b\\u{202e}`"),
+        ] {
+            assert_eq!(code_span(text), expected);
         }
     }
 

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +17,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{PlanEntry, ToolKind};
+use crate::busy::BusyGuard;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::model::ToolOffer;
@@ -27,12 +28,11 @@ use crate::workspace::{Changes, FileError, Journal, Workspace};
 use agent::background::{BackgroundAgent, BackgroundRole};
 pub use agent::session_action::SessionAction;
 pub use client_io::{ClientIo, Elicited};
-pub use content::ToolContent;
 pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
 pub use file::read_file::NAME as READ_FILE;
-pub use prepared_call::{Action, PreparedCall, Preview, PreviewContext, Task};
+pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext};
 use schema::schema_of;
 pub use shell::command_line::commands_of;
 pub use shell::job::{Job, JobSnapshot};
@@ -44,7 +44,6 @@ pub use user::switch_mode::Proposal;
 pub mod agent;
 mod arguments;
 pub mod client_io;
-pub mod content;
 mod edit;
 mod file;
 pub mod mcp;
@@ -71,6 +70,8 @@ pub struct ToolSpec {
     pub effect: Effect,
     /// Set if only the MCP server claims that the tool reads.
     pub claim: Option<Claim>,
+    /// The MCP server that has the tool, as in the tool's name.
+    pub server: Option<Arc<str>>,
     pub shell: ShellUse,
     pub is_exit: bool,
     pub background: BackgroundRole,
@@ -92,6 +93,7 @@ impl ToolSpec {
             kind,
             effect,
             claim: None,
+            server: None,
             shell: ShellUse::Off,
             is_exit: false,
             background: BackgroundRole::None,
@@ -121,7 +123,8 @@ impl ToolSpec {
 
     pub fn facts(&self) -> CallFacts {
         let facts = CallFacts::of_tool(self.name.as_ref(), self.effect);
-        CallFacts { shell: self.shell, is_exit: self.is_exit, claim: self.claim.clone(), ..facts }
+        let (claim, server) = (self.claim.clone(), self.server.clone());
+        CallFacts { shell: self.shell, is_exit: self.is_exit, claim, server, ..facts }
     }
 
     pub fn to_offer(&self) -> ToolOffer {
@@ -166,13 +169,6 @@ impl ToolError {
             Self::File(_) | Self::Failed(_) | Self::Stale { .. } => self,
         }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
-    pub path: PathBuf,
-    /// The line number, counted from 1.
-    pub line: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -245,29 +241,6 @@ impl Tool for BuiltIn {
     }
 }
 
-/// Work in progress off the main thread, process-wide. A deterministic run waits until it is zero.
-static BUSY_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-pub fn is_busy() -> bool {
-    BUSY_COUNT.load(Ordering::Acquire) > 0
-}
-
-#[derive(Debug)]
-pub struct BusyGuard;
-
-impl BusyGuard {
-    pub fn begin() -> Self {
-        BUSY_COUNT.fetch_add(1, Ordering::AcqRel);
-        Self
-    }
-}
-
-impl Drop for BusyGuard {
-    fn drop(&mut self) {
-        BUSY_COUNT.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// Runs an effect off the main thread. A mode change relies on the permit: it lives until the work is over,
 /// even if the caller stops waiting.
 async fn effect<T: Send + 'static>(
@@ -324,7 +297,7 @@ mod tests {
     fn agents() -> crate::agents::AgentRegistry {
         let mut agents = crate::agents::AgentRegistry::default();
         let own: Vec<crate::agents::AgentDefinition> = serde_saphyr::from_str("[{id: own}]").unwrap();
-        agents.add(&own, crate::agents::Origin::User).unwrap();
+        agents.add(&own, crate::agents::AgentOrigin::User).unwrap();
         agents
     }
 

@@ -42,13 +42,13 @@ pub use content_hash::ContentHash;
 pub use file_state::{Changed, Changes, FileState, Gap, changed_files, compose};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal, Recorded};
-pub use operation::Operation;
+pub use operation::FileOperation;
 pub use outputs::{OutputFile, Outputs};
 pub use pending_write::PendingWrite;
 pub use recorded::{create_record_folder, recorded_changes};
 pub use restore::RestoreError;
 pub use snapshot::WorkspaceSnapshot;
-pub use walk::{Entry, EntryKind, Walk, WalkOptions, visit_below};
+pub use walk::{EntryKind, Walk, WalkEntry, WalkOptions, visit_below};
 
 #[derive(Debug, Clone)]
 pub struct Workspace {
@@ -231,8 +231,8 @@ pub fn open(target: &Target) -> Result<OpenFile, FileError> {
     // Checked before opening: opening a FIFO or a device can block or have side effects.
     let metadata = parent.symlink_metadata(&name).map_err(|error| failed(&error))?;
     if !metadata.is_file() {
-        let what = if metadata.is_dir() { "a directory" } else { "not a regular file" };
-        return Err(FileError::Unsuitable(format!("{} is {what}", target.path.display())));
+        let kind = if metadata.is_dir() { "a directory" } else { "not a regular file" };
+        return Err(FileError::Unsuitable(format!("{} is {kind}", target.path.display())));
     }
     match inspect::open_file(&parent, &name) {
         Ok((file, metadata)) => Ok(OpenFile { file, metadata }),

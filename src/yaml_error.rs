@@ -13,7 +13,7 @@ pub fn describe(error: &Error, source: &str) -> String {
         Some(key) => format!("{key}: {text}"),
         None => text.to_owned(),
     };
-    let named = key.unwrap_or("KEY");
+    let key_name = key.unwrap_or("KEY");
     match error.without_snippet() {
         Error::AliasError { error, .. } => describe(error, source),
         Error::UnknownAnchor { .. } => {
@@ -34,14 +34,14 @@ pub fn describe(error: &Error, source: &str) -> String {
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is used twice"),
         // The library names the expected form in text only.
         Error::Unexpected { expected: "sequence start", .. } => about(&format!(
-            "expected a list, such as `{named}: [\"…\", \"…\"]`, or lines that begin with \"- \""
+            "expected a list, such as `{key_name}: [\"…\", \"…\"]`, or lines that begin with \"- \""
         )),
         Error::Unexpected { expected: "mapping start", .. } => about(&format!(
-            "expected keys with values, such as `{named}: {{NAME: …}}`, or indented lines `NAME: …`"
+            "expected keys with values, such as `{key_name}: {{NAME: …}}`, or indented lines `NAME: …`"
         )),
         Error::Unexpected { expected: "string scalar", .. } => about("expected a text"),
         Error::InvalidScalar { ty, .. } if is_integer(ty) => {
-            about(&format!("expected a whole number, such as `{named}: 60`"))
+            about(&format!("expected a whole number, such as `{key_name}: 60`"))
         }
         Error::InvalidBooleanStrict { .. } | Error::InvalidScalar { ty: "boolean", .. } => {
             about("expected true or false")

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::Host;
+use super::AgentHost;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
     ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
@@ -29,7 +29,11 @@ const TERMINAL_META: &str = "terminal-auth";
 const OUTPUT_META: &str = "terminal_output";
 
 /// Answers `initialize` with version 1, whatever version the client requests (I1).
-pub(super) fn response(request: &InitializeRequest, host: &Host, sees_images: bool) -> InitializeResponse {
+pub(super) fn response(
+    request: &InitializeRequest,
+    host: &AgentHost,
+    sees_images: bool,
+) -> InitializeResponse {
     if request.protocol_version != ProtocolVersion::V1 {
         tracing::info!(asked = ?request.protocol_version, "the client asked for another protocol version");
     }
@@ -50,7 +54,7 @@ pub(super) fn response(request: &InitializeRequest, host: &Host, sees_images: bo
         .auth_methods(methods)
 }
 
-pub(super) fn check_method(request: &AuthenticateRequest, host: &Host) -> Result<(), AgentError> {
+pub(super) fn check_method(request: &AuthenticateRequest, host: &AgentHost) -> Result<(), AgentError> {
     let method = &*request.method_id.0;
     let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
     if valid.contains(&method) {
@@ -106,8 +110,9 @@ fn sessions(wraps: bool) -> SessionCapabilities {
 }
 
 fn auth_methods(request: &InitializeRequest, binary: Option<&Path>) -> Vec<AuthMethod> {
-    let what = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
-    let mut environment = AuthMethodAgent::new(ENVIRONMENT, "Environment").description(what.to_owned());
+    let description = "Set a provider's key in the agent's environment, or run `modegate setup` in a terminal; the embedded model needs none";
+    let mut environment =
+        AuthMethodAgent::new(ENVIRONMENT, "Environment").description(description.to_owned());
     let capabilities = &request.client_capabilities;
     if let (true, Some(command)) = (has_meta(capabilities, TERMINAL_META), binary) {
         let how = json!({ "label": "modegate setup", "command": command, "args": ["setup"], "env": {} });

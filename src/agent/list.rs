@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::open::MODE_META;
 use super::registry::Transit;
-use super::{Agent, Policy, reading};
+use super::{Agent, LoadedPolicy, reading};
 use crate::acp::{
     CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
     ListSessionsRequest, ListSessionsResponse, Meta, SessionId, SessionInfo,
@@ -18,7 +18,7 @@ use crate::ids;
 use crate::mode::Modes;
 use crate::platform::files::real_path;
 use crate::session::{Closed, head_meta};
-use crate::store::sessions::{Listing, OpenError, StoredSession};
+use crate::store::sessions::{OpenSessionError, SessionQuery, StoredSession};
 
 const PAGE: usize = 50;
 
@@ -38,7 +38,7 @@ impl Agent {
         let after = request.cursor.as_deref().map(read_cursor).transpose()?;
         let cwd = request.cwd.as_ref().map(|cwd| real_path(cwd).unwrap_or_else(|_| cwd.clone()));
         let agent = self.host.wraps.clone();
-        let listing = Listing { cwd, agent, after, limit: PAGE + 1 };
+        let listing = SessionQuery { cwd, agent, after, limit: PAGE + 1 };
         let mut sessions = self.context.store.sessions(listing).await.map_err(|_| AgentError::Unreadable)?;
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
@@ -66,7 +66,7 @@ impl Agent {
         }
         let (policy_of, first) = (Arc::clone(&self.host.policy), self.first.mode.clone());
         let find = move || -> Vec<String> {
-            let mut policies: HashMap<PathBuf, Policy> = HashMap::new();
+            let mut policies: HashMap<PathBuf, LoadedPolicy> = HashMap::new();
             let mode = |(folder, stored): (PathBuf, Option<String>)| {
                 let policy = policies.entry(folder).or_insert_with_key(|folder| policy_of(folder));
                 let defaults = policy.defaults(first.as_ref());
@@ -117,8 +117,10 @@ impl Agent {
                 self.registry().keep_unrecorded_modes(id.clone(), Vec::new());
                 Ok(DeleteSessionResponse::new())
             }
-            Err(error @ (OpenError::Busy | OpenError::Below(_))) => Err(self.not_open(id, &error)),
-            Err(OpenError::Unknown | OpenError::Store(_)) => Err(AgentError::Unrecorded),
+            Err(error @ (OpenSessionError::Busy | OpenSessionError::Below(_))) => {
+                Err(self.not_open(id, &error))
+            }
+            Err(OpenSessionError::Unknown | OpenSessionError::Store(_)) => Err(AgentError::Unrecorded),
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::registry::Transit;
 use super::session_setup::SessionSetup;
-use super::{Agent, Policy, client_prompt, reading};
+use super::{Agent, LoadedPolicy, client_prompt, reading};
 use crate::acp::{
     ForkSessionRequest, ForkSessionResponse, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
     NewSessionRequest, NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionId,
@@ -23,7 +23,7 @@ use crate::external_agent::{self, capability};
 use crate::mode::{Mode, Modes};
 use crate::model::catalog::ModelCatalog;
 use crate::permission::compare;
-use crate::server::{self, Entry};
+use crate::server::{self, ServerEntry};
 use crate::session::Ancestry;
 use crate::session::options::ModelSelection;
 use crate::session::{
@@ -31,7 +31,7 @@ use crate::session::{
     options, valid_modes,
 };
 use crate::store::Row;
-use crate::store::sessions::{OpenError, StoredSession};
+use crate::store::sessions::{OpenSessionError, StoredSession};
 use crate::workspace::Workspace;
 
 pub(super) const MODE_META: &str = "modegate/mode";
@@ -197,11 +197,11 @@ impl Agent {
         setup: &mut SessionSetup,
         stored: &StoredSession,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
-        let its = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
-        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != its) {
+        let stored_agent = stored.agent.as_deref().unwrap_or(agents::DEFAULT);
+        if let Some(only) = self.host.wraps.as_deref().filter(|only| *only != stored_agent) {
             let message =
-                format!("this is a session of the agent {its}, and only the agent {only} runs here");
-            return Err(AgentError::invalid_params(message, json!({ "agent": its })));
+                format!("this is a session of the agent {stored_agent}, and only the agent {only} runs here");
+            return Err(AgentError::invalid_params(message, json!({ "agent": stored_agent })));
         }
         let (agent, mode) = setup.stored_agent_and_mode(stored, self.first.mode.as_ref())?;
         client_prompt::check_agent(setup.context.client_prompt.as_ref(), &agent)?;
@@ -256,7 +256,7 @@ impl Agent {
         servers: &[McpServer],
         models: Arc<ModelCatalog>,
     ) -> Result<SessionSetup, AgentError> {
-        let found = {
+        let load_setup = {
             let (policy, tools) = (Arc::clone(&self.host.policy), self.context.tools.clone());
             let workspace = workspace.clone();
             move || {
@@ -265,7 +265,7 @@ impl Agent {
                 (policy, tools)
             }
         };
-        let (policy, (tools, missing)) = reading("the session's folder", found).await?;
+        let (policy, (tools, missing)) = reading("the session's folder", load_setup).await?;
         let tools = tools.with_agents(&policy.agents).with_modes(&policy.modes);
         let (entries, server_notices) = server::gather(&policy.servers, servers);
         let (capabilities, updates) = {
@@ -329,8 +329,8 @@ impl Agent {
             };
             Err(AgentError::invalid_params(message, valid))
         };
-        let named = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
-        for (key, folder) in std::iter::once(("cwd", cwd)).chain(named) {
+        let additional_folders = directories.iter().map(|folder| ("additionalDirectories", folder.as_path()));
+        for (key, folder) in std::iter::once(("cwd", cwd)).chain(additional_folders) {
             if !folder.is_absolute() {
                 return invalid(key, format!("{key} is not absolute: {}", folder.display()));
             }
@@ -392,17 +392,17 @@ impl Agent {
         capability::unsupported(&mode.0, unsupported, modes).map_or(Ok(mode), Err)
     }
 
-    pub(super) fn not_open(&self, id: &SessionId, error: &OpenError) -> AgentError {
+    pub(super) fn not_open(&self, id: &SessionId, error: &OpenSessionError) -> AgentError {
         match (error, self.context.store.substituted()) {
-            (OpenError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
-            (OpenError::Unknown, None) => AgentError::UnknownSession(id.clone()),
-            (OpenError::Busy, _) => AgentError::InvalidRequest(
+            (OpenSessionError::Unknown, Some(reason)) => AgentError::NoStore(reason.to_owned()),
+            (OpenSessionError::Unknown, None) => AgentError::UnknownSession(id.clone()),
+            (OpenSessionError::Busy, _) => AgentError::InvalidRequest(
                 "the session is open in another process: close it there, or end that process".into(),
             ),
-            (OpenError::Below(parent), _) => {
+            (OpenSessionError::Below(parent), _) => {
                 AgentError::invalid_params(error.to_string(), json!({ "sessionId": parent }))
             }
-            (OpenError::Store(_), _) => AgentError::Unreadable,
+            (OpenSessionError::Store(_), _) => AgentError::Unreadable,
         }
     }
 }
@@ -412,7 +412,7 @@ pub(super) fn most_restrictive() -> Option<Arc<Mode>> {
     Modes::built_in().resolve("plan").ok().cloned().map(Arc::new)
 }
 
-fn policy_notice(policy: &Policy) -> Option<String> {
+fn policy_notice(policy: &LoadedPolicy) -> Option<String> {
     if policy.problems.is_empty() {
         return None;
     }
@@ -423,7 +423,7 @@ fn policy_notice(policy: &Policy) -> Option<String> {
     ))
 }
 
-fn not_started(entries: &[Entry]) -> String {
+fn not_started(entries: &[ServerEntry]) -> String {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     format!("MCP servers are not started in a deterministic run: {}.\n\n", names.join(", "))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::Policy;
+use super::LoadedPolicy;
 use super::open::most_restrictive;
 use crate::acp::{McpServer, SessionId, SessionModeId};
 use crate::agents::AgentSpec;
@@ -21,7 +21,7 @@ pub(super) struct SessionSetup {
     pub workspace: Workspace,
     pub servers: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     pub context: SessionContext,
-    pub policy: Policy,
+    pub policy: LoadedPolicy,
     pub pending_user_notices: Vec<String>,
     /// About Modegate's own model and commands; dropped for external agents.
     pub own_notices: Vec<String>,

@@ -10,26 +10,27 @@ impl AgentSpec {
     /// Writes every key that has a value. The output is deterministic.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
-        let mut put = |line: String| writeln!(text, "{line}").expect("writing to a string cannot fail");
-        put(format!("id: {}", quoted(&self.id)));
-        put(format!("name: {}", quoted(&self.name)));
-        put(format!("description: {}", quoted(&self.description)));
+        let mut write_line =
+            |line: String| writeln!(text, "{line}").expect("writing to a string cannot fail");
+        write_line(format!("id: {}", quoted(&self.id)));
+        write_line(format!("name: {}", quoted(&self.name)));
+        write_line(format!("description: {}", quoted(&self.description)));
         if self.is_read_only {
-            put("readonly: true".into());
+            write_line("readonly: true".into());
         }
         for tools in self.limits.iter().map(|limit| &limit.tools) {
             if let Some(tools) = tool_lists(tools) {
-                put(format!("tools: {tools}"));
+                write_line(format!("tools: {tools}"));
             }
         }
         if let Some(model) = &self.model {
-            put(format!("model: {}", quoted(model)));
+            write_line(format!("model: {}", quoted(model)));
         }
         if let Some(thinking) = self.thinking {
-            put(format!("thinking: {}", thinking.as_str()));
+            write_line(format!("thinking: {}", thinking.as_str()));
         }
         if let Some(definition) = &self.external_agent {
-            put(format!("harness:\n{}", external_agent_yaml(definition)));
+            write_line(format!("harness:\n{}", external_agent_yaml(definition)));
         }
         text.push_str(&prompt(&self.prompt));
         text
@@ -79,7 +80,7 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::agents::{AgentDefinition, AgentRegistry, Origin};
+    use crate::agents::{AgentDefinition, AgentOrigin, AgentRegistry};
 
     #[test]
     fn printed_agents_parse_back_and_omit_env_values() {
@@ -89,13 +90,13 @@ mod tests {
             {id: other, harness: {command: a b, args: ["--x", "y: z"], env: {KEY: secret-value},
              sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"'], broker: true, hosts: ['*.a.b']}, modes: {full: yolo}}}]"##;
         let mut agents = AgentRegistry::default();
-        agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), Origin::User).unwrap();
+        agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), AgentOrigin::User).unwrap();
         for id in ["general", "explore", "on", "other"] {
             let yaml = agents.resolve(id).unwrap().to_yaml();
             assert!(!yaml.contains("secret-value"), "{yaml}");
             let mut again = AgentRegistry::default();
             let read: AgentDefinition = serde_saphyr::from_str(&yaml).unwrap();
-            again.add(&[read], Origin::User).unwrap();
+            again.add(&[read], AgentOrigin::User).unwrap();
             assert_eq!(
                 again.resolve(id).unwrap().to_yaml().replace("  # env: KEY (values are not shown)\n", ""),
                 yaml.replace("  # env: KEY (values are not shown)\n", "")

@@ -9,18 +9,17 @@ use clap::Subcommand;
 
 use super::UsageError;
 use super::modes::{describe, report, tools};
-use crate::agents::{AgentSpec, Origin};
+use crate::agents::{AgentOrigin, AgentSpec};
 use crate::config::environment::Environment;
 use crate::config::policies::{Loaded, Policies};
 use crate::config::{self, Flags, agent_checks};
 use crate::permission::{self, Ceilings, Grants, Verdict};
-use crate::text::counted;
-use crate::tool::content::visible;
+use crate::text::{counted, visible};
 use crate::tool::{ToolSpec, offered};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum AgentsCommand {
     /// List the agents available in this directory
     List,
     /// Print an agent's complete definition
@@ -36,7 +35,7 @@ pub(super) enum Action {
 }
 
 pub(super) fn run(
-    action: Action,
+    action: AgentsCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -45,8 +44,8 @@ pub(super) fn run(
     let cwd = config::real_working_folder(flags)?;
     let loaded = Policies::new(environment, None, false).load(&cwd);
     match action {
-        Action::Check => check(&loaded, environment, &cwd, output),
-        Action::List => {
+        AgentsCommand::Check => check(&loaded, environment, &cwd, output),
+        AgentsCommand::List => {
             let code = report(&loaded, errors)?;
             for agent in loaded.layers.agents.iter() {
                 let reads = if agent.is_read_only { "reads only" } else { "" };
@@ -55,7 +54,7 @@ pub(super) fn run(
             }
             Ok(code)
         }
-        Action::Show { id, mode } => {
+        AgentsCommand::Show { id, mode } => {
             let code = report(&loaded, errors)?;
             let agent = loaded.layers.agents.resolve(&id).map_err(UsageError::new)?;
             writeln!(output, "# {}", origin_label(agent))?;
@@ -133,8 +132,8 @@ fn in_mode(
 
 fn origin_label(agent: &AgentSpec) -> &'static str {
     match agent.origin {
-        Origin::BuiltIn => "built in",
-        Origin::User => "yours",
-        Origin::Project => "project",
+        AgentOrigin::BuiltIn => "built in",
+        AgentOrigin::User => "yours",
+        AgentOrigin::Project => "project",
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::sessions::{find, open_to_read};
-use crate::audit::{self, Report};
+use crate::audit::{self, AuditReport};
 use crate::config::Flags;
 use crate::config::environment::Environment;
 use crate::store::sessions::StoredSession;
@@ -15,7 +15,7 @@ use crate::text::counted;
 use crate::tool::effect_of;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct AuditArguments {
     /// Id of the session to verify
     session: String,
     /// Print a JSON object
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(
-    arguments: Arguments,
+    arguments: AuditArguments,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -44,7 +44,7 @@ pub(super) async fn run(
     Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
+fn as_json(session: &StoredSession, report: &AuditReport) -> serde_json::Value {
     json!({
         "session": session.id,
         "ok": report.findings.is_empty(),
@@ -58,12 +58,12 @@ fn as_json(session: &StoredSession, report: &Report) -> serde_json::Value {
     })
 }
 
-fn describe(session: &StoredSession, report: &Report, output: &mut impl Write) -> std::io::Result<()> {
+fn describe(session: &StoredSession, report: &AuditReport, output: &mut impl Write) -> std::io::Result<()> {
     writeln!(output, "session  {}", session.id)?;
     if let Some(head) = &report.head {
         writeln!(output, "chain    {}, the last: {}", counted(head.length, "entry", "entries"), head.hash)?;
     }
-    let Report { mode_changes, denials, calls, agent_changes, .. } = report;
+    let AuditReport { mode_changes, denials, calls, agent_changes, .. } = report;
     write!(
         output,
         "counts   mode changes: {mode_changes}, denials: {denials}, calls that may change something: {calls}"

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::config::Flags;
-use crate::config::doctor_checks::{self, State};
+use crate::config::doctor_checks::{self, CheckState};
 use crate::config::environment::Environment;
 use crate::config::online;
 
@@ -30,9 +30,9 @@ pub(super) async fn run(
     let mut has_passed = true;
     for finding in findings {
         let (mark, text) = match finding.state {
-            State::Fine(text) => ("ok    ", text),
-            State::Note(text) => ("-     ", text),
-            State::Wrong { reason, advice } => {
+            CheckState::Fine(text) => ("ok    ", text),
+            CheckState::Note(text) => ("-     ", text),
+            CheckState::Wrong { reason, advice } => {
                 has_passed = false;
                 ("WRONG ", format!("{reason}\n{:28}{advice}", ""))
             }

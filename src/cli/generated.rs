@@ -45,8 +45,8 @@ pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
 fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
     let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help");
     let below = |it| {
-        let found = leaves(it);
-        if found.is_empty() { vec![it] } else { found }
+        let subcommand_leaves = leaves(it);
+        if subcommand_leaves.is_empty() { vec![it] } else { subcommand_leaves }
     };
     subcommands.flat_map(below).collect()
 }

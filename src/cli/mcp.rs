@@ -15,7 +15,7 @@ use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
 use crate::server::ServerDefinition;
-use crate::tool::content::visible;
+use crate::text::visible;
 use crate::tool::mcp::{LoginOptions, Logins};
 
 #[derive(Debug, Subcommand)]
@@ -61,10 +61,10 @@ pub(super) async fn run(
             let options = LoginOptions { scopes, client_id, port };
             let pasted = lines(input, input_kind);
             let is_person = input_kind == InputKind::Terminal;
-            let mut shown: std::io::Result<()> = Ok(());
-            let show = |page: &str| shown = show_page(page, is_person, &mut errors);
+            let mut page_result: std::io::Result<()> = Ok(());
+            let show = |page: &str| page_result = show_page(page, is_person, &mut errors);
             let done = logins.log_in(&url, &options, &Arc::default(), show, pasted).await;
-            shown?;
+            page_result?;
             if let Err(reason) = done {
                 bail!("no login at {}: {}", visible(&server), visible(&reason));
             }

@@ -12,7 +12,7 @@ use crate::config::environment::Environment;
 use crate::config::{self, Flags};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum MemoriesCommand {
     /// List memories of this directory, oldest first
     List {
         /// Include all directories
@@ -37,13 +37,13 @@ fn visible(text: &str) -> String {
 }
 
 pub(super) async fn run(
-    action: Action,
+    action: MemoriesCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     match action {
-        Action::List { all, json } => {
+        MemoriesCommand::List { all, json } => {
             let store = open_to_read(flags, environment)?;
             let here = config::real_working_folder(flags)?;
             let here = (!all).then(|| here.to_string_lossy().into_owned());
@@ -67,7 +67,7 @@ pub(super) async fn run(
                 }
             }
         }
-        Action::Delete { ids } => {
+        MemoriesCommand::Delete { ids } => {
             let store = open(flags, environment)?;
             for id in ids {
                 if !store.delete_memory(&id).await? {

@@ -13,7 +13,7 @@ use crate::config::environment::Environment;
 pub(super) mod remote;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ModeArguments {
     /// Session of the program: its id, or the last characters [default: the only one]
     session: Option<String>,
     /// The new mode [default: stay, show the mode, and answer questions]
@@ -22,10 +22,10 @@ pub(super) struct Arguments {
 
 #[cfg(not(target_os = "linux"))]
 mod remote {
-    use super::{Arguments, Environment, ExitCode, Read, Write};
+    use super::{Environment, ExitCode, ModeArguments, Read, Write};
 
     pub(super) async fn run(
-        _: Arguments,
+        _: ModeArguments,
         _: &Environment,
         _: impl Read + Send + 'static,
         _: impl Write,
@@ -35,7 +35,7 @@ mod remote {
 }
 
 pub(super) async fn run(
-    arguments: Arguments,
+    arguments: ModeArguments,
     environment: &Environment,
     input: impl Read + Send + 'static,
     output: impl Write,

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use crate::config::policies::MAX_FILE;
 use crate::mode::yaml::{list, prompt, quoted};
 use crate::mode::{Access, Modes};
-use crate::policy::{Layers, Owner};
+use crate::policy::{LayerOwner, Layers};
 use crate::store::mode_table::{self, ModeRow};
 use crate::text::{first_line, shorten};
 
@@ -27,21 +27,25 @@ pub(super) fn import(
     mut output: impl Write,
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let shown = || path.display().to_string();
-    let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", shown()))?;
+    let file_name = || path.display().to_string();
+    let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", file_name()))?;
     if let Some(unknown) = requested.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
         let names: Vec<&str> = rows.iter().map(|row| row.name.trim()).collect();
-        bail!("{}: unknown mode {unknown:?}; valid: {names:?}", shown());
+        bail!("{}: unknown mode {unknown:?}; valid: {names:?}", file_name());
     }
     for nameless in rows.extract_if(.., |row| row.name.trim().is_empty()) {
         let prompt = shorten(first_line(nameless.prompt.as_deref().unwrap_or_default()), MAX_PROMPT);
-        writeln!(errors, "modegate: {}: skipped a row without a name, with the prompt {prompt:?}", shown())?;
+        writeln!(
+            errors,
+            "modegate: {}: skipped a row without a name, with the prompt {prompt:?}",
+            file_name()
+        )?;
     }
     rows.retain(|row| requested.is_empty() || requested.iter().any(|name| is_named(row, name)));
     if rows.is_empty() {
-        bail!("{}: the table agent_modes is empty", shown());
+        bail!("{}: the table agent_modes is empty", file_name());
     }
-    output.write_all(modes_file(&rows).with_context(shown)?.as_bytes())?;
+    output.write_all(modes_file(&rows).with_context(file_name)?.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +61,7 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
             text.extend([indent, line, "\n"]);
         }
         // Checked after each row, so that the error names the first invalid one.
-        let checked = Layers::default().add("modes.yaml", &text, Owner::User);
+        let checked = Layers::default().add("modes.yaml", &text, LayerOwner::User);
         checked.map_err(|diagnostic| anyhow!("row {:?}: {}", row.name, diagnostic.text))?;
         if text.len() as u64 > MAX_FILE {
             bail!("a modes file has at most {MAX_FILE} bytes: name fewer modes");
@@ -71,8 +75,8 @@ fn modes_file(rows: &[ModeRow]) -> anyhow::Result<String> {
 fn mode_of(row: &ModeRow) -> String {
     let id = row.name.trim().to_ascii_lowercase();
     let built_in = Modes::built_in();
-    let own = built_in.iter().find(|mode| mode.id == id && mode.access != Access::Full);
-    let base = own.map_or(BASE, |mode| mode.id.as_str());
+    let built_in_mode = built_in.iter().find(|mode| mode.id == id && mode.access != Access::Full);
+    let base = built_in_mode.map_or(BASE, |mode| mode.id.as_str());
     let head = format!("id: {}\nname: {}\nextends: {base}\n", quoted(&id), quoted(row.name.trim()));
     let tools = row.allowed_tools.as_ref().map(|tools| {
         let names = tools.split(',').map(str::trim).filter(|name| !name.is_empty());

@@ -21,18 +21,16 @@ use crate::ids::time_text;
 use crate::mode::{Modes, ShellUse};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::hints::Belief;
-use crate::permission::rules;
-use crate::permission::{self, CallFacts, Ceilings, Claim, Effect};
-use crate::policy::{Diagnostic, Layers, ModeFile, Owner};
+use crate::permission::{self, CallFacts, Ceilings, Claim, Effect, rules};
+use crate::policy::{Diagnostic, LayerOwner, Layers, ModeFile};
 use crate::store::log;
-use crate::text::{counted, first_line};
-use crate::tool::content::visible;
+use crate::text::{counted, first_line, visible};
 use crate::tool::mcp::{self, ExpectedBeliefs};
 use crate::tool::{Toolset, unknown_tool};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum ModesCommand {
     /// List modes, including the current project's
     List,
     /// Print a mode's complete definition
@@ -81,7 +79,7 @@ pub(super) enum Action {
 }
 
 pub(super) async fn run(
-    action: Action,
+    action: ModesCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -89,24 +87,24 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
     match action {
-        Action::Check { file: Some(file), project } => {
+        ModesCommand::Check { file: Some(file), project } => {
             // The working folder may be `.modegate`.
             let path = std::path::absolute(&file)?;
             check_file(&file, project || path.ends_with(policies::PROJECT), &policies, output)
         }
-        Action::Check { file: None, .. } => {
+        ModesCommand::Check { file: None, .. } => {
             let cwd = config::real_working_folder(flags)?;
             check(&policies.load(&cwd), &policies.files(&cwd), output)
         }
-        Action::Schema => {
+        ModesCommand::Schema => {
             writeln!(output, "{}", serde_json::to_string_pretty(&schemars::schema_for!(ModeFile))?)?;
             Ok(ExitCode::SUCCESS)
         }
-        Action::Log { session, json } => {
+        ModesCommand::Log { session, json } => {
             show_log(flags, environment, session.as_deref(), json, (output, errors)).await
         }
-        Action::Import { database, modes } => mode_import::import(&database, &modes, output, errors),
-        Action::List => {
+        ModesCommand::Import { database, modes } => mode_import::import(&database, &modes, output, errors),
+        ModesCommand::List => {
             let loaded = policies.load(&config::real_working_folder(flags)?);
             let code = report(&loaded, errors)?;
             for mode in loaded.layers.modes.iter() {
@@ -114,14 +112,14 @@ pub(super) async fn run(
             }
             Ok(code)
         }
-        Action::Show { mode } => {
+        ModesCommand::Show { mode } => {
             let loaded = policies.load(&config::real_working_folder(flags)?);
             let code = report(&loaded, errors)?;
             let mode = loaded.layers.modes.resolve(&mode).map_err(UsageError::new)?;
             write!(output, "{}", mode.to_yaml())?;
             Ok(code)
         }
-        Action::Explain { mode, tool, arguments, external_agent } => {
+        ModesCommand::Explain { mode, tool, arguments, external_agent } => {
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             let code = report(&loaded, errors)?;
@@ -220,7 +218,7 @@ fn check_file(
     // A project's file is added to the user's, whose problems would give wrong results.
     let mut loaded = if project { policies.own() } else { Loaded::default() };
     if loaded.problems.is_empty() {
-        let owner = if project { Owner::Project } else { Owner::User };
+        let owner = if project { LayerOwner::Project } else { LayerOwner::User };
         loaded.problems.extend(loaded.layers.add(&file.display().to_string(), &text, owner).err());
     }
     let Some(warnings) = print_faults(&loaded, &mut output)? else { return Ok(ExitCode::FAILURE) };
@@ -255,9 +253,9 @@ fn print_faults(loaded: &Loaded, output: &mut impl Write) -> std::io::Result<Opt
 fn warn(layers: &Layers, mut output: impl Write) -> std::io::Result<usize> {
     let mut warnings = 0;
     for mode in layers.modes.iter() {
-        let named =
+        let tool_patterns =
             mode.tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&mode.tools.deny.patterns);
-        for pattern in named {
+        for pattern in tool_patterns {
             if let Some(nearest) = unknown_tool(pattern) {
                 warnings += 1;
                 writeln!(output, "{}: there is no tool {pattern:?}; did you mean {nearest}?", mode.id)?;

@@ -24,7 +24,7 @@ use crate::yaml_error;
 
 /// A rule is `TOOL` or `TOOL(PATTERN)`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum PermissionsCommand {
     /// List the rules that apply here
     List,
     /// Allow the call without asking, unless the mode denies it
@@ -50,14 +50,14 @@ pub(super) enum Action {
 }
 
 pub(super) fn run(
-    setting: Action,
+    setting: PermissionsCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let policies = Policies::new(environment, None, false);
     let (kind, written) = match setting {
-        Action::List => {
+        PermissionsCommand::List => {
             let cwd = config::real_working_folder(flags)?;
             let loaded = policies.load(&cwd);
             for diagnostic in &loaded.problems {
@@ -69,10 +69,10 @@ pub(super) fn run(
             }
             return Ok(if loaded.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Action::Allow { rule } => (Some(RuleKind::Allow), rule),
-        Action::Ask { rule } => (Some(RuleKind::Ask), rule),
-        Action::Deny { rule } => (Some(RuleKind::Deny), rule),
-        Action::Revoke { rule } => (None, rule),
+        PermissionsCommand::Allow { rule } => (Some(RuleKind::Allow), rule),
+        PermissionsCommand::Ask { rule } => (Some(RuleKind::Ask), rule),
+        PermissionsCommand::Deny { rule } => (Some(RuleKind::Deny), rule),
+        PermissionsCommand::Revoke { rule } => (None, rule),
     };
     let rule = match kind {
         Some(kind) => own_spelling(kind, &written).map_err(UsageError::new)?,
@@ -111,19 +111,19 @@ pub(super) fn run(
             path.display()
         );
     }
-    let own =
+    let texts =
         |rules: &[Spanned<String>]| -> Vec<String> { rules.iter().map(|rule| rule.value.clone()).collect() };
     let permissions = &file.permissions;
     let mut all = [
-        (RuleKind::Deny, own(&permissions.deny)),
-        (RuleKind::Ask, own(&permissions.ask)),
-        (RuleKind::Allow, own(&permissions.allow)),
+        (RuleKind::Deny, texts(&permissions.deny)),
+        (RuleKind::Ask, texts(&permissions.ask)),
+        (RuleKind::Allow, texts(&permissions.allow)),
     ];
     let changed = change_lists(&mut all, kind, &rule);
     if !changed && kind.is_none() {
         let cwd = real_path(config::working_folder(flags)?)?;
-        let known: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
-        return Err(no_such_rule(&rule, &path, &known, &policies.files(&cwd)));
+        let all_rules: Vec<&str> = all.iter().flat_map(|(_, rules)| rules).map(String::as_str).collect();
+        return Err(no_such_rule(&rule, &path, &all_rules, &policies.files(&cwd)));
     }
     let lists = all
         .iter()
@@ -149,12 +149,12 @@ fn list(loaded: &Loaded, files: &[PathBuf], output: &mut impl Write) -> std::io:
     let width = loaded.layers.rules.iter().map(|(_, rule)| rule.chars().count()).max().unwrap_or_default();
     let files: Vec<(&PathBuf, RuleTexts)> =
         files.iter().filter_map(|file| Some((file, rules_of(file)?))).collect();
-    let mut shown: Vec<(&str, &str)> = Vec::new();
+    let mut listed_rules: Vec<(&str, &str)> = Vec::new();
     for (kind, rule) in loaded.layers.rules.iter() {
-        if shown.contains(&(kind, rule)) {
+        if listed_rules.contains(&(kind, rule)) {
             continue;
         }
-        shown.push((kind, rule));
+        listed_rules.push((kind, rule));
         for (file, RuleTexts { deny, ask, allow }) in &files {
             let rules = [(RuleKind::Deny, deny), (RuleKind::Ask, ask), (RuleKind::Allow, allow)];
             let Some((kind, of_kind)) = rules.into_iter().find(|(known, _)| known.name() == kind) else {
@@ -176,11 +176,11 @@ fn change_lists(all: &mut [(RuleKind, Vec<String>)], kind: Option<RuleKind>, rul
     let mut changed = false;
     for (list_kind, rules) in all {
         let is_same = |known: &String| known == rule || means(*list_kind, known) == means(*list_kind, rule);
-        let there = rules.iter().any(is_same);
-        if kind == Some(*list_kind) && !there {
+        let is_listed = rules.iter().any(is_same);
+        if kind == Some(*list_kind) && !is_listed {
             rules.push(rule.to_owned());
             changed = true;
-        } else if kind != Some(*list_kind) && there && (kind.is_none() || *list_kind != RuleKind::Deny) {
+        } else if kind != Some(*list_kind) && is_listed && (kind.is_none() || *list_kind != RuleKind::Deny) {
             // A rule has one kind; only `revoke` removes a denial.
             rules.retain(|known| !is_same(known));
             changed = true;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cli, InputKind, LimitFlags, Output, UsageError, from_plan, sessions};
+use super::{Cli, InputKind, LimitFlags, OutputFormat, UsageError, from_plan, sessions};
 use crate::agent::Agent;
 use crate::client;
 use crate::config::{Config, Flags, HEADLESS_SERVER_TIMEOUT, Runtime};
-use crate::headless::{self, Format, HeadlessPrompt, Job, Outcome, StoredTarget};
+use crate::headless::{self, HeadlessFormat, HeadlessJob, HeadlessOutcome, HeadlessPrompt, StoredTarget};
 use crate::ids::Source;
 use crate::store::retention;
 
@@ -79,21 +79,23 @@ fn is_a_prompt(input: &mut impl BufRead) -> std::io::Result<bool> {
 /// Prints the JSON result of a run that did not start, and returns its error.
 pub(super) fn failed(
     error: anyhow::Error,
-    output_format: Output,
+    output_format: OutputFormat,
     output: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
     match output_format {
         // The output is the error.
         _ if error.is::<std::io::Error>() => {}
-        Output::Text => {}
-        Output::Json | Output::StreamJson => headless::print_failure(output, &format!("{error:#}"))?,
+        OutputFormat::Text => {}
+        OutputFormat::Json | OutputFormat::StreamJson => {
+            headless::print_failure(output, &format!("{error:#}"))?
+        }
     }
     Err(error)
 }
 
 pub(super) async fn run<O: Write, E: Write>(
     prompt: (HeadlessPrompt, Which),
-    (output_format, limits): (Output, LimitFlags),
+    (output_format, limits): (OutputFormat, LimitFlags),
     config: Config,
     mut output: O,
     errors: E,
@@ -105,7 +107,7 @@ pub(super) async fn run<O: Write, E: Write>(
 
 async fn run_prompt<O: Write, E: Write>(
     (prompt, which): (HeadlessPrompt, Which),
-    (output_format, limits): (Output, LimitFlags),
+    (output_format, limits): (OutputFormat, LimitFlags),
     config: Config,
     output: &mut O,
     mut errors: E,
@@ -128,13 +130,13 @@ async fn run_prompt<O: Write, E: Write>(
     let store = context.store.clone();
     let agent = Agent::new(context, host, client, first);
     let format = match output_format {
-        Output::Text => Format::Text,
-        Output::Json => Format::Json,
-        Output::StreamJson => Format::StreamJson,
+        OutputFormat::Text => HeadlessFormat::Text,
+        OutputFormat::Json => HeadlessFormat::Json,
+        OutputFormat::StreamJson => HeadlessFormat::StreamJson,
     };
-    let limits = headless::Limits { max_tokens: limits.max_tokens, timeout: limits.timeout };
+    let limits = headless::HeadlessLimits { max_tokens: limits.max_tokens, timeout: limits.timeout };
     let session = stored.map(|id| StoredTarget { id, mode: wanted_mode });
-    let job = Job {
+    let job = HeadlessJob {
         cwd: &cwd,
         prompt,
         format,
@@ -152,13 +154,13 @@ async fn run_prompt<O: Write, E: Write>(
         }
     }
     Ok(ExitCode::from(match outcome {
-        Outcome::Done => 0,
-        Outcome::Failed => 1,
-        Outcome::Denied => 3,
-        Outcome::StepLimit => 4,
-        Outcome::TokenLimit => 5,
-        Outcome::TimedOut => 6,
-        Outcome::Looping => 7,
-        Outcome::Interrupted => 130,
+        HeadlessOutcome::Done => 0,
+        HeadlessOutcome::Failed => 1,
+        HeadlessOutcome::Denied => 3,
+        HeadlessOutcome::StepLimit => 4,
+        HeadlessOutcome::TokenLimit => 5,
+        HeadlessOutcome::TimedOut => 6,
+        HeadlessOutcome::Looping => 7,
+        HeadlessOutcome::Interrupted => 130,
     }))
 }

@@ -8,17 +8,17 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cli, InputKind, Streams, usage_error};
+use super::{Cli, CliStreams, InputKind, usage_error};
 use crate::config;
 use crate::config::environment::Environment;
 use crate::platform::files::real_path;
 use crate::transcript::launch_options::LaunchOptions;
-use crate::transcript::player::{AgentPlayer, Output};
-use crate::transcript::replay::{self, Outcome, Replay};
+use crate::transcript::player::{AgentPlayer, PlayerOutput};
+use crate::transcript::replay::{self, ReplayOutcome, TranscriptReplay};
 use crate::transport::{Line, Transport};
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ReplayArguments {
     /// Transcript (NAME.in.jsonl or a recording), or a directory of transcripts
     path: PathBuf,
     /// Save the actual output as the expected output
@@ -40,9 +40,9 @@ pub(super) struct Arguments {
 
 pub(super) async fn run<I, O, E>(
     cli: Cli,
-    arguments: Arguments,
+    arguments: ReplayArguments,
     environment: &Environment,
-    streams: Streams<I, O, E>,
+    streams: CliStreams<I, O, E>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
@@ -53,8 +53,8 @@ where
     if arguments.as_agent {
         return play_agent(&cli, &arguments, streams, stop).await;
     }
-    let Streams { mut output, .. } = streams;
-    let Arguments { path, update, files, model, .. } = arguments;
+    let CliStreams { mut output, .. } = streams;
+    let ReplayArguments { path, update, files, model, .. } = arguments;
     let mut options = LaunchOptions {
         mode: cli.mode,
         max_mode: cli.max_mode,
@@ -75,13 +75,13 @@ where
             variables.extend(config::provider_variables(environment));
         }
     }
-    let replay = Replay { binary, scratch, update, files, options, environment: variables };
+    let replay = TranscriptReplay { binary, scratch, update, files, options, environment: variables };
     let outcome = replay.run(&path, &mut output);
     if outcome.is_err() {
         // Exists only if a replay has begun.
         let _ = std::fs::remove_dir_all(&replay.scratch);
     }
-    let Outcome { diverged, unchecked, .. } =
+    let ReplayOutcome { diverged, unchecked, .. } =
         outcome.with_context(|| format!("replaying {}", path.display()))?;
     Ok(match (diverged, unchecked) {
         (0, 0) => ExitCode::SUCCESS,
@@ -92,8 +92,8 @@ where
 
 async fn play_agent<I, O, E>(
     cli: &Cli,
-    arguments: &Arguments,
-    streams: Streams<I, O, E>,
+    arguments: &ReplayArguments,
+    streams: CliStreams<I, O, E>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode>
 where
@@ -101,7 +101,7 @@ where
     O: Write + Send + 'static,
     E: Write,
 {
-    let Streams { input, input_kind, output, mut errors } = streams;
+    let CliStreams { input, input_kind, output, mut errors } = streams;
     let launch_option = [
         ("--mode", cli.mode.is_some()),
         ("--max-mode", cli.max_mode.is_some()),
@@ -127,8 +127,8 @@ where
     'lines: loop {
         for output in outputs {
             match output {
-                Output::Note(text) => writeln!(errors, "modegate: {path}: {text}")?,
-                Output::Line { text, pause } => {
+                PlayerOutput::Note(text) => writeln!(errors, "modegate: {path}: {text}")?,
+                PlayerOutput::Line { text, pause } => {
                     if arguments.timing {
                         tokio::select! {
                             () = tokio::time::sleep(pause) => {}

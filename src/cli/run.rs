@@ -14,7 +14,7 @@ mod program;
 const FAILED: u8 = 125;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct RunArguments {
     /// Mode of the program; the same option as before `run`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
@@ -36,12 +36,12 @@ mod program {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::{Arguments, FAILED};
+    use super::{FAILED, RunArguments};
     use crate::config::Flags;
     use crate::config::environment::Environment;
 
     pub(in crate::cli) async fn run(
-        _: Arguments,
+        _: RunArguments,
         _: Flags,
         _: Environment,
         mut errors: impl Write,

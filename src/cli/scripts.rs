@@ -10,7 +10,7 @@ use crate::config::Flags;
 use crate::model::{gallery, scripted};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum ScriptsCommand {
     /// List the scripts, and what each shows
     #[command(args = [unused::argument("cwd"), unused::argument("store")])]
     List,
@@ -32,21 +32,21 @@ pub(super) enum Action {
 
 /// Returns `None` if a client is to be served.
 pub(super) fn run(
-    action: &Action,
+    action: &ScriptsCommand,
     flags: &mut Flags,
     mut output: impl Write,
 ) -> anyhow::Result<Option<ExitCode>> {
     match action {
-        Action::List => {
+        ScriptsCommand::List => {
             for script in gallery::GALLERY {
                 writeln!(output, "{:12}{}", script.name, script.about())?;
             }
         }
-        Action::Show { name } => {
+        ScriptsCommand::Show { name } => {
             output.write_all(gallery::find(name).map_err(UsageError::new)?.text.as_bytes())?;
         }
-        Action::Schema => writeln!(output, "{:#}", scripted::line_schema())?,
-        Action::Run { name } => {
+        ScriptsCommand::Schema => writeln!(output, "{:#}", scripted::line_schema())?,
+        ScriptsCommand::Run { name } => {
             gallery::find(name).map_err(UsageError::new)?;
             if let Some(model) = &flags.model {
                 return Err(

@@ -42,8 +42,7 @@ where
     let Runtime { context, host, determinism, retention: limits } =
         config.into_runtime().context("starting the record")?;
     if determinism.is_none() && !context.store.is_in_memory() {
-        let now = || Source::real().now_ms();
-        tokio::spawn(retention::apply_while_idle(context.store.clone(), limits, now));
+        tokio::spawn(retention::apply_while_idle(context.store.clone(), limits, || Source::real().now_ms()));
     }
     if is_lockstep || determinism.is_some() {
         transport = lockstep::start(transport, determinism);

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 
-use super::{InputKind, Streams, UsageError};
+use super::{CliStreams, InputKind, UsageError};
 use crate::acp::{SessionId, SessionModeId, SessionUpdate};
 use crate::agent::{Agent, First};
 use crate::client;
@@ -23,8 +23,8 @@ use crate::platform::files::{create_private_file, real_path};
 use crate::policy::Layers;
 use crate::session::SessionHandle;
 use crate::store::events::StoredEvent;
-use crate::store::sessions::{Listing, OldSession, StoredSession};
-use crate::store::{Location, Store, retention};
+use crate::store::sessions::{OldSession, SessionQuery, StoredSession};
+use crate::store::{Store, StoreLocation, retention};
 use crate::text::counted;
 
 mod print;
@@ -37,7 +37,7 @@ const MIN_PART: usize = 6;
 
 /// A part of an id is sufficient if only one id starts or ends with it.
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum SessionsCommand {
     /// List sessions of this directory, most recent first
     List {
         /// Include all directories
@@ -60,8 +60,8 @@ pub(super) enum Action {
         /// Id of the session
         id: String,
         /// Format of the export
-        #[arg(long, value_enum, default_value_t = Format::Markdown)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = ExportFormat::Markdown)]
+        format: ExportFormat,
         /// New file for the export [default: print it]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -105,7 +105,7 @@ pub(super) enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum ExportFormat {
     /// Markdown page
     Markdown,
     /// One JSON object per line
@@ -113,17 +113,17 @@ pub(super) enum Format {
 }
 
 pub(super) async fn run(
-    action: Action,
+    action: SessionsCommand,
     flags: &Flags,
     environment: Environment,
-    streams: Streams<impl Read, impl Write, impl Write>,
+    streams: CliStreams<impl Read, impl Write, impl Write>,
 ) -> anyhow::Result<ExitCode> {
-    let Streams { input, input_kind, mut output, mut errors } = streams;
+    let CliStreams { input, input_kind, mut output, mut errors } = streams;
     match action {
-        Action::List { all, limit, json } => {
+        SessionsCommand::List { all, limit, json } => {
             let store = open_to_read(flags, &environment)?;
             let here = config::real_working_folder(flags)?;
-            let listing = Listing { cwd: (!all).then_some(here), limit, ..Listing::default() };
+            let listing = SessionQuery { cwd: (!all).then_some(here), limit, ..SessionQuery::default() };
             let mut sessions = store.sessions(listing.clone()).await?;
             let more = store.count_sessions(listing).await?.saturating_sub(sessions.len() as u64);
             read_modes(&mut sessions, flags, &environment);
@@ -145,7 +145,7 @@ pub(super) async fn run(
                 writeln!(errors, "modegate: {more} more; `--limit N` lists them")?;
             }
         }
-        Action::Show { id } => {
+        SessionsCommand::Show { id } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
@@ -162,23 +162,23 @@ pub(super) async fn run(
             .await?;
             print::changed(changes.remove(&turn), &session.cwd, &mut output)?;
         }
-        Action::Export { id, format, output: file } => {
+        SessionsCommand::Export { id, format, output: file } => {
             let store = open_to_read(flags, &environment)?;
             let mut session = find(&store, &id).await?;
             read_modes(std::slice::from_mut(&mut session), flags, &environment);
             let mut file = file.as_deref().map(new_file).transpose()?;
             let mut output: &mut dyn Write = file.as_mut().map_or(&mut output, |file| file);
-            if format == Format::Markdown {
+            if format == ExportFormat::Markdown {
                 print::title(&session, &mut output)?;
             }
             each_event(&store, &session, |stored| match format {
-                Format::Markdown => print::markdown(stored, &mut output),
-                Format::Jsonl => print::json_line(stored, &mut output),
+                ExportFormat::Markdown => print::markdown(stored, &mut output),
+                ExportFormat::Jsonl => print::json_line(stored, &mut output),
             })
             .await?;
             output.flush()?;
         }
-        Action::Delete { ids } => {
+        SessionsCommand::Delete { ids } => {
             let store = open(flags, &environment)?;
             for id in ids {
                 let session = find(&store, &id).await?;
@@ -187,17 +187,17 @@ pub(super) async fn run(
             }
             retention::compact(&store).await?;
         }
-        Action::Prune { older_than, all, dry_run, yes } => {
+        SessionsCommand::Prune { older_than, all, dry_run, yes } => {
             let here = if all { None } else { Some(config::real_working_folder(flags)?) };
             let ask = (!dry_run && !yes).then_some((input, input_kind));
             prune(&open(flags, &environment)?, &older_than, here, dry_run, ask, output).await?;
         }
-        Action::SetMode { id, mode } => {
+        SessionsCommand::SetMode { id, mode } => {
             let opened = OpenedSession::open(&id, flags, environment).await?;
             let done = set_mode(&opened, mode, output).await;
             opened.close(done).await?;
         }
-        Action::Undo { id, turn } => {
+        SessionsCommand::Undo { id, turn } => {
             let opened = OpenedSession::open(&id, flags, environment).await?;
             let undone = opened.session.undo(turn).await.map_err(anyhow::Error::from);
             opened.close(undone.and_then(|undone| Ok(print::undone(&undone, &mut output)?))).await?;
@@ -209,7 +209,7 @@ pub(super) async fn run(
 /// Finds the most recent session that takes prompts.
 pub(super) async fn newest(store: &Store, cwd: PathBuf, agent: Option<String>) -> anyhow::Result<SessionId> {
     let cwd = real_path(&cwd).unwrap_or(cwd);
-    let mut listing = Listing { cwd: Some(cwd), agent, limit: 1, after: None };
+    let mut listing = SessionQuery { cwd: Some(cwd), agent, limit: 1, after: None };
     let newest = loop {
         let session = store.sessions(listing.clone()).await?.pop();
         match session {
@@ -268,8 +268,8 @@ pub(super) async fn find(store: &Store, part: &str) -> anyhow::Result<StoredSess
     if part.len() < MIN_PART {
         bail!("{part:?} is too short: give at least {MIN_PART} characters of the id");
     }
-    let found = store.sessions_like(part).await?;
-    match found.as_slice() {
+    let matching_ids = store.sessions_like(part).await?;
+    match matching_ids.as_slice() {
         [] => bail!("there is no session {part:?}: `modegate sessions list --all` lists them"),
         [id] => store.session(id).await?.context("the session is gone"),
         several => {
@@ -300,10 +300,10 @@ fn is_first_use(flags: &Flags, environment: &Environment) -> anyhow::Result<bool
 /// Returns an empty store if there is none yet, so that listings are empty and no file is created.
 pub(super) fn open(flags: &Flags, environment: &Environment) -> anyhow::Result<Store> {
     if is_first_use(flags, environment)? {
-        return Ok(Store::open_now(&Location::Memory)?);
+        return Ok(Store::open_now(&StoreLocation::Memory)?);
     }
     let path = existing_store(flags, environment)?;
-    Store::open_now(&Location::File(path.clone())).with_context(|| path.display().to_string())
+    Store::open_now(&StoreLocation::File(path.clone())).with_context(|| path.display().to_string())
 }
 
 /// As [`open`], without changing the store.
@@ -312,8 +312,8 @@ pub(super) fn open_to_read(flags: &Flags, environment: &Environment) -> anyhow::
         return open(flags, environment);
     }
     let path = existing_store(flags, environment)?;
-    Store::open_now(&Location::File(path.clone()))
-        .or_else(|error| Store::open_now(&Location::Reading(path.clone())).map_err(|_| error))
+    Store::open_now(&StoreLocation::File(path.clone()))
+        .or_else(|error| Store::open_now(&StoreLocation::Reading(path.clone())).map_err(|_| error))
         .with_context(|| path.display().to_string())
 }
 

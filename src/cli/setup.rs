@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use secrecy::SecretString;
 
-use super::{InputKind, Streams};
+use super::{CliStreams, InputKind};
 use crate::config::environment::Environment;
 use crate::config::online::{self, Trial};
 use crate::config::user_file::{self, Setup};
@@ -17,7 +17,7 @@ use crate::model::catalog::{PROVIDERS, Provider, provider};
 use crate::model::key_form;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct SetupArguments {
     /// Provider: anthropic, openai-responses, openai, gemini or ollama
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
@@ -36,11 +36,11 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run<I: Read, O: Write, E: Write>(
-    arguments: Arguments,
+    arguments: SetupArguments,
     environment: &Environment,
-    streams: Streams<I, O, E>,
+    streams: CliStreams<I, O, E>,
 ) -> anyhow::Result<ExitCode> {
-    let Streams { input, input_kind, mut output, errors } = streams;
+    let CliStreams { input, input_kind, mut output, errors } = streams;
     let folder =
         environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
     let mut terminal =
@@ -72,11 +72,12 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
     let has_key = setup.key.is_some() || setup.key_command.is_some();
     let with = if has_key { "" } else { ", without a key" };
     writeln!(output, "Stored in {}{with}.", path.display())?;
-    let (named, own) = (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
-    match named.filter(|named| *named != setup.model) {
+    let (configured_model, config_path) =
+        (user_file::read(Some(folder))?.model, folder.join(user_file::CONFIG));
+    match configured_model.filter(|named| *named != setup.model) {
         None => writeln!(output, "New sessions use {}.", setup.model)?,
         Some(named) => {
-            writeln!(output, "New sessions still use {named}, because {} says so.", own.display())?;
+            writeln!(output, "New sessions still use {named}, because {} says so.", config_path.display())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,12 +9,11 @@ use clap::Subcommand;
 use crate::config::environment::Environment;
 use crate::config::policies::Policies;
 use crate::config::{self, Flags};
-use crate::skill::{Origin, Skill};
-use crate::text::counted;
-use crate::tool::content::visible;
+use crate::skill::{Skill, SkillOrigin};
+use crate::text::{counted, visible};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum SkillsCommand {
     /// List your skills and those of the current project
     List,
     /// Print a skill as models read it, and its path
@@ -27,7 +26,7 @@ pub(super) enum Action {
 }
 
 pub(super) fn run(
-    action: Action,
+    action: SkillsCommand,
     flags: &Flags,
     environment: &Environment,
     mut output: impl Write,
@@ -36,7 +35,7 @@ pub(super) fn run(
     let cwd = config::real_working_folder(flags)?;
     let (skills, problems) = Policies::new(environment, None, false).skills(&cwd);
     match action {
-        Action::List => {
+        SkillsCommand::List => {
             for problem in &problems {
                 writeln!(errors, "modegate: {}", visible(problem))?;
             }
@@ -53,15 +52,15 @@ pub(super) fn run(
                 )?;
             }
         }
-        Action::Show { name } => {
-            let found = skills.find(&name);
-            let skill = found
+        SkillsCommand::Show { name } => {
+            let matching_skill = skills.find(&name);
+            let skill = matching_skill
                 .with_context(|| format!("there is no skill {name:?}: `modegate skills list` lists them"))?;
             writeln!(output, "{} ({}), {}", skill.name, origin_label(skill), skill.folder.display())?;
             writeln!(output, "{}", visible(&skill.description))?;
             writeln!(output, "\n{}", visible(&skill.body))?;
         }
-        Action::Check => {
+        SkillsCommand::Check => {
             for problem in &problems {
                 writeln!(output, "{}", visible(problem))?;
             }
@@ -76,7 +75,7 @@ pub(super) fn run(
 
 fn origin_label(skill: &Skill) -> &'static str {
     match skill.origin {
-        Origin::User => "yours",
-        Origin::Project => "project",
+        SkillOrigin::User => "yours",
+        SkillOrigin::Project => "project",
     }
 }

@@ -66,8 +66,8 @@ pub(super) fn run(
             writeln!(output, "the old file is kept as {}", kept.display())?;
         }
         StoreAction::Reset => {
-            let kept = salvage::reset(&path).with_context(name)?;
-            writeln!(output, "the store is now {}; the next session starts a new one", kept.display())?;
+            let kept_path = salvage::reset(&path).with_context(name)?;
+            writeln!(output, "the store is now {}; the next session starts a new one", kept_path.display())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,39 +3,43 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, Id};
 
-use super::scripts::Action;
-use super::{Cli, Command};
+use super::scripts::ScriptsCommand;
+use super::{Cli, CliCommand};
 
 /// Hides a global option in a subcommand, and rejects it there.
 pub(super) fn argument(name: &'static str) -> Arg {
-    let reject = |_: &str| Err::<String, _>("this subcommand does not use the option");
-    Arg::new(name).long(name).hide(true).value_parser(reject)
+    Arg::new(name)
+        .long(name)
+        .hide(true)
+        .value_parser(|_: &str| Err::<String, _>("this subcommand does not use the option"))
 }
 
 /// Returns the message about an option before the subcommand that the subcommand does not use.
 pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
     let (name, used): (_, &[&str]) = match cli.command.as_ref()? {
         // For a login, clients append `setup` to the command line that starts the agent.
-        Command::Setup(_) | Command::Wrap(_) | Command::Scripts(Action::Run { .. }) => return None,
-        Command::Run(_) => {
+        CliCommand::Setup(_) | CliCommand::Wrap(_) | CliCommand::Scripts(ScriptsCommand::Run { .. }) => {
+            return None;
+        }
+        CliCommand::Run(_) => {
             ("run", &["--mode", "--max-mode", "--agent", "--no-exit", "--model", "--cwd", "--store"])
         }
-        Command::Replay(_) => ("replay", &["--mode", "--max-mode", "--agent", "--no-exit", "--model"]),
-        Command::Modes(_) => ("modes", &["--max-mode", "--cwd", "--store"]),
-        Command::Agents(_) => ("agents", &["--mode", "--cwd"]),
-        Command::Sessions(_) => ("sessions", &["--mode", "--cwd", "--store"]),
-        Command::Store(_) => ("store", &["--store"]),
-        Command::Memories(_) => ("memories", &["--cwd", "--store"]),
-        Command::Doctor(_) => ("doctor", &["--cwd", "--store"]),
-        Command::Audit(_) => ("audit", &["--store"]),
-        Command::Permissions(_) => ("permissions", &["--cwd"]),
-        Command::Trust { .. } => ("trust", &["--cwd"]),
-        Command::Skills(_) => ("skills", &["--cwd"]),
-        Command::Mcp(_) => ("mcp", &["--cwd"]),
-        Command::Mode(_) => ("mode", &[]),
-        Command::Scripts(_) => ("scripts", &[]),
-        Command::Completions { .. } => ("completions", &[]),
-        Command::Man => ("man", &[]),
+        CliCommand::Replay(_) => ("replay", &["--mode", "--max-mode", "--agent", "--no-exit", "--model"]),
+        CliCommand::Modes(_) => ("modes", &["--max-mode", "--cwd", "--store"]),
+        CliCommand::Agents(_) => ("agents", &["--mode", "--cwd"]),
+        CliCommand::Sessions(_) => ("sessions", &["--mode", "--cwd", "--store"]),
+        CliCommand::Store(_) => ("store", &["--store"]),
+        CliCommand::Memories(_) => ("memories", &["--cwd", "--store"]),
+        CliCommand::Doctor(_) => ("doctor", &["--cwd", "--store"]),
+        CliCommand::Audit(_) => ("audit", &["--store"]),
+        CliCommand::Permissions(_) => ("permissions", &["--cwd"]),
+        CliCommand::Trust { .. } => ("trust", &["--cwd"]),
+        CliCommand::Skills(_) => ("skills", &["--cwd"]),
+        CliCommand::Mcp(_) => ("mcp", &["--cwd"]),
+        CliCommand::Mode(_) => ("mode", &[]),
+        CliCommand::Scripts(_) => ("scripts", &[]),
+        CliCommand::Completions { .. } => ("completions", &[]),
+        CliCommand::Man => ("man", &[]),
     };
     let is_given = |id: &Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
     let command = Cli::command();

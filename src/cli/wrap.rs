@@ -17,7 +17,7 @@ use crate::process::HostPattern;
 mod check;
 
 #[derive(Debug, Default, Args)]
-pub(super) struct Arguments {
+pub(super) struct WrapArguments {
     /// Mode of the session; the same option as before `wrap`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     command: Vec<String>,
 }
 
-impl Arguments {
+impl WrapArguments {
     /// Of `modegate run`.
     #[cfg(target_os = "linux")]
     pub(super) fn of_program(
@@ -93,13 +93,14 @@ impl Arguments {
         let Self { state_dir, read_only_mode, full_mode, broker, allow_host, command, .. } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
-        let known = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
-        let folders = known.map(|known| known.state_folders(&variable)).unwrap_or_default();
-        let settings_dirs = known.map(|known| known.settings_folders(&variable)).unwrap_or_default();
+        let known_agent = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
+        let folders = known_agent.map(|known| known.state_folders(&variable)).unwrap_or_default();
+        let settings_dirs = known_agent.map(|known| known.settings_folders(&variable)).unwrap_or_default();
         let state_dirs = folders.into_iter().chain(state_dir).collect();
-        let id = known.map_or_else(|| id_of(&program), |known| known.name.to_owned());
-        let own = known.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
-        let args = own.arguments.iter().map(|&word| word.to_owned()).collect();
+        let id = known_agent.map_or_else(|| id_of(&program), |known| known.name.to_owned());
+        let sandboxed_start =
+            known_agent.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
+        let args = sandboxed_start.arguments.iter().map(|&word| word.to_owned()).collect();
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
@@ -111,9 +112,13 @@ impl Arguments {
                 broker,
                 hosts: allow_host,
                 settings_dirs,
-                variables: own.variables,
+                variables: sandboxed_start.variables,
             }),
-            modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: own.modes },
+            modes: ExternalAgentModes {
+                read_only: read_only_mode,
+                full: full_mode,
+                known: sandboxed_start.modes,
+            },
             inherits: true,
             is_terminal_program: false,
             missing: None,
@@ -124,7 +129,7 @@ impl Arguments {
 
 /// Adds the agent to the flags, or checks it. Returns the exit code if nothing else is to be done.
 pub(super) async fn prepare(
-    mut arguments: Arguments,
+    mut arguments: WrapArguments,
     flags: &mut Flags,
     environment: &Environment,
     output: &mut impl Write,
@@ -193,10 +198,10 @@ mod tests {
     const STATE: &str = if cfg!(windows) { "C:/state" } else { "/state" };
 
     fn agent(command: &[&str], state: &[&str]) -> (String, ExternalAgentDefinition) {
-        let arguments = Arguments {
+        let arguments = WrapArguments {
             state_dir: state.iter().map(PathBuf::from).collect(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
-            ..Arguments::default()
+            ..WrapArguments::default()
         };
         let variable = |name: &str| match name {
             "XDG_STATE_HOME" => Some(STATE.into()),

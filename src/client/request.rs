@@ -43,11 +43,11 @@ impl ClientRequest {
     }
 }
 
-pub trait Question: Into<ClientRequest> {
+pub trait ClientQuestion: Into<ClientRequest> {
     type Answer: DeserializeOwned;
 }
 
-impl Question for RequestPermissionRequest {
+impl ClientQuestion for RequestPermissionRequest {
     type Answer = RequestPermissionResponse;
 }
 
@@ -57,7 +57,7 @@ impl From<RequestPermissionRequest> for ClientRequest {
     }
 }
 
-impl Question for ReadTextFileRequest {
+impl ClientQuestion for ReadTextFileRequest {
     type Answer = ReadTextFileResponse;
 }
 
@@ -67,7 +67,7 @@ impl From<ReadTextFileRequest> for ClientRequest {
     }
 }
 
-impl Question for WriteTextFileRequest {
+impl ClientQuestion for WriteTextFileRequest {
     // Older clients answer with null, as an earlier ACP page specified.
     type Answer = Option<WriteTextFileResponse>;
 }
@@ -78,7 +78,7 @@ impl From<WriteTextFileRequest> for ClientRequest {
     }
 }
 
-impl Question for CreateElicitationRequest {
+impl ClientQuestion for CreateElicitationRequest {
     type Answer = CreateElicitationResponse;
 }
 

@@ -19,8 +19,9 @@ pub fn problems(agents: &AgentRegistry, environment: &Environment, cwd: &Path) -
 fn check_agent(agent: &AgentSpec, environment: &Environment, cwd: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for tools in agent.limits.iter().map(|limit| &limit.tools) {
-        let named = tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&tools.deny.patterns);
-        let unknown = named.filter_map(|pattern| unknown_tool(pattern).map(|nearest| (pattern, nearest)));
+        let tool_patterns = tools.allow.iter().flat_map(|globs| &globs.patterns).chain(&tools.deny.patterns);
+        let unknown =
+            tool_patterns.filter_map(|pattern| unknown_tool(pattern).map(|nearest| (pattern, nearest)));
         problems.extend(
             unknown
                 .map(|(pattern, nearest)| format!("there is no tool {pattern:?}; did you mean {nearest}?")),

@@ -13,7 +13,7 @@ use crate::process::shell::Shell;
 use crate::process::trial::{self, Tried};
 use crate::sandbox;
 use crate::store::check::{self, Condition, Soundness};
-use crate::store::{Location, Store};
+use crate::store::{Store, StoreLocation};
 use crate::text::{counted, megabytes};
 
 /// Maximum time for reading the store.
@@ -22,11 +22,11 @@ const STORE_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     pub what: &'static str,
-    pub state: State,
+    pub state: CheckState,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CheckState {
     Fine(String),
     /// A remark about something that is absent or off, which is no fault.
     Note(String),
@@ -36,7 +36,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl CheckState {
     pub(super) fn wrong(reason: impl Into<String>, advice: &'static str) -> Self {
         Self::Wrong { reason: reason.into(), advice }
     }
@@ -47,7 +47,7 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     let mut add = |what, state| findings.push(Finding { what, state });
     let cwd = real_working_folder(flags);
     if let Err(error) = &cwd {
-        add("working folder", State::wrong(format!("{error:#}"), "name an existing folder with --cwd"));
+        add("working folder", CheckState::wrong(format!("{error:#}"), "name an existing folder with --cwd"));
     }
     let cwd = cwd.ok();
     let read = user_file::read(environment.config_folder.as_deref());
@@ -68,17 +68,17 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
     add("store", store(flags, environment));
     let support = sandbox::support();
     match support.missing() {
-        None => add("kernel", State::Fine(support.to_string())),
+        None => add("kernel", CheckState::Fine(support.to_string())),
         Some(reason) => {
             let advice = "without this support, shell_read_only is unavailable and other commands are not sandboxed; \
                           use Linux 6.2 or newer with Landlock enabled";
-            add("kernel", State::wrong(reason, advice));
+            add("kernel", CheckState::wrong(reason, advice));
         }
     }
-    add("ends of commands", State::Fine(process::ENDING.into()));
+    add("ends of commands", CheckState::Fine(process::ENDING.into()));
     let settings = file.shell.unwrap_or_default();
     if let Some(obsolete) = settings.obsolete() {
-        add("obsolete settings", State::Note(obsolete.to_owned()));
+        add("obsolete settings", CheckState::Note(obsolete.to_owned()));
     }
     match commands::shell(environment, &settings) {
         Ok(shell) => {
@@ -89,10 +89,10 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
             }
             let Some(program) = shell.program() else {
                 let reason = "there is no bash, so models have no commands";
-                add("shell", State::wrong(reason, "install Git for Windows, or put bash.exe on PATH"));
+                add("shell", CheckState::wrong(reason, "install Git for Windows, or put bash.exe on PATH"));
                 return findings;
             };
-            add("shell", State::Fine(program.to_owned()));
+            add("shell", CheckState::Fine(program.to_owned()));
             add("read-only commands", read_only(&shell, environment, cwd.as_deref()).await);
             add("other commands", other(&shell));
             add("broker", broker(&shell, environment).await);
@@ -100,10 +100,10 @@ pub async fn check(flags: &Flags, environment: &Environment) -> Vec<Finding> {
                 settings.read.iter().chain(&settings.write).filter(|place| is_missing(environment, place))
             {
                 let reason = format!("{} in shell.read or shell.write does not exist", place.display());
-                add("shell folders", State::wrong(reason, "fix `shell` in config.yaml"));
+                add("shell folders", CheckState::wrong(reason, "fix `shell` in config.yaml"));
             }
         }
-        Err(error) => add("shell", State::wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
+        Err(error) => add("shell", CheckState::wrong(format!("{error:#}"), "fix `shell` in config.yaml")),
     }
     findings
 }
@@ -113,12 +113,12 @@ fn is_missing(environment: &Environment, place: &Path) -> bool {
     !commands::absolute(place, home).is_ok_and(|place| place.exists())
 }
 
-fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
+fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> CheckState {
     let Some(folder) = &environment.config_folder else {
-        return State::Note("there is no home directory".into());
+        return CheckState::Note("there is no home directory".into());
     };
     if let Some(error) = error {
-        return State::wrong(
+        return CheckState::wrong(
             format!("{error:#}"),
             "fix the file; the page on config.yaml in Modegate's documentation lists every key",
         );
@@ -127,13 +127,13 @@ fn settings(environment: &Environment, error: Option<&anyhow::Error>) -> State {
     let existing: Vec<String> =
         candidates.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
     if existing.is_empty() {
-        return State::Note(format!("none in {}", folder.display()));
+        return CheckState::Note(format!("none in {}", folder.display()));
     }
-    State::Fine(existing.join(", "))
+    CheckState::Fine(existing.join(", "))
 }
 
 /// Security: lists the variables, never the keys.
-fn keys(environment: &Environment) -> State {
+fn keys(environment: &Environment) -> CheckState {
     let mut names: Vec<&str> = Vec::new();
     for name in PROVIDERS.iter().flat_map(|provider| provider.key_variables) {
         if environment.key(&[name]).is_some() && !names.contains(name) {
@@ -141,46 +141,46 @@ fn keys(environment: &Environment) -> State {
         }
     }
     if names.is_empty() {
-        return State::Note("none in the environment".into());
+        return CheckState::Note("none in the environment".into());
     }
-    State::Fine(names.join(", "))
+    CheckState::Fine(names.join(", "))
 }
 
 /// Also returns the small model, if one is set.
-fn models(flags: &Flags, environment: &Environment) -> (State, Option<State>) {
+fn models(flags: &Flags, environment: &Environment) -> (CheckState, Option<CheckState>) {
     let config = match Config::without_store(flags, environment.clone()) {
         Ok(config) => config,
-        Err(error) => return (State::wrong(format!("{error:#}"), "see `modegate --help`"), None),
+        Err(error) => return (CheckState::wrong(format!("{error:#}"), "see `modegate --help`"), None),
     };
     if config.script.is_some() {
-        return (State::Fine("a script; the settings are not read for it".into()), None);
+        return (CheckState::Fine("a script; the settings are not read for it".into()), None);
     }
     let models = &config.remote.catalog;
     let state = |model: &ModelId| match models.check_key(model.clone()) {
-        Ok(model) => State::Fine(model.to_string()),
-        Err(error) => State::wrong(error.to_string(), "set the variable, or run `modegate setup`"),
+        Ok(model) => CheckState::Fine(model.to_string()),
+        Err(error) => CheckState::wrong(error.to_string(), "set the variable, or run `modegate setup`"),
     };
     (state(models.default_model()), models.small_model().map(state))
 }
 
-fn modes(cwd: &Path, environment: &Environment) -> State {
+fn modes(cwd: &Path, environment: &Environment) -> CheckState {
     let loaded = Policies::new(environment, None, false).load(cwd);
     if let Some(diagnostic) = loaded.problems.first() {
         let reason = match loaded.problems.len() {
             1 => diagnostic.to_string(),
             all => format!("{diagnostic} (and {} more)", all - 1),
         };
-        return State::wrong(
+        return CheckState::wrong(
             reason,
             "until it is fixed, no session can do more than in plan mode; see `modegate modes check`",
         );
     }
     let (modes, rules) = (loaded.layers.modes.iter().count(), loaded.layers.rules.iter().count());
-    State::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
+    CheckState::Fine(format!("{modes}, with {}", counted(rules, "rule", "rules")))
 }
 
 /// Whether rules that deny reading hold for commands. `None` if there are no such rules.
-async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment) -> Option<State> {
+async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment) -> Option<CheckState> {
     let loaded = Policies::new(environment, None, false).load(cwd);
     let (rules, patterns): (Vec<_>, Vec<_>) =
         loaded.layers.rules.denying_reads().map(|(rule, pattern)| (rule, pattern.to_owned())).unzip();
@@ -190,40 +190,40 @@ async fn rules_about_files(shell: &Shell, cwd: &Path, environment: &Environment)
     let rules = rules.join(", ");
     let tried = in_scratch(environment, async |scratch| trial::try_reads(shell, scratch).await).await;
     if let Err(reason) = tried {
-        return Some(State::wrong(
+        return Some(CheckState::wrong(
             format!("commands can still read the files of {rules}: {reason}"),
             "keep such files where neither commands nor agents can read them",
         ));
     }
     let agents = "agents that run without the broker can still read them";
     Some(if shell.denying_reads(patterns).brokers_commands() {
-        State::Note(format!("tested: commands cannot read the files of {rules}; {agents}"))
+        CheckState::Note(format!("tested: commands cannot read the files of {rules}; {agents}"))
     } else {
-        State::Note(format!(
+        CheckState::Note(format!(
             "tested: shell_read_only cannot read the files of {rules}; other commands, which are not sandboxed, and {agents}"
         ))
     })
 }
 
-fn store(flags: &Flags, environment: &Environment) -> State {
+fn store(flags: &Flags, environment: &Environment) -> CheckState {
     match location(flags.store.as_deref(), environment) {
-        Ok(Location::Memory) if flags.store.is_none() => State::wrong(
+        Ok(StoreLocation::Memory) if flags.store.is_none() => CheckState::wrong(
             "there is no home directory, so sessions are kept in memory only",
             "set HOME or XDG_DATA_HOME, or name a file with --store",
         ),
-        Ok(Location::Memory | Location::Reading(_)) => State::Note("in memory only".into()),
-        Ok(Location::File(path)) => store_file(&path),
-        Err(error) => State::wrong(format!("{error:#}"), "name a file with --store"),
+        Ok(StoreLocation::Memory | StoreLocation::Reading(_)) => CheckState::Note("in memory only".into()),
+        Ok(StoreLocation::File(path)) => store_file(&path),
+        Err(error) => CheckState::wrong(format!("{error:#}"), "name a file with --store"),
     }
 }
 
-fn store_file(path: &Path) -> State {
+fn store_file(path: &Path) -> CheckState {
     let is_creatable = check_creatable(path);
     // Only if the file is certainly absent: the inspection names the reason why another cannot be used.
     if matches!(path.try_exists(), Ok(false)) {
         return match is_creatable {
-            Ok(()) => State::Note(format!("{}: will be created by the first session", path.display())),
-            Err(error) => State::wrong(
+            Ok(()) => CheckState::Note(format!("{}: will be created by the first session", path.display())),
+            Err(error) => CheckState::wrong(
                 format!("{} cannot be created: {error}", path.display()),
                 "name another file with --store; until then sessions are kept in memory only",
             ),
@@ -231,23 +231,24 @@ fn store_file(path: &Path) -> State {
     }
     let name = path.display();
     let inspected = Store::inspect(path).map_err(|error| error.to_string());
-    let writable = |()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}"));
-    let examine = |()| check::examine(path, Some(STORE_TIME)).map_err(|error| error.to_string());
-    match inspected.and_then(writable).and_then(examine) {
-        Ok(Condition { soundness: Soundness::Damaged(finding), .. }) => State::wrong(
+    match inspected
+        .and_then(|()| is_creatable.map_err(|error| format!("its folder cannot be written: {error}")))
+        .and_then(|()| check::examine(path, Some(STORE_TIME)).map_err(|error| error.to_string()))
+    {
+        Ok(Condition { soundness: Soundness::Damaged(finding), .. }) => CheckState::wrong(
             format!("{name} is damaged: {finding}"),
             "run `modegate store salvage`, which saves what can be read in a new store and keeps the old file",
         ),
         Ok(Condition { soundness, bytes, .. }) => {
             let size = megabytes(bytes);
-            State::Fine(match soundness {
+            CheckState::Fine(match soundness {
                 Soundness::Unfinished => {
                     format!("{name} ({size}; only a part was checked, `modegate store check` reads all)")
                 }
                 Soundness::Sound | Soundness::Damaged(_) => format!("{name} ({size}, checked)"),
             })
         }
-        Err(reason) => State::wrong(
+        Err(reason) => CheckState::wrong(
             format!("{name}: {reason}"),
             "correct the file or its rights, or name another file with --store",
         ),
@@ -257,21 +258,24 @@ fn store_file(path: &Path) -> State {
 /// Tries to create a file in the nearest existing folder.
 fn check_creatable(path: &Path) -> std::io::Result<()> {
     let path = std::path::absolute(path)?;
-    let exists = |folder: &&Path| !matches!(folder.try_exists(), Ok(false));
-    let folder = path.ancestors().skip(1).find(exists).unwrap_or(Path::new("/"));
+    let folder = path
+        .ancestors()
+        .skip(1)
+        .find(|folder| !matches!(folder.try_exists(), Ok(false)))
+        .unwrap_or(Path::new("/"));
     let probe: PathBuf = folder.join(format!(".modegate-doctor-{}", std::process::id()));
     std::fs::File::create_new(&probe)?;
     std::fs::remove_file(probe)
 }
 
-async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>) -> State {
+async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>) -> CheckState {
     if let Some(reason) = shell.support().missing() {
-        return State::Note(reason);
+        return CheckState::Note(reason);
     }
     let scratch = match scratch_folder(environment) {
         Ok(scratch) => scratch,
         Err(error) => {
-            return State::wrong(format!("{error:#}"), "set TMPDIR to a folder that can be written");
+            return CheckState::wrong(format!("{error:#}"), "set TMPDIR to a folder that can be written");
         }
     };
     let tried = trial::try_read_only(shell, &scratch).await;
@@ -281,30 +285,30 @@ async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>)
     read_only_state(tried, removed, cwd.filter(|cwd| !works_here(cwd)))
 }
 
-async fn broker(shell: &Shell, environment: &Environment) -> State {
+async fn broker(shell: &Shell, environment: &Environment) -> CheckState {
     match try_broker(shell, environment).await {
-        Ok(Ok(())) => State::Fine(
+        Ok(Ok(())) => CheckState::Fine(
             "tested: `wrap --broker` changes modes without a restart, and limits the network in plan mode"
                 .into(),
         ),
-        Ok(Err(reason)) => State::Note(format!(
+        Ok(Err(reason)) => CheckState::Note(format!(
             "tested: `wrap --broker` changes modes without a restart; the network stays open in plan mode: {reason}"
         )),
-        Err(reason) => State::Note(format!("`wrap --broker` is not available: {reason}")),
+        Err(reason) => CheckState::Note(format!("`wrap --broker` is not available: {reason}")),
     }
 }
 
 /// Whether the network of a brokered agent can be limited, or the reason why not.
-type Network = Result<(), String>;
+type NetworkLimit = Result<(), String>;
 
 /// Tries the broker with the user's settings. The error is a sentence.
-pub async fn check_broker(environment: &Environment) -> Result<Network, String> {
+pub async fn check_broker(environment: &Environment) -> Result<NetworkLimit, String> {
     let file = user_file::read(environment.config_folder.as_deref()).map_err(|error| format!("{error:#}"))?;
     let shell = commands::shell(environment, &file.shell.unwrap_or_default());
     try_broker(&shell.map_err(|error| format!("{error:#}"))?, environment).await
 }
 
-async fn try_broker(shell: &Shell, environment: &Environment) -> Result<Network, String> {
+async fn try_broker(shell: &Shell, environment: &Environment) -> Result<NetworkLimit, String> {
     let trials = async |scratch: &Path| {
         trial::try_broker(shell, scratch).await?;
         Ok(trial::try_network(shell, scratch).await)
@@ -320,9 +324,9 @@ async fn in_scratch<T>(
     let scratch = scratch_folder(environment).map_err(|error| format!("{error:#}"))?;
     let tried = trial(&scratch).await;
     let removed = std::fs::remove_dir_all(&scratch);
-    let found = tried?;
+    let trial_result = tried?;
     removed.map_err(|error| format!("{}: {error}", scratch.display()))?;
-    Ok(found)
+    Ok(trial_result)
 }
 
 /// A failed trial is reported even if the scratch folder could not be removed, which it may have caused.
@@ -330,47 +334,47 @@ fn read_only_state(
     tried: Result<Tried, String>,
     removed: Result<(), String>,
     unsuitable_cwd: Option<&Path>,
-) -> State {
+) -> CheckState {
     let denied = match tried {
         Ok(tried) if tried.network => "writing, chmod and the network",
         Ok(_) => "writing and chmod",
         Err(reason) => {
-            return State::wrong(reason, "do not rely on shell_read_only here, and please report this");
+            return CheckState::wrong(reason, "do not rely on shell_read_only here, and please report this");
         }
     };
     if let Err(reason) = removed {
-        return State::wrong(reason, "remove this temporary folder");
+        return CheckState::wrong(reason, "remove this temporary folder");
     }
     match unsuitable_cwd {
-        Some(cwd) => State::wrong(
+        Some(cwd) => CheckState::wrong(
             format!("no read-only commands in {}: it is the home folder or contains it", cwd.display()),
             "begin sessions in a project's folder",
         ),
-        None => State::Fine(format!("tested: reading works; {denied} are denied")),
+        None => CheckState::Fine(format!("tested: reading works; {denied} are denied")),
     }
 }
 
-fn other(shell: &Shell) -> State {
+fn other(shell: &Shell) -> CheckState {
     if shell.workspace(&[]).is_off() {
-        return State::Note("not sandboxed: they can write any file that you can write".into());
+        return CheckState::Note("not sandboxed: they can write any file that you can write".into());
     }
     if shell.brokers_commands() {
-        return State::Fine(
+        return CheckState::Fine(
             "brokered: their changes in the session's folders are recorded exactly; they also write in temporary folders, \
              existing caches, and the folders in `shell.write`"
                 .into(),
         );
     }
     let text = "they write in the session's folders, temporary folders, existing caches, and the folders in `shell.write`";
-    State::Fine(text.into())
+    CheckState::Fine(text.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn is_wrong(state: &State, text: &str) -> bool {
-        matches!(state, State::Wrong { reason, .. } if reason.contains(text))
+    fn is_wrong(state: &CheckState, text: &str) -> bool {
+        matches!(state, CheckState::Wrong { reason, .. } if reason.contains(text))
     }
 
     #[test]
@@ -381,7 +385,7 @@ mod tests {
             models(&Flags::default(), &environment).1
         };
         assert_eq!(small(None), None);
-        assert_eq!(small(Some("ollama/x")), Some(State::Fine("ollama/x".into())));
+        assert_eq!(small(Some("ollama/x")), Some(CheckState::Fine("ollama/x".into())));
         assert!(is_wrong(&small(Some("gemini/y")).unwrap(), "Google Gemini needs a key"));
     }
 
@@ -393,7 +397,7 @@ mod tests {
         assert!(is_wrong(&read_only_state(failed(), Ok(()), None), "chmod"));
         assert!(is_wrong(&read_only_state(Ok(Tried { network: true }), remains(), None), "/tmp/x"));
         let fine = read_only_state(Ok(Tried { network: true }), Ok(()), None);
-        assert!(matches!(fine, State::Fine(_)), "{fine:?}");
+        assert!(matches!(fine, CheckState::Fine(_)), "{fine:?}");
     }
 
     #[cfg(unix)]
@@ -408,13 +412,13 @@ mod tests {
             let _ = models(&flags, &environment);
             store(&flags, &environment)
         };
-        assert!(matches!(checked(), State::Note(text) if text.contains("will be created")));
+        assert!(matches!(checked(), CheckState::Note(text) if text.contains("will be created")));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
         Store::check(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(
-            matches!(checked(), State::Fine(text) if text.contains("a.db (0.") && text.ends_with("checked)"))
+            matches!(checked(), CheckState::Fine(text) if text.contains("a.db (0.") && text.ends_with("checked)"))
         );
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);

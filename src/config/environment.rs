@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use secrecy::SecretString;
 
-use crate::http::network::Network;
+use crate::http::network::UserNetwork;
 use crate::model::catalog::PROVIDERS;
 use crate::platform::files::account_home;
 use crate::process::network_variables::NetworkVariables;
@@ -58,7 +58,7 @@ pub struct Environment {
     keys: HashMap<&'static str, SecretString>,
     urls: HashMap<&'static str, String>,
     /// Of the variables that name proxies and certificates.
-    connections: Network,
+    connections: UserNetwork,
 }
 
 impl Environment {
@@ -87,9 +87,9 @@ impl Environment {
         let (config_folder, data_folder) = folders
             .map(|folders| (folders.config_dir().join("modegate"), folders.data_dir().join("modegate")))
             .unzip();
-        let own = config_folder.iter().chain(&data_folder).cloned().collect();
+        let own_folders = config_folder.iter().chain(&data_folder).cloned().collect();
         Self {
-            user: User { own, ..user() },
+            user: User { own: own_folders, ..user() },
             relative_home,
             for_reading: for_reading(),
             network: NetworkVariables::new(variables(|name| {
@@ -103,7 +103,7 @@ impl Environment {
             data_folder,
             keys,
             urls: urls.filter_map(|name| Some((name, read(name)?))).collect(),
-            connections: Network::new(read, None),
+            connections: UserNetwork::new(read, None),
         }
     }
 
@@ -132,7 +132,7 @@ impl Environment {
     }
 
     /// `ca_file` has certificates that are trusted beside those of the environment.
-    pub fn connections(&self, ca_file: Option<PathBuf>) -> Network {
+    pub fn connections(&self, ca_file: Option<PathBuf>) -> UserNetwork {
         let mut connections = self.connections.clone();
         connections.ca_file = ca_file;
         connections

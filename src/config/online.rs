@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::connections::Connections;
-use super::doctor_checks::{Finding, State};
+use super::doctor_checks::{CheckState, Finding};
 use super::environment::Environment;
 use super::user_file::{self, Setup};
 use super::{Config, Flags, providers};
@@ -38,16 +38,16 @@ pub async fn findings(flags: &Flags, environment: &Environment) -> Vec<Finding> 
     for (what, model) in [("provider", Some(model)), ("small model, online", small_model)] {
         let Some(model) = model else { continue };
         let Some(Trial { host, route, outcome }) = try_model(&router, &model).await else {
-            let state = State::Note(format!("{model} needs no network, so nothing was tried"));
+            let state = CheckState::Note(format!("{model} needs no network, so nothing was tried"));
             findings.push(Finding { what, state });
             continue;
         };
         let state = match outcome {
-            Ok(()) => State::Fine(format!("{model}: {host} answered (HTTP 200)")),
-            Err(error) => State::wrong(format!("{model}: {}", error.text), advice(&error.failure)),
+            Ok(()) => CheckState::Fine(format!("{model}: {host} answered (HTTP 200)")),
+            Err(error) => CheckState::wrong(format!("{model}: {}", error.text), advice(&error.failure)),
         };
         findings.push(Finding { what, state });
-        findings.push(Finding { what: "network", state: State::Note(route) });
+        findings.push(Finding { what: "network", state: CheckState::Note(route) });
     }
     findings
 }

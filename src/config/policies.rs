@@ -13,7 +13,7 @@ use super::{project, skill_files, user_commands};
 use crate::bounded_file::{self, ReadError};
 use crate::ids;
 use crate::mode::ToolList;
-use crate::policy::{Diagnostic, Layers, Owner};
+use crate::policy::{Diagnostic, LayerOwner, Layers};
 use crate::session::UserCommand;
 use crate::skill::Skills;
 
@@ -59,7 +59,7 @@ impl Policies {
             let root = project::root(cwd);
             for path in project_files(cwd) {
                 let text = bounded_file::read_text_below(root, &path, MAX_FILE);
-                loaded.add(&path, text, Owner::Project, |text| self.is_trusted(text));
+                loaded.add(&path, text, LayerOwner::Project, |text| self.is_trusted(text));
             }
         }
         if let Some(list) = self.tool_list {
@@ -99,7 +99,7 @@ impl Policies {
         let mut loaded = Loaded::default();
         for path in self.own_files() {
             let text = bounded_file::read_own_text(&path, MAX_FILE);
-            loaded.add(&path, text, Owner::User, |_| true);
+            loaded.add(&path, text, LayerOwner::User, |_| true);
         }
         loaded
     }
@@ -115,7 +115,7 @@ impl Policies {
             Err(error) => bail!("{} {error}", path.display()),
         };
         let Loaded { mut layers, problems } = self.own();
-        let added = layers.add(&path.display().to_string(), &text, Owner::User);
+        let added = layers.add(&path.display().to_string(), &text, LayerOwner::User);
         // The file may use a mode that is defined in an unusable file.
         added.map_err(|error| problems.into_iter().next().unwrap_or(error))?;
         let folder = self.folder.as_ref().context("there is no home directory to remember that in")?;
@@ -149,13 +149,13 @@ impl Loaded {
         &mut self,
         path: &Path,
         text: Result<String, ReadError>,
-        owner: Owner,
+        owner: LayerOwner,
         is_trusted: impl Fn(&str) -> bool,
     ) {
         let name = path.display().to_string();
         let added = match text {
             Ok(text) => {
-                let owner = if is_trusted(&text) { Owner::User } else { owner };
+                let owner = if is_trusted(&text) { LayerOwner::User } else { owner };
                 self.layers.add(&name, &text, owner)
             }
             Err(ReadError::Missing) => Ok(()),

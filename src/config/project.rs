@@ -22,8 +22,9 @@ pub(super) fn problems(cwd: &Path) -> Vec<String> {
     let root = root(cwd);
     let mut problems = Git::of(cwd).problems;
     for folder in folders(cwd) {
-        let found = instructions::of_folder(&folder, |path| bounded_file::read_below(root, path, MAX_READ));
-        if let Some((path, Err(error))) = found {
+        let instructions_file =
+            instructions::of_folder(&folder, |path| bounded_file::read_below(root, path, MAX_READ));
+        if let Some((path, Err(error))) = instructions_file {
             problems.push(format!("{} {error}.", path.display()));
         }
     }

@@ -85,16 +85,17 @@ pub fn find(
         endpoints.insert(provider.id, Arc::new(endpoint));
     }
     let mut models = ModelCatalog::new(reachable);
-    let named = requested.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
+    let requested_name =
+        requested.map(ModelId::as_str).or(environment.model.as_deref()).or(file.model.as_deref());
     let effort = file.reasoning_effort.unwrap_or_default();
-    let model = match named {
+    let model = match requested_name {
         None => models.default_model().clone(),
         Some(name) => model_named(name, file, &models)?,
     };
     let small = environment.small_model.as_deref().or(file.small_model.as_deref());
     let small = small.map(|name| model_named(name, file, &models)).transpose().context("small_model")?;
     let effort = models.facts(&model).nearest(effort).unwrap_or_default();
-    models = models.with_default(model, effort, named.is_some()).with_small(small);
+    models = models.with_default(model, effort, requested_name.is_some()).with_small(small);
     Ok(Remote { endpoints, catalog: Arc::new(models) })
 }
 
@@ -106,8 +107,8 @@ fn model_named(name: &str, file: &UserFile, models: &ModelCatalog) -> Result<Mod
     }
     let Some(provider) = provider(name) else { return models.resolve(name) };
     let described = file.providers.get(name).and_then(|settings| settings.models.first());
-    let known = provider.models.first().copied().unwrap_or_default();
-    let model = described.map_or(known.to_owned(), |model| model.describe().name);
+    let default_model = provider.models.first().copied().unwrap_or_default();
+    let model = described.map_or(default_model.to_owned(), |model| model.describe().name);
     Ok(ModelId::new(format!("{name}/{model}")))
 }
 

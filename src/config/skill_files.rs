@@ -8,7 +8,7 @@ use std::path::Path;
 use super::project;
 use crate::bounded_file;
 use crate::platform::files::real_path;
-use crate::skill::{FILE, Origin, Skill, Skills};
+use crate::skill::{FILE, Skill, SkillOrigin, Skills};
 
 const OWN: &str = "skills";
 
@@ -24,30 +24,32 @@ const MAX_FILE: u64 = 64 * 1024;
 /// For equal names, the user's skill precedes a project's. Security: models choose skills on their own, so a
 /// cloned repository must not replace the user's instructions. The nearest folder of a project counts first.
 pub(super) fn load(own: Option<&Path>, home: Option<&Path>, cwd: &Path) -> (Skills, Vec<String>) {
-    let mut found = Found::default();
+    let mut found_skills = FoundSkills::default();
     let of_user = own.map(|own| own.join(OWN)).into_iter();
     for folder in of_user.chain(home.into_iter().flat_map(|home| IN_HOME.map(|name| home.join(name)))) {
-        found.load_folder(&folder, None);
+        found_skills.load_folder(&folder, None);
     }
     let folders = project::folders(cwd);
     let root = project::root(cwd);
     for folder in folders.iter().flat_map(|folder| IN_PROJECT.map(|name| folder.join(name))) {
-        found.load_folder(&folder, Some(root));
+        found_skills.load_folder(&folder, Some(root));
     }
-    if found.left_out > 0 {
-        found.problems.push(format!("{} skills more than {MAX_SKILLS} are left out", found.left_out));
+    if found_skills.left_out > 0 {
+        found_skills
+            .problems
+            .push(format!("{} skills more than {MAX_SKILLS} are left out", found_skills.left_out));
     }
-    (Skills::new(found.skills), found.problems)
+    (Skills::new(found_skills.skills), found_skills.problems)
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundSkills {
     skills: Vec<Skill>,
     problems: Vec<String>,
     left_out: usize,
 }
 
-impl Found {
+impl FoundSkills {
     /// Links in a project's folder must stay within `project`.
     fn load_folder(&mut self, folder: &Path, project: Option<&Path>) {
         let entries = match names(folder, project) {
@@ -75,7 +77,7 @@ impl Found {
             return self.skills.push(skill);
         };
         let is_same = known.body == skill.body && known.description == skill.description;
-        if known.origin == Origin::User && skill.origin == Origin::Project && !is_same {
+        if known.origin == SkillOrigin::User && skill.origin == SkillOrigin::Project && !is_same {
             self.problems.push(format!(
                 "{}: your own skill of this name takes precedence, {}",
                 place.display(),
@@ -116,7 +118,7 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
         return Err("it leads out of its folder".into());
     }
     let text = bounded_file::read_text(&file, MAX_FILE).map_err(|error| format!("it {error}"))?;
-    let origin = if project.is_some() { Origin::Project } else { Origin::User };
+    let origin = if project.is_some() { SkillOrigin::Project } else { SkillOrigin::User };
     Skill::parse(name, folder, origin, &text)
 }
 
@@ -143,7 +145,7 @@ mod tests {
             Self { _dir: dir, home, project }
         }
 
-        fn load(&self) -> (Vec<(String, String, Origin)>, Vec<String>) {
+        fn load(&self) -> (Vec<(String, String, SkillOrigin)>, Vec<String>) {
             let own = self.home.join(".config/modegate");
             let (skills, problems) = load(Some(&own), Some(&self.home), &self.project.join("inner"));
             let skills = skills.iter().map(|it| (it.name.clone(), it.body.clone(), it.origin)).collect();
@@ -158,9 +160,10 @@ mod tests {
         std::fs::write(folder.join(FILE), text).unwrap();
     }
 
-    fn all(expected: &[(&str, &str, Origin)]) -> Vec<(String, String, Origin)> {
-        let owned =
-            |(name, body, origin): &(&str, &str, Origin)| ((*name).to_owned(), (*body).to_owned(), *origin);
+    fn all(expected: &[(&str, &str, SkillOrigin)]) -> Vec<(String, String, SkillOrigin)> {
+        let owned = |(name, body, origin): &(&str, &str, SkillOrigin)| {
+            ((*name).to_owned(), (*body).to_owned(), *origin)
+        };
         expected.iter().map(owned).collect()
     }
 
@@ -187,11 +190,11 @@ mod tests {
         std::fs::write(home.join(".agents/skills/README.md"), "x").unwrap();
         let (skills, problems) = place.load();
         let expected = [
-            ("a", "home/.config/modegate/skills", Origin::User),
-            ("b", "home/.agents/skills", Origin::User),
-            ("c", "home/.claude/skills", Origin::User),
-            ("d", "project/inner/.claude/skills", Origin::Project),
-            ("e", "project/.modegate/skills", Origin::Project),
+            ("a", "home/.config/modegate/skills", SkillOrigin::User),
+            ("b", "home/.agents/skills", SkillOrigin::User),
+            ("c", "home/.claude/skills", SkillOrigin::User),
+            ("d", "project/inner/.claude/skills", SkillOrigin::Project),
+            ("e", "project/.modegate/skills", SkillOrigin::Project),
         ];
         assert_eq!(skills, all(&expected));
         let text = format!(
@@ -209,7 +212,7 @@ mod tests {
         write(&place.home.join(".claude/skills"), "a", "mine");
         let (skills, problems) = load(None, Some(&place.home), &place.home);
         let skills: Vec<_> = skills.iter().map(|it| it.origin).collect();
-        assert_eq!((skills, problems), (vec![Origin::User], Vec::new()));
+        assert_eq!((skills, problems), (vec![SkillOrigin::User], Vec::new()));
     }
 
     #[cfg(unix)]
@@ -236,7 +239,10 @@ mod tests {
         symlink(elsewhere.join("part").join(FILE), theirs.join("part").join(FILE)).unwrap();
         symlink(&elsewhere, project.join(".modegate/skills")).unwrap();
         let (skills, problems) = place.load();
-        assert_eq!(skills, all(&[("inside", "inside", Origin::Project), ("mine", "mine", Origin::User)]));
+        assert_eq!(
+            skills,
+            all(&[("inside", "inside", SkillOrigin::Project), ("mine", "mine", SkillOrigin::User)])
+        );
         let text = |path: PathBuf, reason: &str| format!("{}: {reason}", path.display());
         assert_eq!(
             problems,
@@ -260,7 +266,7 @@ mod tests {
         std::fs::create_dir_all(own.join("binary")).unwrap();
         std::fs::write(own.join("binary").join(FILE), [0xff, 0xfe]).unwrap();
         let (skills, problems) = place.load();
-        assert_eq!(skills, all(&[("fine", "fine", Origin::User)]));
+        assert_eq!(skills, all(&[("fine", "fine", SkillOrigin::User)]));
         for text in [
             "binary/SKILL.md: it is not UTF-8 text",
             "folder/SKILL.md: it is a folder, not a regular file",

@@ -217,25 +217,25 @@ pub fn modified_times(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
 
 pub fn read(folder: Option<&Path>) -> anyhow::Result<UserFile> {
     let Some(folder) = folder else { return Ok(UserFile::default()) };
-    let own = read_one(&folder.join(CONFIG))?;
+    let user_settings = read_one(&folder.join(CONFIG))?;
     let made = read_one(&folder.join(SETUP))?;
-    Ok(merge(own, made))
+    Ok(merge(user_settings, made))
 }
 
 fn merge(own: UserFile, made: UserFile) -> UserFile {
     let mut providers = made.providers;
     for (id, settings) in own.providers {
-        let known = providers.remove(&id).unwrap_or_default();
+        let made_settings = providers.remove(&id).unwrap_or_default();
         let has_key = settings.api_key.is_some() || settings.key_command.is_some();
         // Security: a key given for one address is not sent to another.
-        let is_same_place = settings.base_url.is_none() || settings.base_url == known.base_url;
+        let is_same_place = settings.base_url.is_none() || settings.base_url == made_settings.base_url;
         let (api_key, key_command, base_url) = match (has_key, is_same_place) {
             (true, _) => (settings.api_key, settings.key_command, settings.base_url),
-            (false, true) => (known.api_key, known.key_command, known.base_url),
+            (false, true) => (made_settings.api_key, made_settings.key_command, made_settings.base_url),
             (false, false) => (None, None, settings.base_url),
         };
-        let models = if settings.models.is_empty() { known.models } else { settings.models };
-        let key_header = settings.key_header.or(known.key_header);
+        let models = if settings.models.is_empty() { made_settings.models } else { settings.models };
+        let key_header = settings.key_header.or(made_settings.key_header);
         providers.insert(id, ProviderSettings { api_key, key_command, base_url, key_header, models });
     }
     UserFile {

@@ -8,18 +8,17 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::content::terminal_id;
 use crate::acp::{
     CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock, ContentChunk, Cost,
     CurrentModeUpdate, Diff, MessageId, Meta, Notice, NoticeSeverity, Plan, PlanEntry, SessionConfigOption,
     SessionId, SessionInfoUpdate, SessionUpdate, Terminal, ToolCall, ToolCallContent, ToolCallId,
     ToolCallLocation, ToolCallUpdate, ToolCallUpdateFields, ToolKind, Update, UsageUpdate,
 };
+use crate::conversation::content::{Location, ToolContent, clip, fitting};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::Usage;
 use crate::text::one_line;
-use crate::tool::content::{clip, fitting};
-use crate::tool::shell::output_terminal;
-use crate::tool::{Location, ToolContent};
 
 /// Marks messages of Modegate itself, which the model never sees.
 pub const NOTICE_META: &str = "modegate/notice";
@@ -262,7 +261,7 @@ pub fn announce_terminal(update: &mut Update, session: &SessionId, cwd: &Path) {
     let Update::Schema(schema) = update else { return };
     let SessionUpdate::ToolCall(call) = &mut **schema else { return };
     if call.kind == ToolKind::Execute {
-        let id = output_terminal::id(session, &call.tool_call_id);
+        let id = terminal_id(session, &call.tool_call_id);
         let info = json!({ "terminal_id": id, "cwd": cwd.display().to_string() });
         call.meta.get_or_insert_default().insert("terminal_info".to_owned(), info);
     }
@@ -340,9 +339,9 @@ fn changed_lines(content: &[ToolContent]) -> Option<Vec<ToolCallLocation>> {
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
     let mut budget = PATHS;
     let mut fits = |place: &&Location| {
-        let left = budget.checked_sub(place.path.as_os_str().len());
-        budget = left.unwrap_or_default();
-        left.is_some()
+        let remaining_budget = budget.checked_sub(place.path.as_os_str().len());
+        budget = remaining_budget.unwrap_or_default();
+        remaining_budget.is_some()
     };
     locations
         .iter()

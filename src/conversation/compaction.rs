@@ -155,8 +155,8 @@ pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
             bytes += prompt.len();
             bytes <= budget
         };
-        let shown = prompts.iter().rev().take_while(fits).count().max(1);
-        let left_out = prompts.len() - shown;
+        let shown_count = prompts.iter().rev().take_while(fits).count().max(1);
+        let left_out = prompts.len() - shown_count;
         let older = if left_out + forgotten > 0 {
             format!(" ({} left out)", counted(left_out + forgotten, "older one is", "older ones are"))
         } else {

@@ -34,7 +34,7 @@ pub struct Shortened {
 
 /// A kind of content, in the order in which it is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ContentKind {
     Result,
     /// A thought, with the state that a provider wants back with it.
     Thought,
@@ -57,22 +57,22 @@ enum Age {
 }
 
 /// Each stage, and the bytes that a piece keeps. A stage begins when the ones before it do not suffice.
-const STAGES: [(Kind, Age, usize); 14] = [
-    (Kind::Result, Age::Old, 2_000),
-    (Kind::Thought, Age::EarlierTurns, 0),
-    (Kind::Image, Age::Old, 0),
-    (Kind::Arguments, Age::Old, 1_000),
-    (Kind::Answer, Age::Old, 2_000),
+const STAGES: [(ContentKind, Age, usize); 14] = [
+    (ContentKind::Result, Age::Old, 2_000),
+    (ContentKind::Thought, Age::EarlierTurns, 0),
+    (ContentKind::Image, Age::Old, 0),
+    (ContentKind::Arguments, Age::Old, 1_000),
+    (ContentKind::Answer, Age::Old, 2_000),
     // The share of each new result is computed.
-    (Kind::Result, Age::Any, 2_000),
-    (Kind::Image, Age::Any, 0),
-    (Kind::Arguments, Age::Any, 1_000),
-    (Kind::Note, Age::Any, 1_000),
-    (Kind::Result, Age::Any, 200),
-    (Kind::Arguments, Age::Any, 100),
-    (Kind::Answer, Age::Any, 200),
-    (Kind::Note, Age::Any, 200),
-    (Kind::Prompt, Age::Any, 2_000),
+    (ContentKind::Result, Age::Any, 2_000),
+    (ContentKind::Image, Age::Any, 0),
+    (ContentKind::Arguments, Age::Any, 1_000),
+    (ContentKind::Note, Age::Any, 1_000),
+    (ContentKind::Result, Age::Any, 200),
+    (ContentKind::Arguments, Age::Any, 100),
+    (ContentKind::Answer, Age::Any, 200),
+    (ContentKind::Note, Age::Any, 200),
+    (ContentKind::Prompt, Age::Any, 2_000),
 ];
 
 /// Shortens the messages until they have at most `budget` bytes, or until nothing is left to shorten.
@@ -93,7 +93,7 @@ pub fn shorten(messages: &mut [Arc<Message>], newest: Option<&NewestPrompt>, bud
             Age::Any => messages.len(),
             Age::EarlierTurns => newest.map_or(0, |newest| newest.message),
         };
-        let keep = if (kind, age) == (Kind::Result, Age::Any) && keep > MIN_SAVED {
+        let keep = if (kind, age) == (ContentKind::Result, Age::Any) && keep > MIN_SAVED {
             share(&messages[last_reply.min(messages.len())..], excess).max(keep)
         } else {
             keep
@@ -104,7 +104,7 @@ pub fn shorten(messages: &mut [Arc<Message>], newest: Option<&NewestPrompt>, bud
             }
             let protected = newest.filter(|newest| newest.message == at).map(|newest| newest.blocks.clone());
             let saved = shorten_message(message, kind, keep, &protected.unwrap_or_default());
-            prompts += usize::from(saved > 0 && kind == Kind::Prompt);
+            prompts += usize::from(saved > 0 && kind == ContentKind::Prompt);
             excess = excess.saturating_sub(saved);
         }
     }
@@ -172,7 +172,12 @@ fn share(messages: &[Arc<Message>], excess: usize) -> usize {
 }
 
 /// Returns the bytes saved.
-fn shorten_message(message: &mut Arc<Message>, kind: Kind, keep: usize, protected: &Range<usize>) -> usize {
+fn shorten_message(
+    message: &mut Arc<Message>,
+    kind: ContentKind,
+    keep: usize,
+    protected: &Range<usize>,
+) -> usize {
     let is_affected = |(at, block): &(usize, &Block)| {
         !protected.contains(at) && kind_of(block, message.role) == Some(kind) && saves(block, keep)
     };
@@ -180,9 +185,9 @@ fn shorten_message(message: &mut Arc<Message>, kind: Kind, keep: usize, protecte
         return 0;
     }
     let before = bytes(message);
-    if kind == Kind::Thought {
+    if kind == ContentKind::Thought {
         // A message without any block is invalid.
-        let is_thought = |block: &Block| kind_of(block, Role::Assistant) == Some(Kind::Thought);
+        let is_thought = |block: &Block| kind_of(block, Role::Assistant) == Some(ContentKind::Thought);
         if !message.blocks.iter().all(is_thought) {
             Arc::make_mut(message).blocks.retain(|block| !is_thought(block));
         }
@@ -197,15 +202,15 @@ fn shorten_message(message: &mut Arc<Message>, kind: Kind, keep: usize, protecte
     before.saturating_sub(bytes(message))
 }
 
-fn kind_of(block: &Block, role: Role) -> Option<Kind> {
+fn kind_of(block: &Block, role: Role) -> Option<ContentKind> {
     Some(match block {
-        Block::ToolResult { .. } => Kind::Result,
-        Block::Thought(_) | Block::ProviderState(_) => Kind::Thought,
-        Block::Image(_) => Kind::Image,
-        Block::ToolCall { .. } => Kind::Arguments,
-        Block::Text(_) if role == Role::Assistant => Kind::Answer,
-        Block::Text(_) => Kind::Prompt,
-        Block::Note(_) => Kind::Note,
+        Block::ToolResult { .. } => ContentKind::Result,
+        Block::Thought(_) | Block::ProviderState(_) => ContentKind::Thought,
+        Block::Image(_) => ContentKind::Image,
+        Block::ToolCall { .. } => ContentKind::Arguments,
+        Block::Text(_) if role == Role::Assistant => ContentKind::Answer,
+        Block::Text(_) => ContentKind::Prompt,
+        Block::Note(_) => ContentKind::Note,
         Block::Reminder(_) => return None,
     })
 }

@@ -19,7 +19,7 @@ pub struct History {
     /// Number of messages whose text of the model is neutralised. It arrives in pieces, which can split a tag.
     neutralised: usize,
     /// Calls of the last assistant message in the model's order, with their results so far.
-    open: Vec<OpenCall>,
+    open: Vec<HistoryCall>,
     bytes: usize,
     index: HashMap<ToolCallId, usize>,
     /// Ids of all calls, and how often the server gave each.
@@ -33,7 +33,7 @@ pub struct History {
 }
 
 #[derive(Debug, Clone)]
-struct OpenCall {
+struct HistoryCall {
     model_id: String,
     name: String,
     result: Option<(String, bool)>,
@@ -216,7 +216,7 @@ impl History {
         let arguments = map_strings(call.arguments.clone(), neutralise);
         self.append(Role::Assistant, Block::ToolCall { id: model_id.clone(), name: name.clone(), arguments });
         self.index.insert(call.id.clone(), self.open.len());
-        self.open.push(OpenCall { model_id, name, result: None, pictures: Vec::new() });
+        self.open.push(HistoryCall { model_id, name, result: None, pictures: Vec::new() });
     }
 
     /// Some servers give calls of different replies the same id, which strict ones reject.

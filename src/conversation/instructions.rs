@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bounded_file::ReadError;
 use crate::event::InstructionSource;
-use crate::tool::content::visible;
+use crate::text::visible;
 
 /// Names in a folder; the first that exists counts. Other agents' own files may contradict these, so that they
 /// count only as the target of a link.
@@ -34,11 +34,14 @@ const MAX_SERVER: usize = 4 * 1024;
 /// Limit for reading files, so that an unresponsive disk does not block the user.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 
-pub type Content = Result<Vec<u8>, ReadError>;
+pub type InstructionContent = Result<Vec<u8>, ReadError>;
 
 /// Reads the folder's instruction file. `None` if there is none. A file that cannot be read counts: its error
 /// must not hide behind the next name. `read` does not follow links.
-pub fn of_folder(folder: &Path, read: impl Fn(&Path) -> Content) -> Option<(PathBuf, Content)> {
+pub fn of_folder(
+    folder: &Path,
+    read: impl Fn(&Path) -> InstructionContent,
+) -> Option<(PathBuf, InstructionContent)> {
     let files = NAMES.iter().map(|name| folder.join(name));
     let mut files = files.map(|path| {
         let content = through_link(&path, &read);
@@ -48,7 +51,7 @@ pub fn of_folder(folder: &Path, read: impl Fn(&Path) -> Content) -> Option<(Path
 }
 
 /// Follows a link to another agent's file. Any other link is an error.
-fn through_link(path: &Path, read: impl Fn(&Path) -> Content) -> Content {
+fn through_link(path: &Path, read: impl Fn(&Path) -> InstructionContent) -> InstructionContent {
     match read(path) {
         Err(ReadError::Link) => {
             let target = linked_file(path).ok_or(ReadError::Link)?;

@@ -34,7 +34,7 @@ pub struct Switch {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Found {
+pub enum FoundSwitch {
     #[default]
     Nothing,
     One(Switch),
@@ -46,22 +46,22 @@ pub enum Found {
 
 /// Incremental scanner, linear in the length of the reply.
 #[derive(Debug, Default)]
-pub struct Reader {
-    place: Place,
+pub struct SwitchReader {
+    place: SwitchPlace,
     /// The incomplete last line, while its end may matter.
     line: String,
     /// `None` until the start of the line has decided its kind.
-    rest: Option<Rest>,
+    rest: Option<FenceRest>,
     pending_block: String,
     first_key: FirstKey,
     /// True in a YAML block that begins with another key.
     is_other_yaml: bool,
-    found: Found,
+    found: FoundSwitch,
     misplaced: Misplaced,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SwitchPlace {
     /// Text outside of fences.
     #[default]
     Text,
@@ -72,16 +72,16 @@ enum Place {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum FenceRest {
     /// The line opens no fence.
     Plain,
     /// The line opens a fence, unless a later backtick invalidates it.
     Opens { mark: u8, length: usize },
 }
 
-impl Reader {
+impl SwitchReader {
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
-        if self.rest == Some(Rest::Plain) && !piece.contains('\n') {
+        if self.rest == Some(FenceRest::Plain) && !piece.contains('\n') {
             self.misplaced.push(piece);
             return Cow::Borrowed(piece);
         }
@@ -99,18 +99,18 @@ impl Reader {
         self.rest = None;
         if !self.line.is_empty() {
             match self.place {
-                Place::Text => out.push_str(&std::mem::take(&mut self.line)),
-                Place::Fence { .. } => self.line.clear(),
-                Place::Block { mark, length } => self.line_of_block(mark, length, &mut out),
+                SwitchPlace::Text => out.push_str(&std::mem::take(&mut self.line)),
+                SwitchPlace::Fence { .. } => self.line.clear(),
+                SwitchPlace::Block { mark, length } => self.line_of_block(mark, length, &mut out),
             }
         }
-        if let Place::Block { .. } = self.place {
+        if let SwitchPlace::Block { .. } = self.place {
             if self.first_key.is_switch() == Some(true) {
-                self.note(Found::Invalid("the block is not closed".into()));
+                self.note(FoundSwitch::Invalid("the block is not closed".into()));
             }
             out.push_str(&std::mem::take(&mut self.pending_block));
         }
-        self.place = Place::Text;
+        self.place = SwitchPlace::Text;
         self.is_other_yaml = false;
         self.misplaced.flush();
         out
@@ -118,9 +118,9 @@ impl Reader {
 
     /// Returns the result since the last call. A block in a place that does not count is invalid, if there is
     /// no other.
-    pub fn take(&mut self) -> Found {
+    pub fn take(&mut self) -> FoundSwitch {
         match (std::mem::take(&mut self.found), self.misplaced.take()) {
-            (Found::Nothing, Some(reason)) => Found::Invalid(reason.into()),
+            (FoundSwitch::Nothing, Some(reason)) => FoundSwitch::Invalid(reason.into()),
             (found, _) => found,
         }
     }
@@ -130,32 +130,32 @@ impl Reader {
         if let Some(rest) = self.rest {
             out.push_str(part);
             let rest = match rest {
-                Rest::Opens { mark: b'`', .. } if part.contains('`') => Rest::Plain,
+                FenceRest::Opens { mark: b'`', .. } if part.contains('`') => FenceRest::Plain,
                 rest => rest,
             };
             self.rest = (!is_whole).then_some(rest);
-            if let (true, Rest::Opens { mark, length }) = (is_whole, rest) {
-                self.place = Place::Fence { mark, length };
+            if let (true, FenceRest::Opens { mark, length }) = (is_whole, rest) {
+                self.place = SwitchPlace::Fence { mark, length };
             }
             return;
         }
         self.line.push_str(part);
-        if let Place::Block { .. } = self.place {
+        if let SwitchPlace::Block { .. } = self.place {
             self.first_key.push(part);
         }
         match (self.place, is_whole) {
-            (Place::Text, true) => self.line_of_text(out),
-            (Place::Text, false) => self.part_of_text(out),
-            (Place::Fence { mark, length }, _) => {
+            (SwitchPlace::Text, true) => self.line_of_text(out),
+            (SwitchPlace::Text, false) => self.part_of_text(out),
+            (SwitchPlace::Fence { mark, length }, _) => {
                 out.push_str(part);
                 if is_whole && is_closing(&self.line, mark, length) {
-                    self.place = Place::Text;
+                    self.place = SwitchPlace::Text;
                     self.is_other_yaml = false;
                 }
                 self.finish_forwarded_line(is_whole);
             }
-            (Place::Block { mark, length }, true) => self.line_of_block(mark, length, out),
-            (Place::Block { .. }, false) => self.part_of_block(out),
+            (SwitchPlace::Block { mark, length }, true) => self.line_of_block(mark, length, out),
+            (SwitchPlace::Block { .. }, false) => self.part_of_block(out),
         }
     }
 
@@ -163,24 +163,28 @@ impl Reader {
         if is_whole || self.line.len() > MAX_LINE {
             let line = std::mem::take(&mut self.line);
             self.check_other_yaml(&line);
-            self.rest = (!is_whole).then_some(Rest::Plain);
+            self.rest = (!is_whole).then_some(FenceRest::Plain);
         }
     }
 
     fn check_other_yaml(&mut self, line: &str) {
         if self.is_other_yaml && has_key(line) {
-            self.note(Found::Invalid(NOT_FIRST.into()));
+            self.note(FoundSwitch::Invalid(NOT_FIRST.into()));
             self.is_other_yaml = false;
         }
     }
 
     fn part_of_text(&mut self, out: &mut String) {
         self.rest = Some(if self.line.len() > MAX_LINE {
-            if self.misplaced.is_inside_container(&self.line) { Rest::Plain } else { long_line(&self.line) }
+            if self.misplaced.is_inside_container(&self.line) {
+                FenceRest::Plain
+            } else {
+                long_line(&self.line)
+            }
         } else if may_open(&self.line) {
             return;
         } else {
-            Rest::Plain
+            FenceRest::Plain
         });
         out.push_str(&std::mem::take(&mut self.line));
     }
@@ -191,19 +195,19 @@ impl Reader {
             None
         } else if line.len() <= MAX_LINE {
             opening(&line)
-        } else if let Rest::Opens { mark, length } = long_line(&line) {
+        } else if let FenceRest::Opens { mark, length } = long_line(&line) {
             Some((mark, length, false))
         } else {
             None
         };
         match opened {
             Some((mark, length, true)) => {
-                self.place = Place::Block { mark, length };
+                self.place = SwitchPlace::Block { mark, length };
                 self.first_key = FirstKey::default();
                 self.pending_block = line;
                 return;
             }
-            Some((mark, length, false)) => self.place = Place::Fence { mark, length },
+            Some((mark, length, false)) => self.place = SwitchPlace::Fence { mark, length },
             None => {}
         }
         out.push_str(&line);
@@ -221,7 +225,7 @@ impl Reader {
     fn line_of_block(&mut self, mark: u8, length: usize, out: &mut String) {
         if is_closing(&self.line, mark, length) {
             let line = std::mem::take(&mut self.line);
-            self.place = Place::Text;
+            self.place = SwitchPlace::Text;
             return self.block(&line, out);
         }
         let is_none = self.is_none(self.is_too_long(), out);
@@ -237,11 +241,11 @@ impl Reader {
             return false;
         }
         if is_switch == Some(true) {
-            self.note(Found::Invalid(format!("the block is longer than {MAX_BLOCK} bytes")));
+            self.note(FoundSwitch::Invalid(format!("the block is longer than {MAX_BLOCK} bytes")));
         }
         out.push_str(&std::mem::take(&mut self.pending_block));
-        if let Place::Block { mark, length } = self.place {
-            self.place = Place::Fence { mark, length };
+        if let SwitchPlace::Block { mark, length } = self.place {
+            self.place = SwitchPlace::Fence { mark, length };
             self.is_other_yaml = is_switch == Some(false);
         }
         true
@@ -255,18 +259,18 @@ impl Reader {
         let buffered = std::mem::take(&mut self.pending_block);
         if self.first_key.is_switch() == Some(true) {
             match read(&content(&buffered)) {
-                Ok(switch) => return self.note(Found::One(switch)),
-                Err(reason) => self.note(Found::Invalid(reason)),
+                Ok(switch) => return self.note(FoundSwitch::One(switch)),
+                Err(reason) => self.note(FoundSwitch::Invalid(reason)),
             }
         }
         out.push_str(&buffered);
         out.push_str(closing);
     }
 
-    fn note(&mut self, found: Found) {
+    fn note(&mut self, found: FoundSwitch) {
         self.found = match std::mem::take(&mut self.found) {
-            Found::Nothing => found,
-            Found::One(_) | Found::Invalid(_) | Found::Many => Found::Many,
+            FoundSwitch::Nothing => found,
+            FoundSwitch::One(_) | FoundSwitch::Invalid(_) | FoundSwitch::Many => FoundSwitch::Many,
         };
     }
 }
@@ -343,11 +347,11 @@ fn may_open(part: &str) -> bool {
 }
 
 /// Classifies a line longer than [`MAX_LINE`], which never opens a YAML block.
-fn long_line(line: &str) -> Rest {
+fn long_line(line: &str) -> FenceRest {
     let (start, tail) = line.split_at(line.floor_char_boundary(MAX_LINE));
     match fence(start).filter(|_| may_open(start)) {
-        Some((mark, length, _)) if mark != b'`' || !tail.contains('`') => Rest::Opens { mark, length },
-        Some(_) | None => Rest::Plain,
+        Some((mark, length, _)) if mark != b'`' || !tail.contains('`') => FenceRest::Opens { mark, length },
+        Some(_) | None => FenceRest::Plain,
     }
 }
 

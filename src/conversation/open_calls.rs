@@ -33,8 +33,8 @@ impl OpenCalls {
     pub fn apply(&mut self, update: &SessionUpdate) {
         match update {
             SessionUpdate::ToolCall(call) if !is_end(call.status) => {
-                let shown = OpenCall { tool: call.name.clone(), title: call.title.clone() };
-                self.0.insert(Arc::clone(&call.tool_call_id.0), shown);
+                let open_call = OpenCall { tool: call.name.clone(), title: call.title.clone() };
+                self.0.insert(Arc::clone(&call.tool_call_id.0), open_call);
             }
             SessionUpdate::ToolCallUpdate(update) if update.fields.status.is_some_and(is_end) => {
                 self.0.remove(&update.tool_call_id.0);

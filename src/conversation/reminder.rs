@@ -12,7 +12,7 @@ use crate::acp::SessionModeId;
 use crate::mode::{InBand, Mode, ReminderPosition, ToolList};
 use crate::model::{Block, Message, Role};
 use crate::permission::{self, CallFacts, Ceilings, Grants};
-use claims::{Claim, Levels};
+use claims::{Levels, ReminderClaim};
 
 pub mod claims;
 
@@ -30,7 +30,7 @@ pub struct Transition {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
+pub enum ReminderReader {
     Agent,
     /// A sub-agent presents no plan, asks no questions and switches no modes.
     Subagent,
@@ -39,7 +39,7 @@ pub enum Reader {
 /// Inputs of [`compose`]. They may contain tags, because the composed text is neutralised.
 pub struct Inputs<'a> {
     pub mode: &'a Mode,
-    pub reader: Reader,
+    pub reader: ReminderReader,
     pub transition: Option<&'a Transition>,
     /// True in the first turn, whose reminder names the calls that need the user's permission.
     pub is_first_turn: bool,
@@ -55,10 +55,10 @@ pub struct Inputs<'a> {
 pub fn compose(inputs: &Inputs<'_>) -> Option<String> {
     let Inputs { mode, transition, notes, ceilings, tools, .. } = *inputs;
     let prompt = match inputs.reader {
-        Reader::Agent => mode.prompt.trim(),
-        Reader::Subagent => mode.prompt_for_subagents().trim(),
+        ReminderReader::Agent => mode.prompt.trim(),
+        ReminderReader::Subagent => mode.prompt_for_subagents().trim(),
     };
-    let instructs = inputs.reader == Reader::Agent && mode.in_band_switch == InBand::Instruct;
+    let instructs = inputs.reader == ReminderReader::Agent && mode.in_band_switch == InBand::Instruct;
     let needs_status = !prompt.is_empty() || instructs || is_restricted(ceilings, tools);
     if transition.is_none() && notes.is_empty() && !needs_status && !inputs.is_first_turn {
         return None;
@@ -115,7 +115,7 @@ fn guardrail(inputs: &Inputs<'_>, now: &Levels<'_>) -> String {
     let further = if is_further { ", and further limits apply in this session" } else { "" };
     let claims = now.refusals();
     // The text of this claim continues the sentence.
-    let stop = if claims.first() == Some(&Claim::NothingChanges) { ':' } else { '.' };
+    let stop = if claims.first() == Some(&ReminderClaim::NothingChanges) { ':' } else { '.' };
     let mut text = format!("{} mode is on{further}{stop}", mode.name);
     for claim in claims {
         write!(text, " {claim}").expect("writing to a string cannot fail");
@@ -140,8 +140,12 @@ fn available(inputs: &Inputs<'_>) -> String {
     if inputs.mode.tool_list.unwrap_or_default() == ToolList::Hide {
         return MISSING.to_owned();
     }
-    let is_there = |tool: &&CallFacts| permission::is_available(inputs.ceilings, inputs.grants, tool);
-    let names: Vec<&str> = inputs.tools.iter().filter(is_there).map(|tool| tool.tool.as_str()).collect();
+    let names: Vec<&str> = inputs
+        .tools
+        .iter()
+        .filter(|tool| permission::is_available(inputs.ceilings, inputs.grants, tool))
+        .map(|tool| tool.tool.as_str())
+        .collect();
     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
     format!("Tools available now: {names}. {MISSING}")
 }
@@ -166,9 +170,10 @@ pub fn splice(
     position: ReminderPosition,
 ) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
-    let is_prompt = |block: &Block| !matches!(block, Block::ToolResult { .. });
     let last_prompt = || {
-        let place = |message: &Message| message.blocks.iter().position(is_prompt);
+        let place = |message: &Message| {
+            message.blocks.iter().position(|block| !matches!(block, Block::ToolResult { .. }))
+        };
         let mut indexed = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
         indexed.find_map(|(index, message)| Some((index, place(message)?)))
     };

@@ -8,15 +8,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::instructions::{self, Content, MAX_ALL, MAX_FILE, MAX_READ, TIMEOUT};
+use super::instructions::{self, InstructionContent, MAX_ALL, MAX_FILE, MAX_READ, TIMEOUT};
 use super::neutralise::neutralise;
 use crate::agents::AgentSpec;
-use crate::bounded_file;
-use crate::git_folder;
+use crate::busy::BusyGuard;
 use crate::skill::Skills;
-use crate::text::shorten;
-use crate::tool::BusyGuard;
-use crate::tool::content::visible;
+use crate::text::{shorten, visible};
+use crate::{bounded_file, git_folder};
 
 /// Maximum characters of a skill's description.
 const MAX_DESCRIPTION: usize = 300;
@@ -62,14 +60,14 @@ pub struct Sources {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct FolderContext {
     branch: Option<String>,
     /// The user's file first, then from the repository's root downwards.
     files: Vec<(PathBuf, String)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Role<'a> {
+pub struct PromptRole<'a> {
     pub agent: &'a AgentSpec,
     pub is_subagent: bool,
     /// Sub-agents do not get it.
@@ -89,7 +87,13 @@ const FOR_ANOTHER: &str = "You work for another agent, on the one task in the fi
                            last message is your answer to that agent: make it complete, and state what you could not do.";
 
 /// `now` is in milliseconds since 1970.
-pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role: &Role<'_>) -> Arc<str> {
+pub async fn make(
+    sources: &Sources,
+    skills: &Skills,
+    cwd: &Path,
+    now: i64,
+    role: &PromptRole<'_>,
+) -> Arc<str> {
     let (user_folder, folder) = (sources.user_folder.clone(), cwd.to_owned());
     // Deterministic runs wait until this guard is dropped.
     let _busy = BusyGuard::begin();
@@ -97,11 +101,11 @@ pub async fn make(sources: &Sources, skills: &Skills, cwd: &Path, now: i64, role
         bounded_file::off_thread(TIMEOUT, move || instruction_files(user_folder.as_deref(), &folder)).await;
     let place = place.unwrap_or_else(|| {
         tracing::warn!(cwd = %cwd.display(), "the instruction files could not be read in time");
-        Place::default()
+        FolderContext::default()
     });
     let client = role.client.filter(|_| !role.is_subagent);
-    let own = client.filter(|client| client.overrides).map_or(Cow::Borrowed(IDENTITY), own_text);
-    let mut text = compose(&own, &place, &sources.platform, cwd, now);
+    let identity = client.filter(|client| client.overrides).map_or(Cow::Borrowed(IDENTITY), own_text);
+    let mut text = compose(&identity, &place, &sources.platform, cwd, now);
     text.push_str(&skill_list(skills));
     text.push_str(&role_prompt(role));
     if let Some(client) = client.filter(|client| !client.overrides) {
@@ -117,7 +121,7 @@ fn own_text(client: &ClientPrompt) -> Cow<'_, str> {
     neutralise(client.text.trim())
 }
 
-fn compose(own: &str, place: &Place, platform: &str, cwd: &Path, now: i64) -> String {
+fn compose(own: &str, place: &FolderContext, platform: &str, cwd: &Path, now: i64) -> String {
     let mut text = format!("{own}\n\n{TRUST}");
     let mut line = |line: std::fmt::Arguments<'_>| {
         writeln!(text, "{line}").expect("writing to a string cannot fail");
@@ -171,7 +175,7 @@ fn skill_list(skills: &Skills) -> String {
     format!("\n<skills>\n{SKILLS}\n\n{lines}</skills>\n")
 }
 
-fn role_prompt(role: &Role<'_>) -> String {
+fn role_prompt(role: &PromptRole<'_>) -> String {
     let mut text = if role.is_subagent { format!("\n{FOR_ANOTHER}\n") } else { String::new() };
     let AgentSpec { id, prompt, .. } = role.agent;
     if !prompt.trim().is_empty() {
@@ -180,14 +184,14 @@ fn role_prompt(role: &Role<'_>) -> String {
     text
 }
 
-fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> Place {
+fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> FolderContext {
     let root = git_folder::root(cwd);
     // Anyone may have placed files above the repository, or above a directory without one.
     let inside = root.unwrap_or(cwd);
     let mut folders: Vec<&Path> = cwd.ancestors().take_while(|folder| folder.starts_with(inside)).collect();
     folders.reverse();
     let mut files = Vec::new();
-    let mut add = |found: Option<(PathBuf, Content)>| match found {
+    let mut add = |found: Option<(PathBuf, InstructionContent)>| match found {
         Some((path, Ok(bytes))) => {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             if !text.trim().is_empty() {
@@ -199,12 +203,12 @@ fn instruction_files(user_folder: Option<&Path>, cwd: &Path) -> Place {
         }
         None => {}
     };
-    let read_own = |path: &Path| bounded_file::read_own(path, MAX_READ);
-    add(user_folder.and_then(|folder| instructions::of_folder(folder, read_own)));
+    add(user_folder
+        .and_then(|folder| instructions::of_folder(folder, |path| bounded_file::read_own(path, MAX_READ))));
     for folder in folders {
         add(instructions::of_folder(folder, |path| bounded_file::read_below(inside, path, MAX_READ)));
     }
-    Place { branch: root.and_then(git_folder::branch), files }
+    FolderContext { branch: root.and_then(git_folder::branch), files }
 }
 
 #[cfg(test)]
@@ -348,7 +352,7 @@ mod tests {
             (PathBuf::from("b"), "x".repeat(MAX_FILE)),
             (PathBuf::from("c"), "y".into()),
         ];
-        let text = compose(IDENTITY, &Place { branch: None, files }, "linux", Path::new("/w"), 0);
+        let text = compose(IDENTITY, &FolderContext { branch: None, files }, "linux", Path::new("/w"), 0);
         assert!((MAX_ALL..MAX_ALL + 4096).contains(&text.len()), "{}", text.len());
         assert_eq!(text.matches('é').count(), MAX_FILE / 2, "the first file is cut in the middle");
         assert!(!text.contains("\ny\n"), "nothing is left for the last");
@@ -361,7 +365,7 @@ mod tests {
         for overrides in [false, true] {
             let client = ClientPrompt { text: text.into(), overrides };
             for is_subagent in [false, true] {
-                let role = Role { agent: &agents.first(), is_subagent, client: Some(&client) };
+                let role = PromptRole { agent: &agents.first(), is_subagent, client: Some(&client) };
                 let made = make(&Sources::default(), &Skills::default(), dir.path(), 0, &role).await;
                 assert_eq!(made.contains(text), !is_subagent, "{made}");
                 assert_eq!(made.contains(IDENTITY), is_subagent || !overrides, "{made}");

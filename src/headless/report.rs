@@ -37,7 +37,7 @@ impl TokenCount {
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report<'a> {
+pub(super) struct HeadlessReport<'a> {
     pub r#type: &'static str,
     /// `None` if the run did not start.
     pub session_id: Option<&'a str>,
@@ -64,7 +64,7 @@ pub(super) struct Report<'a> {
 
 /// Prints the result of a run that did not start.
 pub fn print_failure(output: &mut impl Write, error: &str) -> io::Result<()> {
-    let report = Report { r#type: "result", error: Some(error), ..Report::default() };
+    let report = HeadlessReport { r#type: "result", error: Some(error), ..HeadlessReport::default() };
     writeln!(output, "{}", serde_json::to_value(report)?)?;
     output.flush()
 }

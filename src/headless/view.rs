@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::report::{Report, TokenCount};
+use super::report::{HeadlessReport, TokenCount};
 use crate::acp::{
     ContentBlock, Cost, MessageId, RequestPermissionRequest, SessionUpdate, StopReason, ToolCallContent,
     ToolCallId, ToolCallStatus, ToolKind, Update,
@@ -17,7 +17,7 @@ use crate::session::LastTurn;
 use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub enum HeadlessFormat {
     #[default]
     Text,
     Json,
@@ -74,7 +74,7 @@ fn hint(reason: Option<&AskReason>, kind: Option<ToolKind>) -> String {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct OpenCall {
+pub(super) struct DisplayedCall {
     title: String,
     is_command: bool,
 }
@@ -82,7 +82,7 @@ pub(super) struct OpenCall {
 pub(super) struct View<'a, O, P> {
     pub(super) output: &'a mut O,
     pub(super) progress: &'a mut P,
-    pub(super) format: Format,
+    pub(super) format: HeadlessFormat,
     pub(super) session: String,
     /// The current mode of the session.
     pub(super) mode: String,
@@ -96,7 +96,7 @@ pub(super) struct View<'a, O, P> {
     /// True if a notice may be the answer to a slash command, so that it waits for the next update.
     pub(super) is_command: bool,
     /// Calls that have not ended.
-    pub(super) calls: HashMap<ToolCallId, OpenCall>,
+    pub(super) calls: HashMap<ToolCallId, DisplayedCall>,
     /// The call whose lines were printed last.
     pub(super) last_call: Option<ToolCallId>,
     pub(super) text: String,
@@ -118,7 +118,7 @@ pub(super) struct View<'a, O, P> {
 
 impl<O: Write, P: Write> View<'_, O, P> {
     pub(super) fn update(&mut self, update: &Update) -> io::Result<()> {
-        if self.format == Format::StreamJson {
+        if self.format == HeadlessFormat::StreamJson {
             self.line(&json!({ "type": "update", "update": update }))?;
         }
         let update = match update {
@@ -156,7 +156,8 @@ impl<O: Write, P: Write> View<'_, O, P> {
             SessionUpdate::ToolCall(call) => {
                 // Text before a call is not the answer.
                 self.answered = false;
-                let open = OpenCall { title: call.title.clone(), is_command: call.kind == ToolKind::Execute };
+                let open =
+                    DisplayedCall { title: call.title.clone(), is_command: call.kind == ToolKind::Execute };
                 self.calls.insert(call.tool_call_id.clone(), open);
                 // A call without its arguments has no final title.
                 if call.raw_input.is_none() {
@@ -266,7 +267,7 @@ impl<O: Write, P: Write> View<'_, O, P> {
     /// Adds to the answer.
     fn print(&mut self, text: &str) -> io::Result<()> {
         self.text.push_str(text);
-        if self.format == Format::Text {
+        if self.format == HeadlessFormat::Text {
             self.output.write_all(printable(text).as_bytes())?;
         }
         Ok(())
@@ -292,19 +293,19 @@ impl<O: Write, P: Write> View<'_, O, P> {
         if request.tool_call.fields.kind == Some(ToolKind::SwitchMode) {
             return self.show_plan(request);
         }
-        let what = request.tool_call.fields.title.clone().unwrap_or_default();
+        let title = request.tool_call.fields.title.clone().unwrap_or_default();
         self.last_call = Some(request.tool_call.tool_call_id.clone());
         writeln!(
             self.progress,
             "denied: {}: needs permission, and a headless run has no user to ask",
-            text::visible_line(&what)
+            text::visible_line(&title)
         )?;
         let hint = hint(reason, request.tool_call.fields.kind);
         writeln!(self.progress, "        {}", printable(&hint))?;
-        if self.format == Format::StreamJson {
-            self.line(&json!({ "type": "denied", "title": what }))?;
+        if self.format == HeadlessFormat::StreamJson {
+            self.line(&json!({ "type": "denied", "title": title }))?;
         }
-        self.denied.push(what);
+        self.denied.push(title);
         Ok(())
     }
 
@@ -336,13 +337,13 @@ impl<O: Write, P: Write> View<'_, O, P> {
         let notices: Vec<&str> = self.notices.iter().map(|(_, text)| text.as_str()).collect();
         let LastTurn { turn, steps, changed_files, uncovered, .. } = last_turn;
         match self.format {
-            Format::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
-            Format::Text => {
+            HeadlessFormat::Text if self.text.is_empty() || self.text.ends_with('\n') => Ok(()),
+            HeadlessFormat::Text => {
                 self.output.write_all(b"\n")?;
                 self.output.flush()
             }
-            Format::Json | Format::StreamJson => {
-                let report = serde_json::to_value(Report {
+            HeadlessFormat::Json | HeadlessFormat::StreamJson => {
+                let report = serde_json::to_value(HeadlessReport {
                     r#type: "result",
                     session_id: Some(&self.session),
                     mode: Some(&self.mode),

@@ -184,9 +184,9 @@ struct PrivateAddress(String);
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let (name, is_free) = (name.as_str().to_owned(), self.is_free);
-        let found = self.lookup.lookup(name.clone());
+        let lookup = self.lookup.lookup(name.clone());
         async move {
-            let addresses = found.await?;
+            let addresses = lookup.await?;
             let addresses = if is_free { addresses } else { public(&name, addresses)? };
             let sockets: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(sockets)

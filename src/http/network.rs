@@ -10,7 +10,7 @@ use super::is_local;
 
 /// The network settings of the user.
 #[derive(Clone, Default)]
-pub struct Network {
+pub struct UserNetwork {
     https: Option<NamedProxy>,
     http: Option<NamedProxy>,
     exceptions: Vec<Exception>,
@@ -27,7 +27,7 @@ pub struct NamedProxy {
     pub variable: &'static str,
 }
 
-impl std::fmt::Debug for Network {
+impl std::fmt::Debug for UserNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Security: the address of a proxy may contain a password.
         f.debug_struct("Network").field("exceptions", &self.exceptions).finish_non_exhaustive()
@@ -66,7 +66,7 @@ enum ExemptHost {
     Name(String),
 }
 
-impl Network {
+impl UserNetwork {
     /// `variable` returns the value of an environment variable.
     pub fn new(variable: impl Fn(&str) -> Option<String>, ca_file: Option<PathBuf>) -> Self {
         let set = |name: &str| {
@@ -121,11 +121,11 @@ impl Network {
     pub fn certificates(&self) -> String {
         let stores: Vec<String> =
             self.stores.iter().map(|(name, value)| format!("{name} ({value})")).collect();
-        let own =
+        let certificates =
             if stores.is_empty() { "the system's certificates".to_owned() } else { stores.join(" and ") };
         match &self.ca_file {
-            Some(file) => format!("{own} and {}", file.display()),
-            None => own,
+            Some(file) => format!("{certificates} and {}", file.display()),
+            None => certificates,
         }
     }
 
@@ -214,10 +214,10 @@ fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn network(variables: &[(&str, &str)]) -> Network {
+    fn network(variables: &[(&str, &str)]) -> UserNetwork {
         let value =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Network::new(value, None)
+        UserNetwork::new(value, None)
     }
 
     /// Checks addresses that `no_proxy` exempts, and others.
@@ -296,6 +296,6 @@ mod tests {
         assert_eq!(network.certificates(), "SSL_CERT_FILE (/a.pem) and SSL_CERT_DIR (/b:/c)");
         assert_eq!(network.missing_store(|path| path == "/c"), Some("SSL_CERT_FILE (/a.pem)".into()));
         assert_eq!(network.missing_store(|_| true), None);
-        assert_eq!(Network::default().certificates(), "the system's certificates");
+        assert_eq!(UserNetwork::default().certificates(), "the system's certificates");
     }
 }

@@ -90,7 +90,7 @@ impl ModeDefinition {
         };
         let paths = self.write_paths.clone().or_else(|| base.and_then(|base| base.write_paths.clone()));
         let is_whole = access == Access::Full && paths.is_none();
-        let own = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
+        let own_or_base = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
         // A blank text counts as absent (D39).
@@ -99,8 +99,9 @@ impl ModeDefinition {
         let mode = Mode {
             kind: CeilingKind::Mode,
             name: self.name.clone().unwrap_or_else(|| id.clone()),
-            description: own(&message(&self.description), |base| &base.description).unwrap_or_default(),
-            prompt: own(&own_prompt, |base| &base.prompt)
+            description: own_or_base(&message(&self.description), |base| &base.description)
+                .unwrap_or_default(),
+            prompt: own_or_base(&own_prompt, |base| &base.prompt)
                 .filter(|prompt| {
                     own_prompt.is_some() || access == Access::ReadOnly || !is_about_reading(prompt)
                 })

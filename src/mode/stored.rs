@@ -29,11 +29,11 @@ impl Modes {
     /// Returns the mode of a stored session (D3). A null or blank mode reads as the default, an alias as its
     /// mode, and an unknown mode as the most restrictive one.
     pub fn effective(&self, stored: Option<&str>, defaults: Defaults<'_>) -> Effective<'_> {
-        let found = match stored.filter(|id| !id.trim().is_empty()) {
+        let stored_mode = match stored.filter(|id| !id.trim().is_empty()) {
             Some(id) => self.resolve(id).map_err(Unknown::Stored),
             None => self.default_mode(defaults).map_err(Unknown::Default),
         };
-        match found {
+        match stored_mode {
             Ok(mode) => Effective { mode, unknown: None },
             Err(unknown) => Effective { mode: self.most_restrictive(), unknown: Some(unknown) },
         }

@@ -33,40 +33,40 @@ impl Mode {
             under: _,
         } = self;
         let mut text = String::new();
-        let mut put = |key: &str, value: &str| {
+        let mut write_key = |key: &str, value: &str| {
             writeln!(text, "{key}: {value}").expect("writing to a string cannot fail");
         };
-        put("id", &id(&self.id));
-        put("name", &quoted(&self.name));
-        put("description", &quoted(&self.description));
+        write_key("id", &id(&self.id));
+        write_key("name", &quoted(&self.name));
+        write_key("description", &quoted(&self.description));
         if let Some(under) = &self.under {
-            put("# under", under);
+            write_key("# under", under);
         }
-        put("access", &name(self.access));
-        put("permission", &name(self.permission));
-        put("shell", &name(self.shell));
-        put("network", &name(self.network));
+        write_key("access", &name(self.access));
+        write_key("permission", &name(self.permission));
+        write_key("shell", &name(self.shell));
+        write_key("network", &name(self.network));
         if let Some(tools) = tool_lists(&self.tools) {
-            put("tools", &tools);
+            write_key("tools", &tools);
         }
         if let Some(paths) = &self.write_paths {
-            put("write_paths", &list(&paths.patterns));
+            write_key("write_paths", &list(&paths.patterns));
         }
         if let Some(list) = self.tool_list {
-            put("tool_list", &name(list));
+            write_key("tool_list", &name(list));
         }
         if let Some(model) = &self.model {
-            put("model", &quoted(model));
+            write_key("model", &quoted(model));
         }
         if let Some(thinking) = self.thinking {
-            put("thinking", thinking.as_str());
+            write_key("thinking", thinking.as_str());
         }
-        put("max_steps", &self.max_steps.to_string());
+        write_key("max_steps", &self.max_steps.to_string());
         if let Some(to) = &self.exits_to {
-            put("exits_to", &id(to));
+            write_key("exits_to", &id(to));
         }
-        put("in_band_switch", &name(self.in_band_switch));
-        put("reminder_position", &name(self.reminder_position));
+        write_key("in_band_switch", &name(self.in_band_switch));
+        write_key("reminder_position", &name(self.reminder_position));
         text.push_str(&prompt(&self.prompt));
         if let Some(words) = &self.subagent_prompt {
             text.push_str(&block("subagent_prompt", words));

@@ -41,6 +41,7 @@ pub async fn attempt(model: &dyn Model, id: ModelId) -> Result<(), ModelError> {
         }
         Err(ModelError::new("the reply has no content"))
     };
-    let late = |_| Err(ModelError::new(format!("no answer within {} s", TIMEOUT.as_secs())));
-    tokio::time::timeout(TIMEOUT, first).await.unwrap_or_else(late)
+    tokio::time::timeout(TIMEOUT, first)
+        .await
+        .unwrap_or_else(|_| Err(ModelError::new(format!("no answer within {} s", TIMEOUT.as_secs()))))
 }

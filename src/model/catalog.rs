@@ -1,6 +1,6 @@
 //! Models that users can choose, and the default model. Pure data.
 
-use super::known::{Facts, Thinking, facts_of, title_of};
+use super::known::{ModelFacts, Thinking, facts_of, title_of};
 use super::{Effort, ModelId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,9 +225,9 @@ impl ModelCatalog {
     }
 
     /// The embedded model has an unlimited context.
-    pub fn facts(&self, id: &ModelId) -> Facts {
+    pub fn facts(&self, id: &ModelId) -> ModelFacts {
         let Some((provider, name)) = id.parts() else {
-            return Facts {
+            return ModelFacts {
                 context: u64::MAX,
                 output: u64::MAX,
                 images: false,
@@ -291,8 +291,8 @@ impl ModelCatalog {
 
 impl Reachable {
     pub fn default_model(&self) -> ModelId {
-        let named = self.described.first().map(|described| described.name.as_str());
-        let name = named.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
+        let described_name = self.described.first().map(|described| described.name.as_str());
+        let name = described_name.or_else(|| self.provider.models.first().copied()).unwrap_or_default();
         ModelId::new(format!("{}/{name}", self.provider.id))
     }
 }

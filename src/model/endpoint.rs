@@ -40,10 +40,10 @@ impl Endpoint {
         key: Option<&SecretString>,
         without: &[&'static str],
     ) -> Vec<(Cow<'static, str>, SecretString)> {
-        let own =
+        let own_header =
             self.key_header.as_ref().zip(key).map(|(name, key)| (Cow::Owned(name.clone()), key.clone()));
-        let others = self.wire.headers(key.filter(|_| own.is_none()), without);
-        others.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)).chain(own).collect()
+        let others = self.wire.headers(key.filter(|_| own_header.is_none()), without);
+        others.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)).chain(own_header).collect()
     }
 
     pub(super) fn leave_out(&self, name: &str, error: &str, without: &[&'static str]) -> bool {

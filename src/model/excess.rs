@@ -67,8 +67,8 @@ impl Excess {
         }
         let text = error.to_ascii_lowercase();
         let numbers = numbers(&text);
-        let found = comparison(&text, &numbers).unwrap_or_else(|| phrases(&numbers));
-        found.checked()
+        let excess = comparison(&text, &numbers).unwrap_or_else(|| phrases(&numbers));
+        excess.checked()
     }
 
     /// llama.cpp names both in members of their own.
@@ -88,14 +88,14 @@ impl Excess {
 }
 
 /// A number in a text, and the text around it without blanks and brackets.
-struct Number<'a> {
+struct TextNumber<'a> {
     value: u64,
     before: &'a str,
     after: &'a str,
 }
 
-fn numbers(text: &str) -> Vec<Number<'_>> {
-    let mut found = Vec::new();
+fn numbers(text: &str) -> Vec<TextNumber<'_>> {
+    let mut numbers = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|start| at + start) {
         let is_part = |c: char| c.is_ascii_digit() || c == ',';
@@ -107,7 +107,7 @@ fn numbers(text: &str) -> Vec<Number<'_>> {
         if let Ok(value) = text[start..end].replace(',', "").parse()
             && !is_word
         {
-            found.push(Number {
+            numbers.push(TextNumber {
                 value,
                 before: text[..start].trim_end_matches(around),
                 after: text[end..].trim_start_matches(around),
@@ -115,24 +115,24 @@ fn numbers(text: &str) -> Vec<Number<'_>> {
         }
         at = end;
     }
-    found
+    numbers
 }
 
 /// "213462 tokens > 200000 maximum", "190000 + 64000 > 200000".
-fn comparison(text: &str, numbers: &[Number<'_>]) -> Option<Excess> {
+fn comparison(text: &str, numbers: &[TextNumber<'_>]) -> Option<Excess> {
     let at = numbers.iter().position(|number| number.before.ends_with('>'))?;
     let parts = if text.contains(" + ") { 2 } else { 1 };
     let requested = numbers[at.saturating_sub(parts)..at].iter().map(|number| number.value).sum();
     Some(Excess { limit: Some(numbers[at].value), requested: Some(requested) })
 }
 
-fn phrases(numbers: &[Number<'_>]) -> Excess {
-    let is_limit = |number: &&Number<'_>| {
+fn phrases(numbers: &[TextNumber<'_>]) -> Excess {
+    let is_limit = |number: &&TextNumber<'_>| {
         BEFORE_LIMIT.iter().any(|phrase| number.before.ends_with(phrase))
             || AFTER_LIMIT.iter().any(|phrase| number.after.starts_with(phrase))
     };
     let is_requested =
-        |number: &&Number<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
+        |number: &&TextNumber<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
     Excess {
         limit: numbers.iter().find(is_limit).map(|number| number.value),
         requested: numbers.iter().find(is_requested).map(|number| number.value),

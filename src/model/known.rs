@@ -15,7 +15,7 @@ pub enum Thinking {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct ModelFacts {
     /// Context size in tokens.
     pub context: u64,
     /// Maximum reply size in tokens.
@@ -26,7 +26,7 @@ pub struct Facts {
     pub efforts: &'static [Effort],
 }
 
-impl Facts {
+impl ModelFacts {
     /// The highest supported effort up to `effort`, or else the lowest. `None` if the request names no
     /// effort: for the provider's default, and for `Effort::None` if that is not supported.
     pub fn nearest(&self, effort: Effort) -> Option<Effort> {
@@ -41,32 +41,32 @@ impl Facts {
     }
 }
 
-struct Row {
+struct KnownModel {
     /// The row applies to names that begin so.
     prefix: &'static str,
     title: Option<&'static str>,
-    facts: Facts,
+    facts: ModelFacts,
 }
 
 const ALL: &[Effort] = &[Low, Medium, High, XHigh, Max];
 const ALL_OR_OFF: &[Effort] = &[Off, Low, Medium, High, XHigh, Max];
 const WORDS: &[Effort] = &[Low, Medium, High];
 
-const fn facts(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
-    Facts { context, output, images: true, thinking, efforts }
+const fn facts(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> ModelFacts {
+    ModelFacts { context, output, images: true, thinking, efforts }
 }
 
-const fn text_only(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> Facts {
-    Facts { context, output, images: false, thinking, efforts }
+const fn text_only(context: u64, output: u64, thinking: Thinking, efforts: &'static [Effort]) -> ModelFacts {
+    ModelFacts { context, output, images: false, thinking, efforts }
 }
 
-const fn row(prefix: &'static str, title: &'static str, facts: Facts) -> Row {
-    Row { prefix, title: Some(title), facts }
+const fn row(prefix: &'static str, title: &'static str, facts: ModelFacts) -> KnownModel {
+    KnownModel { prefix, title: Some(title), facts }
 }
 
 /// A row without a title, for models that the catalog does not offer.
-const fn family(prefix: &'static str, facts: Facts) -> Row {
-    Row { prefix, title: None, facts }
+const fn family(prefix: &'static str, facts: ModelFacts) -> KnownModel {
+    KnownModel { prefix, title: None, facts }
 }
 
 const MILLION: u64 = 1_000_000;
@@ -76,7 +76,7 @@ const GEMINI_CONTEXT: u64 = 1_048_576;
 use Thinking::{ByBudget, ByEffort, Never};
 
 /// The row with the longest prefix of a name applies. As of November 2026.
-const ROWS: [Row; 33] = [
+const ROWS: [KnownModel; 33] = [
     row("claude-opus-5-5", "Claude Opus 5.5", facts(MILLION, 128_000, ByEffort, ALL)),
     row("claude-fable-5-2", "Claude Fable 5.2", facts(MILLION, 128_000, ByEffort, ALL)),
     row("claude-sonnet-5-5", "Claude Sonnet 5.5", facts(MILLION, 128_000, ByEffort, ALL)),
@@ -119,10 +119,10 @@ const ROWS: [Row; 33] = [
 ];
 
 /// Without images, because one would fail every request to a model that takes none.
-const UNKNOWN: Facts = text_only(128_000, 16_384, ByEffort, &[Off, Minimal, Low, Medium, High]);
+const UNKNOWN: ModelFacts = text_only(128_000, 16_384, ByEffort, &[Off, Minimal, Low, Medium, High]);
 
 /// Ignores a vendor before a slash.
-pub fn facts_of(name: &str) -> Facts {
+pub fn facts_of(name: &str) -> ModelFacts {
     find(name).map_or(UNKNOWN, |row| row.facts)
 }
 
@@ -137,7 +137,7 @@ pub fn title_of(name: &str) -> String {
     }
 }
 
-fn find(name: &str) -> Option<&'static Row> {
+fn find(name: &str) -> Option<&'static KnownModel> {
     let bare = without_vendor(name);
     ROWS.iter().filter(|row| bare.starts_with(row.prefix)).max_by_key(|row| row.prefix.len())
 }

@@ -121,10 +121,12 @@ const CONTEXT_MEMBERS: [&str; 8] = [
 pub(super) fn listed_context(body: &str, name: &str) -> Option<u64> {
     let body: Value = serde_json::from_str(body).ok()?;
     let entries = body.get("data").or(body.get("models")).unwrap_or(&body).as_array()?.clone();
-    let is_named = |entry: &&Value| ["id", "name", "model"].iter().any(|key| entry[*key] == name);
     // A server with one model answers for it under any name.
     let only = (entries.len() == 1).then(|| &entries[0]);
-    let entry = entries.iter().find(is_named).or(only)?;
+    let entry = entries
+        .iter()
+        .find(|entry| ["id", "name", "model"].iter().any(|key| entry[*key] == name))
+        .or(only)?;
     let below = entry.as_object()?.values().filter(|value| value.is_object());
     std::iter::once(entry).chain(below).find_map(|place| {
         CONTEXT_MEMBERS

@@ -8,7 +8,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Reply, Role};
-use keywords::Word;
+use keywords::PromptWord;
 
 mod action;
 mod findings;
@@ -63,12 +63,12 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
 
 fn research(turn: &OfflineTurn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<ModelEvent> {
     let words = keywords::of(&turn.prompt, MAX_WORDS);
-    let named = keywords::paths(&turn.prompt, MAX_READS);
+    let named_paths = keywords::paths(&turn.prompt, MAX_READS);
     match turn.replies {
-        0 if offered("search_files") && !(words.is_empty() && named.is_empty()) => {
-            let named = named.iter().enumerate().map(|(number, named)| look_at(number, named));
+        0 if offered("search_files") && !(words.is_empty() && named_paths.is_empty()) => {
+            let path_reads = named_paths.iter().enumerate().map(|(number, named)| look_at(number, named));
             let words = words.iter().enumerate().flat_map(|(number, word)| searches(number, word));
-            named.chain(words).collect()
+            path_reads.chain(words).collect()
         }
         0 => vec![ModelEvent::Text(nothing_to_do(&words))],
         1 if offered("read_file") && !turn.findings(&words).is_empty() => {
@@ -85,7 +85,7 @@ fn research(turn: &OfflineTurn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<Mode
     }
 }
 
-fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
+fn searches(number: usize, word: &PromptWord) -> [ModelEvent; 2] {
     let search = |id: String, pattern: String, per_file: usize| {
         call(&id, "search_files", json!({ "pattern": pattern, "limit": 1000, "per_file": per_file }))
     };
@@ -95,13 +95,13 @@ fn searches(number: usize, word: &Word) -> [ModelEvent; 2] {
     ]
 }
 
-fn look_at(number: usize, named: &keywords::Named) -> ModelEvent {
+fn look_at(number: usize, named: &keywords::NamedPath) -> ModelEvent {
     let first = named.line.map_or(1, |line| line.saturating_sub(CONTEXT_LINES / 2).max(1));
     let arguments = json!({ "path": named.path, "line": first, "limit": 2 * CONTEXT_LINES });
     call(&format!("named_{number}"), "read_file", arguments)
 }
 
-fn read(number: usize, place: &findings::Place) -> ModelEvent {
+fn read(number: usize, place: &findings::FindingPlace) -> ModelEvent {
     let first = place.line.saturating_sub(CONTEXT_LINES / 2).max(1);
     let arguments = json!({ "path": place.path, "line": first, "limit": CONTEXT_LINES });
     call(&format!("read_{number}"), "read_file", arguments)
@@ -111,7 +111,7 @@ fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
     ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
-fn nothing_to_do(words: &[Word]) -> String {
+fn nothing_to_do(words: &[PromptWord]) -> String {
     if words.is_empty() {
         "Your prompt contains no word to search for. Name a function, a file or a topic.\n".into()
     } else {
@@ -166,7 +166,7 @@ impl<'a> OfflineTurn<'a> {
         self.results.iter().find(|result| result.id == call)
     }
 
-    fn findings(&self, words: &[Word]) -> findings::Findings {
+    fn findings(&self, words: &[PromptWord]) -> findings::Findings {
         findings::Findings::of(words, self.successes().map(|result| (result.id, result.text)))
     }
 
@@ -175,7 +175,7 @@ impl<'a> OfflineTurn<'a> {
     }
 
     /// Words whose search failed or was cut, so that the findings are incomplete.
-    fn unfinished(&self, words: &[Word]) -> Vec<String> {
+    fn unfinished(&self, words: &[PromptWord]) -> Vec<String> {
         let cut = self.successes().filter(|result| is_cut(result.text));
         let failed = self.results.iter().filter(|result| result.failed);
         let mut names: Vec<String> = Vec::new();
@@ -190,11 +190,11 @@ impl<'a> OfflineTurn<'a> {
         names
     }
 
-    fn excerpts(&self) -> Vec<plan::Excerpt<'a>> {
+    fn excerpts(&self) -> Vec<plan::PlanExcerpt<'a>> {
         let excerpt = |&CallResult { id, arguments, text, .. }: &CallResult<'a>| {
             let (path, first) = (arguments["path"].as_str()?, arguments["line"].as_u64()?);
             let is_read = id.starts_with("read_") || id.starts_with("named_");
-            is_read.then_some(plan::Excerpt { path, first, text })
+            is_read.then_some(plan::PlanExcerpt { path, first, text })
         };
         self.successes().filter_map(excerpt).collect()
     }

@@ -149,7 +149,7 @@ impl Rejection<'_> {
                 ),
             ),
             408 | 409 | 425 | 429 | 500..=504 | 520..=524 | 529 => {
-                let what = match status {
+                let outcome = match status {
                     429 => "is limiting the rate",
                     503 | 529 => "is overloaded",
                     _ => "has a problem",
@@ -157,7 +157,7 @@ impl Rejection<'_> {
                 let wait = wait.or(delay);
                 let is_busy = matches!(status, 429 | 503 | 529) || wait.is_some();
                 let retry = if is_busy { Retry::Busy(wait) } else { Retry::Later };
-                let error = ModelError::new(format!("{host} {what} (HTTP {status}): {reply}"));
+                let error = ModelError::new(format!("{host} {outcome} (HTTP {status}): {reply}"));
                 return ProviderError { error, retry };
             }
             _ => (Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::image_probe::{ImageProbe, ImageRefusal};
-use super::known::Facts;
+use super::known::ModelFacts;
 use super::provider_error::{IMAGE, ProviderError, Rejection, Retry, redact};
 use super::wire::framing::{FrameReader, Framing, Unreadable};
 use super::wire::{Ask, Decode};
@@ -47,7 +47,7 @@ const LOOKED_UP_BEYOND: usize = 24 * 1024;
 pub struct Route {
     pub http: Arc<Http>,
     pub endpoint: Arc<Endpoint>,
-    pub facts: Facts,
+    pub facts: ModelFacts,
     /// True if the user has set the size of the context.
     pub is_described: bool,
     /// Longest time in all to wait for a busy provider. `None` if a person can cancel the wait.
@@ -71,7 +71,7 @@ pub fn reply(route: Route, request: &ModelRequest) -> Reply {
         left_out_images,
         probe: None,
         body: bytes::Bytes::new(),
-        phase: Phase::Ask,
+        phase: RemotePhase::Ask,
         attempts: 0,
         started: None,
         busy: 0,
@@ -106,7 +106,7 @@ struct PendingReply {
     framing: Framing,
     request: ModelRequest,
     name: String,
-    facts: Facts,
+    facts: ModelFacts,
     without: Vec<&'static str>,
     /// Keys of the images of the request.
     images: Vec<u64>,
@@ -115,7 +115,7 @@ struct PendingReply {
     /// Present while the request is repeated without some images.
     probe: Option<ImageProbe>,
     body: bytes::Bytes,
-    phase: Phase,
+    phase: RemotePhase,
     attempts: u32,
     /// Start of the first of these attempts.
     started: Option<Instant>,
@@ -133,7 +133,7 @@ struct PendingReply {
     has_output: bool,
 }
 
-enum Phase {
+enum RemotePhase {
     Ask,
     Wait { reason: String, wait: Duration },
     Read(ResponseStream),
@@ -160,19 +160,19 @@ impl PendingReply {
                 return Some(event);
             }
             let outcome = match &mut self.phase {
-                Phase::Finished => return None,
-                Phase::Wait { reason, wait } => {
+                RemotePhase::Finished => return None,
+                RemotePhase::Wait { reason, wait } => {
                     let part = NOTICE_INTERVAL.min(*wait);
                     tokio::time::sleep(part).await;
                     *wait -= part;
                     if wait.is_zero() {
-                        self.phase = Phase::Ask;
+                        self.phase = RemotePhase::Ask;
                         continue;
                     }
                     return Some(Ok(ModelEvent::Waiting { reason: reason.clone(), wait: *wait }));
                 }
-                Phase::Ask => self.ask().await,
-                Phase::Read(reading) => {
+                RemotePhase::Ask => self.ask().await,
+                RemotePhase::Read(reading) => {
                     let mut events = VecDeque::new();
                     let outcome = reading.read(&mut events).await;
                     self.take(events).and(outcome)
@@ -230,7 +230,7 @@ impl PendingReply {
             self.endpoint.learnt.note_images(&self.name, accepted, refused);
         }
         let (frames, decoder) = (FrameReader::new(self.framing), self.endpoint.wire.decoder());
-        self.phase = Phase::Read(ResponseStream { response, frames, decoder });
+        self.phase = RemotePhase::Read(ResponseStream { response, frames, decoder });
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl PendingReply {
                     let error = ModelError { failure: Failure::NoAnswer, text };
                     return Err(ProviderError { error, retry: Retry::Later });
                 }
-                ModelEvent::Stop(_) => self.phase = Phase::Finished,
+                ModelEvent::Stop(_) => self.phase = RemotePhase::Finished,
                 ModelEvent::ProviderState(_) | ModelEvent::Usage(_) | ModelEvent::Waiting { .. } => {}
             }
             self.ready.push_back(Ok(event));
@@ -383,13 +383,16 @@ impl PendingReply {
         };
         if let Some(wait) = wait {
             self.ready.push_back(Ok(ModelEvent::Waiting { reason: error.text.clone(), wait }));
-            self.phase = Phase::Wait { reason: error.text, wait };
+            self.phase = RemotePhase::Wait { reason: error.text, wait };
             return;
         }
         let error = match retry {
             Retry::Later | Retry::Busy(_) if self.has_output => {
-                let named = if let Retry::Busy(named) = retry { named } else { None };
-                ModelError { failure: Failure::Interrupted { wait: named.unwrap_or(FIRST_WAIT) }, ..error }
+                let requested_wait = if let Retry::Busy(named) = retry { named } else { None };
+                ModelError {
+                    failure: Failure::Interrupted { wait: requested_wait.unwrap_or(FIRST_WAIT) },
+                    ..error
+                }
             }
             Retry::Busy(_) => {
                 let limit = self.busy_limit.unwrap_or_default().as_secs();
@@ -406,7 +409,7 @@ impl PendingReply {
             _ => error,
         };
         self.ready.push_back(Err(error));
-        self.phase = Phase::Finished;
+        self.phase = RemotePhase::Finished;
     }
 }
 

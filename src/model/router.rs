@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 
 use super::catalog::ModelCatalog;
 use super::endpoint::Endpoint;
-use super::known::Facts;
+use super::known::ModelFacts;
 use super::remote::{self, Route};
 use super::{Failure, Model, ModelError, ModelId, ModelRequest, Reply};
 use crate::http::Http;
@@ -62,10 +62,10 @@ impl Remote {
         self.endpoints.get(provider)?.learnt.context(name, described)
     }
 
-    fn facts(&self, model: &ModelId) -> Facts {
+    fn facts(&self, model: &ModelId) -> ModelFacts {
         let facts = self.catalog.facts(model);
         match self.reported_context(model) {
-            Some(context) => Facts { context, output: facts.output.min(context / 4), ..facts },
+            Some(context) => ModelFacts { context, output: facts.output.min(context / 4), ..facts },
             None => facts,
         }
     }

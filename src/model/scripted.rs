@@ -36,16 +36,16 @@ use crate::text::counted;
 
 #[derive(Debug, Clone)]
 pub struct Scripted {
-    parts: Arc<[Part]>,
+    parts: Arc<[ScriptPart]>,
     /// Ends pauses instead of the clock.
     pauses: Option<Pauses>,
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct ScriptPart {
     /// Text in the first message of these sessions. Empty for all other sessions.
     text: String,
-    replies: Vec<Vec<Line>>,
+    replies: Vec<Vec<ScriptLine>>,
     loops: bool,
 }
 
@@ -77,7 +77,7 @@ enum Word {
     /// The start of a call whose arguments still stream.
     ToolCallStarted(ScriptedStart),
     /// Tokens in the context, and its size.
-    Usage(Usage),
+    Usage(ScriptedUsage),
     /// The end of a reply.
     Stop(ModelStop),
     /// The end of a reply: the provider fails with this text.
@@ -107,8 +107,8 @@ struct ScriptedStart {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Usage {
+#[serde(deny_unknown_fields, rename = "Usage")]
+struct ScriptedUsage {
     used: u64,
     size: u64,
     #[serde(default)]
@@ -122,14 +122,14 @@ struct Usage {
 }
 
 #[derive(Debug, Clone)]
-struct Line {
+struct ScriptLine {
     word: Word,
     repeat: usize,
 }
 
 impl Scripted {
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
-        let mut parts = vec![Part::default()];
+        let mut parts = vec![ScriptPart::default()];
         let mut reply = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -142,7 +142,7 @@ impl Scripted {
                 if !reply.is_empty() {
                     return Err(wrong(NO_END.into()));
                 }
-                parts.push(Part { text, ..Part::default() });
+                parts.push(ScriptPart { text, ..ScriptPart::default() });
                 continue;
             }
             let Some(part) = parts.last_mut() else { continue };
@@ -181,7 +181,7 @@ pub fn line_schema() -> Value {
     schema
 }
 
-fn parse_line(line: &str) -> Result<Line, String> {
+fn parse_line(line: &str) -> Result<ScriptLine, String> {
     let mut value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let repeat = match value.as_object_mut().and_then(|members| members.shift_remove("repeat")) {
         None => 1,
@@ -190,7 +190,7 @@ fn parse_line(line: &str) -> Result<Line, String> {
         }
     };
     let word = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    Ok(Line { word, repeat })
+    Ok(ScriptLine { word, repeat })
 }
 
 pub fn event(line: &str) -> Result<Option<Result<ModelEvent, ModelError>>, String> {
@@ -204,7 +204,7 @@ fn to_event(word: Word) -> Option<Result<ModelEvent, ModelError>> {
         Word::DelayMs(_) | Word::Loop(_) | Word::For(_) => return None,
         Word::ToolCall(Call { id, name, arguments }) => ModelEvent::ToolCall { id, name, arguments },
         Word::ToolCallStarted(ScriptedStart { id, name }) => ModelEvent::ToolCallStarted { id, name },
-        Word::Usage(Usage { used, size, cache_read, cache_write, output, cost }) => {
+        Word::Usage(ScriptedUsage { used, size, cache_read, cache_write, output, cost }) => {
             let cost = cost.and_then(Tokens::billionths);
             ModelEvent::Usage(Tokens { used, size, cache_read, cache_write, output, cost })
         }
@@ -238,8 +238,11 @@ async fn pause(delay: u64, pauses: Option<&Pauses>) {
 impl Model for Scripted {
     fn reply(&self, request: ModelRequest) -> Reply {
         let first = request.messages.first().map(|message| first_text(message)).unwrap_or_default();
-        let is_selected = |part: &&Part| !part.text.is_empty() && first.contains(&part.text);
-        let part = self.parts.iter().find(is_selected).unwrap_or(&self.parts[0]);
+        let part = self
+            .parts
+            .iter()
+            .find(|part| !part.text.is_empty() && first.contains(&part.text))
+            .unwrap_or(&self.parts[0]);
         let mut at = usize::try_from(request.ordinal).unwrap_or(usize::MAX);
         if part.loops && !part.replies.is_empty() {
             at %= part.replies.len();
@@ -252,7 +255,7 @@ impl Model for Scripted {
             );
             return stream::once(async { Err(ModelError::new(text)) }).boxed();
         };
-        let lines: VecDeque<Line> = reply.iter().cloned().collect();
+        let lines: VecDeque<ScriptLine> = reply.iter().cloned().collect();
         let pauses = self.pauses.clone();
         stream::unfold((lines, pauses), |(mut lines, pauses)| async move {
             loop {

@@ -29,7 +29,6 @@ fn is_parent(text: &str) -> bool {
         part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let is_set = |part: &str| part.bytes().any(|byte| byte != b'0');
-    let is_safe = |part: &&str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_hex(version, 2)
         && *version != "ff"
         && is_hex(trace, 32)
@@ -37,7 +36,10 @@ fn is_parent(text: &str) -> bool {
         && is_hex(span, 16)
         && is_set(span)
         && is_hex(flags, 2)
-        && (rest.is_empty() || (*version != "00" && rest.iter().all(is_safe) && text.len() <= MAX_STATE))
+        && (rest.is_empty()
+            || (*version != "00"
+                && rest.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+                && text.len() <= MAX_STATE))
 }
 
 fn is_state(text: &str) -> bool {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::known::Facts;
+use super::known::ModelFacts;
 use super::provider_error::{IMAGE, ProviderError};
 use super::{Block, Effort, Image, Message, ModelEvent, ModelId, ModelRequest};
 use framing::Framing;
@@ -28,7 +28,7 @@ mod thought_tags;
 pub struct Ask<'a> {
     pub request: &'a ModelRequest,
     pub name: &'a str,
-    pub facts: &'a Facts,
+    pub facts: &'a ModelFacts,
     /// True for the provider's own address, which takes parts that compatible servers may not know.
     pub is_official: bool,
     /// Optional parts that the server rejected.
@@ -178,8 +178,10 @@ pub const SIGNATURE: &str = "signature";
 /// An id that every provider accepts: letters, digits, `_` and `-`, at most 40 bytes. Others get a stable
 /// replacement.
 pub(super) fn call_id(id: &str) -> Cow<'_, str> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if !id.is_empty() && id.len() <= 40 && id.bytes().all(fits) {
+    if !id.is_empty()
+        && id.len() <= 40
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    {
         return Cow::Borrowed(id);
     }
     // FNV-1a.

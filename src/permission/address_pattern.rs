@@ -18,14 +18,14 @@ const PATH_ENCODE_SET: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b
 #[derive(Debug, Clone)]
 pub(super) struct AddressPattern {
     scheme: GlobMatcher,
-    server: Server,
+    server: ServerPattern,
     /// `None` matches every port for deny and ask, and only the scheme's default port for allow.
     port: Option<GlobMatcher>,
     path: Option<PathPattern>,
 }
 
 #[derive(Debug, Clone)]
-enum Server {
+enum ServerPattern {
     Exact(String),
     Glob(GlobMatcher),
 }
@@ -69,8 +69,8 @@ impl AddressPattern {
     /// path must match both as sent and in its plain form.
     pub(super) fn covers(&self, address: &Address, strictly: bool) -> bool {
         let is_server = match &self.server {
-            Server::Exact(name) => *name == address.host,
-            Server::Glob(glob) => glob.is_match(&address.host),
+            ServerPattern::Exact(name) => *name == address.host,
+            ServerPattern::Glob(glob) => glob.is_match(&address.host),
         };
         let is_port = match &self.port {
             Some(port) => port.is_match(address.real_port().to_string()),
@@ -100,7 +100,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn server(name: &str) -> Result<Server, String> {
+fn server(name: &str) -> Result<ServerPattern, String> {
     let name = name.trim_end_matches('.');
     if name.is_empty() {
         return Err("it names no server".into());
@@ -122,12 +122,13 @@ fn server(name: &str) -> Result<Server, String> {
                 "{name:?} combines a wildcard with non-ASCII letters: use the ASCII form (xn--…)"
             ));
         }
-        return glob(&name.to_ascii_lowercase()).map(Server::Glob);
+        return glob(&name.to_ascii_lowercase()).map(ServerPattern::Glob);
     }
     let url = Url::parse(&format!("http://{name}/"))
         .map_err(|error| format!("{name:?} is not a server name: {error}"))?;
     let host = url.host_str().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
-    host.map(|host| Server::Exact(host.to_owned())).ok_or_else(|| format!("{name:?} is not a server name"))
+    host.map(|host| ServerPattern::Exact(host.to_owned()))
+        .ok_or_else(|| format!("{name:?} is not a server name"))
 }
 
 fn port_pattern(port: &str) -> Result<GlobMatcher, String> {

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use super::{CallFacts, Effect, denied_by, denied_by_settings, must_ask};
+use super::{CallFacts, Effect, SERVER_TOOLS, denied_by, denied_by_settings, must_ask};
 use crate::mode::{Access, Consent, Mode, Modes, ShellUse};
 
 /// Modegate's own changing tools. A test compares them with the registered tools.
@@ -59,7 +59,7 @@ pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {
 fn may_have_servers_tools(modes: &[&Mode]) -> bool {
     let may_match = |pattern: &String| {
         let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
-        plain.starts_with("mcp__") || (plain.len() < pattern.len() && "mcp__".starts_with(plain))
+        plain.starts_with(SERVER_TOOLS) || (plain.len() < pattern.len() && SERVER_TOOLS.starts_with(plain))
     };
     let admits = |mode: &&Mode| {
         mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))
@@ -72,9 +72,9 @@ pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {
     modes.iter().any(|mode| mode.borrow().access == Access::ReadOnly)
 }
 
-type Tools<'a> = (Option<&'a [String]>, &'a [String]);
+type ToolLists<'a> = (Option<&'a [String]>, &'a [String]);
 
-fn tools(mode: &Mode) -> Tools<'_> {
+fn tools(mode: &Mode) -> ToolLists<'_> {
     (mode.tools.allow.as_ref().map(|globs| globs.patterns.as_slice()), &mode.tools.deny.patterns)
 }
 
@@ -100,16 +100,17 @@ pub fn allows_more(new: &[impl Borrow<Mode>], old: &[impl Borrow<Mode>]) -> bool
         CallFacts { shell: ShellUse::ReadOnly, ..CallFacts::of_tool("", Effect::Read) },
         CallFacts { shell: ShellUse::Full, ..CallFacts::of_tool("", Effect::Execute) },
     ];
-    let looser = |probe: &CallFacts| strictness(&new, probe) < strictness(&old, probe);
-    lost_tools || (edits && lost_paths) || probes.iter().any(looser)
+    lost_tools
+        || (edits && lost_paths)
+        || probes.iter().any(|probe| strictness(&new, probe) < strictness(&old, probe))
 }
 
 /// Returns `default`, or the first mode of `limit` if `limit` allows strictly less.
 pub fn tighter_of<'a>(modes: &'a Modes, default: &'a Mode, limit: &[Arc<Mode>]) -> &'a Mode {
     let of_default = modes.ceilings(&default.id).unwrap_or_default();
     let is_tighter = allows_more(&of_default, limit) && !allows_more(limit, &of_default);
-    let named = limit.first().filter(|_| is_tighter).and_then(|mode| modes.resolve(&mode.id).ok());
-    named.unwrap_or(default)
+    let limiting_mode = limit.first().filter(|_| is_tighter).and_then(|mode| modes.resolve(&mode.id).ok());
+    limiting_mode.unwrap_or(default)
 }
 
 /// True if, under `limits`, some mode allows more than a mode with `exits_to`.

@@ -1,11 +1,15 @@
 //! The facts of a call that decisions depend on. Plain data.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::address::Address;
 use super::grants::CommandScope;
 use super::invocation::Invocations;
 use crate::mode::ShellUse;
+
+/// Begins the names of the tools of MCP servers, and patterns for them.
+pub const SERVER_TOOLS: &str = "mcp__";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
@@ -90,6 +94,8 @@ pub struct CallFacts {
     pub address: Option<Address>,
     /// `None` if the effect is trusted.
     pub claim: Option<Claim>,
+    /// The MCP server that has the tool, as in the tool's name. Records of calls lack it; no verdict needs it.
+    pub server: Option<Arc<str>>,
     /// Paths in the arguments of an MCP tool or in an external agent's call, and a skill's source. Only `deny`
     /// and `ask` rules use them.
     pub mentions: Vec<PathBuf>,
@@ -102,10 +108,6 @@ impl CallFacts {
         let outputs = self.outputs.as_deref().filter(|_| self.effect == Effect::Read);
         let is_output = move |target: &Target| outputs.is_some_and(|folder| target.path.starts_with(folder));
         self.targets.iter().filter(move |target| target.inside.is_none() && !is_output(target))
-    }
-
-    pub fn is_servers(&self) -> bool {
-        self.tool.starts_with("mcp__")
     }
 
     /// The facts of an external agent's process, which runs until the session ends it.
@@ -126,6 +128,7 @@ impl CallFacts {
             commands: Commands::None,
             address: None,
             claim: None,
+            server: None,
             mentions: Vec::new(),
             outputs: None,
         }

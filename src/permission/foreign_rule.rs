@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use super::facts::SERVER_TOOLS;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleKind {
     Deny,
@@ -36,7 +38,7 @@ pub fn translate(kind: RuleKind, rule: &str) -> Result<Cow<'_, str>, String> {
     };
     let allows = kind == RuleKind::Allow;
     let nothing = |reason: &str| Err(format!("{rule:?} can match nothing: {reason}"));
-    let own = match tool {
+    let own_tool = match tool {
         "Bash" => "shell",
         "Edit" | "MultiEdit" | "NotebookEdit" if allows => "{edit_file,write_file}",
         "Write" if allows => "write_file",
@@ -54,7 +56,7 @@ pub fn translate(kind: RuleKind, rule: &str) -> Result<Cow<'_, str>, String> {
         }
         _ => return Ok(server_rule(tool, pattern, allows).map_or(rule.into(), Cow::Owned)),
     };
-    let Some(pattern) = pattern else { return Ok(own.to_owned().into()) };
+    let Some(pattern) = pattern else { return Ok(own_tool.to_owned().into()) };
     let pattern = match tool {
         "Bash" => commands(pattern),
         "WebFetch" => match pattern.strip_prefix("domain:") {
@@ -67,14 +69,14 @@ pub fn translate(kind: RuleKind, rule: &str) -> Result<Cow<'_, str>, String> {
         _ => paths(pattern, allows).map_err(|reason| format!("{rule:?} cannot be used: {reason}"))?,
     };
     Ok(match pattern.as_str() {
-        "*" => own.to_owned().into(),
-        pattern => format!("{own}({pattern})").into(),
+        "*" => own_tool.to_owned().into(),
+        pattern => format!("{own_tool}({pattern})").into(),
     })
 }
 
 /// `mcp__github` means all tools of a server.
 fn server_rule(tool: &str, pattern: Option<&str>, allows: bool) -> Option<String> {
-    let server = tool.strip_prefix("mcp__")?;
+    let server = tool.strip_prefix(SERVER_TOOLS)?;
     let is_name = !server.is_empty() && !server.contains("__") && !server.contains(['*', '?', '[', '{']);
     (is_name && pattern.is_none() && !allows).then(|| format!("{tool}__*"))
 }

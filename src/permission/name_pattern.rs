@@ -50,8 +50,11 @@ impl NamePattern {
     }
 
     pub(super) fn is_words_in_any_spelling(&self, words: &str) -> bool {
-        let folds = |(platform, folded): &(Platform, GlobMatcher)| folded.is_match(&*platform.folded(words));
-        self.is_words(words) || self.folded.as_ref().is_some_and(folds)
+        self.is_words(words)
+            || self
+                .folded
+                .as_ref()
+                .is_some_and(|(platform, folded)| folded.is_match(&*platform.folded(words)))
     }
 }
 

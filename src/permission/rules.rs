@@ -13,10 +13,10 @@ use serde_saphyr::Spanned;
 
 use super::address_pattern::AddressPattern;
 use super::command_pattern::CommandPattern;
+use super::facts::{CallFacts, Commands, SERVER_TOOLS};
 use super::foreign_rule::{RuleKind, translate};
 use super::name_pattern::NamePattern;
 use super::rule_check::check_matches;
-use super::{CallFacts, Commands};
 use crate::mode::definition::Fault;
 use crate::platform::Platform;
 
@@ -99,11 +99,11 @@ impl RuleTexts {
     /// because an audit reads old rules as they were.
     pub fn translated(&self) -> Result<Self, Fault> {
         let translate = |kind: RuleKind, texts: &[Spanned<String>]| {
-            let own = |text: &Spanned<String>| {
+            let parse_rule = |text: &Spanned<String>| {
                 let rule = own_spelling(kind, &text.value).map_err(|reason| Fault::at(text, reason))?;
                 Ok(Spanned { value: rule, ..text.clone() })
             };
-            texts.iter().map(own).collect::<Result<Vec<_>, Fault>>()
+            texts.iter().map(parse_rule).collect::<Result<Vec<_>, Fault>>()
         };
         Ok(Self {
             deny: translate(RuleKind::Deny, &self.deny)?,
@@ -121,9 +121,9 @@ impl RuleTexts {
 
 /// Returns the rule in Modegate's own spelling, or an error if it can match nothing.
 pub fn own_spelling(kind: RuleKind, rule: &str) -> Result<String, String> {
-    let own = translate(kind, rule)?.into_owned();
-    check_matches(&own)?;
-    Ok(own)
+    let own_rule = translate(kind, rule)?.into_owned();
+    check_matches(&own_rule)?;
+    Ok(own_rule)
 }
 
 fn compile(text: &Spanned<String>) -> Result<Rule, Fault> {
@@ -193,7 +193,7 @@ impl Rule {
 
     /// True if the rule never matches as an `allow` rule.
     pub fn is_unmatchable_allow(&self) -> bool {
-        self.pattern.is_some() && self.text.starts_with("mcp__")
+        self.pattern.is_some() && self.text.starts_with(SERVER_TOOLS)
     }
 
     fn is_for(&self, tool: &str, allows: bool) -> bool {
@@ -268,8 +268,8 @@ impl Rule {
 
 impl Pattern {
     fn denies(&self, command: &str) -> bool {
-        let is_bare = |bare: &NamePattern| bare.is_words_in_any_spelling(command);
-        self.covers(command, false) || self.bare_glob.as_ref().is_some_and(is_bare)
+        self.covers(command, false)
+            || self.bare_glob.as_ref().is_some_and(|bare| bare.is_words_in_any_spelling(command))
     }
 
     /// Other spellings are covered unless `exactly`.
@@ -341,8 +341,10 @@ impl Rules {
         let Commands::Line { texts, is_understood: true, invocations: Some(_), .. } = &call.commands else {
             return Vec::new();
         };
-        let rule_of = |text: &String| self.allow.iter().find(|rule| rule.allows_command(&call.tool, text));
-        let rules: Option<Vec<&Rule>> = texts.iter().map(rule_of).collect();
+        let rules: Option<Vec<&Rule>> = texts
+            .iter()
+            .map(|text| self.allow.iter().find(|rule| rule.allows_command(&call.tool, text)))
+            .collect();
         let mut rules = rules.filter(|_| is_line_alone).unwrap_or_default();
         let mut seen: Vec<&str> = Vec::new();
         rules.retain(|rule| {

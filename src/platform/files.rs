@@ -21,8 +21,10 @@ pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 
 /// Resolves the part of a path that exists, and appends the rest.
 pub fn real_place(path: &Path) -> PathBuf {
-    let resolved = |above: &Path| Some((real_path(above).ok()?, path.strip_prefix(above).ok()?.to_owned()));
-    match path.ancestors().find_map(resolved) {
+    match path
+        .ancestors()
+        .find_map(|above| Some((real_path(above).ok()?, path.strip_prefix(above).ok()?.to_owned())))
+    {
         Some((real, rest)) if rest.as_os_str().is_empty() => real,
         Some((real, rest)) => real.join(rest),
         None => path.to_owned(),
@@ -38,13 +40,13 @@ pub(super) fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Res
 }
 
 /// Seconds and nanoseconds since 1970.
-pub type Time = (i64, i64);
+pub type FileTime = (i64, i64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    pub modified: Time,
+    pub modified: FileTime,
     /// Set by the system alone, at every change. `None` if the system does not tell.
-    pub changed: Option<Time>,
+    pub changed: Option<FileTime>,
 }
 
 /// As the system finds it: by a path relative to `cwd`, or by a name in `folders`. `endings` is the variable

@@ -19,7 +19,7 @@ use crate::conversation::{Conversation, acp_updates, cost_after};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::ids::Source;
 use crate::mode::ModeText;
-use crate::store::entry::Entry;
+use crate::store::entry::ChainEntry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
 
@@ -114,7 +114,7 @@ impl EventLog {
         text: Arc<ModeText>,
     ) -> ModeChange {
         let (turn, at, why) = (self.turns, self.now_ms(), why.into());
-        let entry = Entry::Mode {
+        let entry = ChainEntry::Mode {
             turn,
             from: from.as_ref().map(ToString::to_string),
             to: to.to_string(),
@@ -135,14 +135,14 @@ impl EventLog {
     }
 
     /// Returns the link for a row that is written together with the entry.
-    pub(super) fn link(&mut self, entry: &Entry) -> Link {
+    pub(super) fn link(&mut self, entry: &ChainEntry) -> Link {
         let link = self.head.next(entry.to_body());
         self.head.follow(&link);
         self.mark_posted();
         link
     }
 
-    pub(super) fn chain(&mut self, entry: &Entry) {
+    pub(super) fn chain(&mut self, entry: &ChainEntry) {
         let link = self.link(entry);
         self.store.post(Row::Link { session: self.id.clone(), link });
     }

@@ -14,10 +14,13 @@ use crate::server::ServerSandbox;
 use crate::session::mode::approval::record_denial;
 use crate::session::mode::policy::Policy;
 use crate::store::Row;
-use crate::store::entry::{self, Entry};
+use crate::store::entry::{self, ChainEntry};
+use crate::text::plain;
 use crate::tool::Toolset;
 use crate::tool::client_io::ClientIo;
-use crate::tool::mcp::{MAX_WHY, Phase, Question, ServerEvent, ServerStatus, cannot_be_used, plain};
+use crate::tool::mcp::{
+    MAX_WHY, ServerEvent, ServerPhase, ServerQuestion, ServerStatus, cannot_be_used, name_of_questions,
+};
 
 /// Maximum tool names per sentence.
 const MAX_NAMES: usize = 8;
@@ -51,13 +54,13 @@ impl Servers {
         is_turn_running: bool,
         notes: &mut Notes,
         log: &mut EventLog,
-    ) -> Option<Question> {
+    ) -> Option<ServerQuestion> {
         let text = match event {
             ServerEvent::Changed(changed) => {
                 let (turn, at) = (log.turns, log.now_ms());
                 for (tool, from, to) in &changed {
                     let (from, to) = (entry::effect(*from), entry::effect(*to));
-                    log.chain(&Entry::Hint { turn, tool: tool.clone(), from, to, at });
+                    log.chain(&ChainEntry::Hint { turn, tool: tool.clone(), from, to, at });
                 }
                 let text = changes(&changed);
                 notes.add_later(format!("{text} Modegate decides calls to these tools accordingly."));
@@ -85,20 +88,20 @@ impl Servers {
     /// server.
     pub(super) fn ask(
         &mut self,
-        question: Question,
+        question: ServerQuestion,
         is_cancelled: bool,
         gate: &mut Gate,
         policy: &Policy,
         log: &mut EventLog,
         client_io: &ClientIo,
     ) {
-        let Question { part, message, form, mut reply } = question;
+        let ServerQuestion { part, message, form, mut reply } = question;
         let active = match self.asking_call(&part, gate, log.turns) {
             Ok(active) => active,
             // The server may be gone, here and below.
             Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
-        let facts = CallFacts::of_tool(format!("mcp_elicitation__{part}"), Effect::Session);
+        let facts = CallFacts::of_tool(name_of_questions(&part), Effect::Session);
         match policy.decide(&facts) {
             Verdict::Allow if is_cancelled => return drop(reply.send(Err("it was cancelled".into()))),
             // Asking the user satisfies a rule to ask.
@@ -115,15 +118,14 @@ impl Servers {
                 () = active.over() => Err("the call has ended".to_owned()),
                 // The server withdrew the question.
                 () = reply.closed() => return,
-                answer = Question::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),
+                answer = ServerQuestion::put(&client_io, &message, form) => answer.map_err(|error| error.to_string()),
             };
             let _ = reply.send(answer);
         });
     }
 
     fn asking_call(&mut self, part: &str, gate: &mut Gate, turn: u64) -> Result<Active, &'static str> {
-        let prefix = format!("mcp__{part}__");
-        let active = gate.active(|facts| facts.tool.starts_with(&prefix));
+        let active = gate.active(|facts| facts.server.as_deref() == Some(part));
         let active = active.ok_or("a server may ask only while one of its tools is called")?;
         let count = if self.questions.0 == turn { self.questions.1 } else { 0 };
         if count >= MAX_QUESTIONS {
@@ -181,14 +183,14 @@ fn line(status: &ServerStatus) -> String {
     let ServerStatus { name, phase, tools, notes, sandbox } = status;
     let count = tools.len();
     let phase = match phase {
-        Phase::Idle => "not started yet; starts with the first prompt".to_owned(),
-        Phase::Starting => "starting".to_owned(),
-        Phase::Ready => format!("ready, {count} tools"),
-        Phase::Over(why) if count > 0 => {
+        ServerPhase::Idle => "not started yet; starts with the first prompt".to_owned(),
+        ServerPhase::Starting => "starting".to_owned(),
+        ServerPhase::Ready => format!("ready, {count} tools"),
+        ServerPhase::Over(why) if count > 0 => {
             let why = plain(why, MAX_WHY);
             format!("not running ({why}); restarts when one of its {count} tools is called")
         }
-        Phase::Over(why) => format!("cannot be used: {}", plain(why, MAX_WHY)),
+        ServerPhase::Over(why) => format!("cannot be used: {}", plain(why, MAX_WHY)),
     };
     let sandbox_text = match sandbox {
         ServerSandbox::ReadOnly => "; sandboxed: read-only",

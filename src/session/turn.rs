@@ -17,7 +17,7 @@ use crate::event::{NoticeKind, SessionEvent};
 use crate::model::ModelError;
 use crate::session::mode::ancestry::Change;
 use crate::session::turn::message::TurnMessage;
-use crate::tool::{Action, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
+use crate::tool::{CallAction, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
 
 mod background;
@@ -135,7 +135,9 @@ impl Announced {
         let (spec, prepared) = self.tool.as_ref()?;
         match prepared.as_ref().map(|call| &call.action) {
             _ if spec.effect.is_read_side() => Some(Group::Reads),
-            Ok(Action::Session(action)) if action.starts_reader(is_reply_read_only) => Some(Group::Readers),
+            Ok(CallAction::Session(action)) if action.starts_reader(is_reply_read_only) => {
+                Some(Group::Readers)
+            }
             _ => None,
         }
     }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::conversation::content::{Location, ToolContent};
 use crate::event::{Compaction, NoticeKind, SessionEvent, SwitchOutcome, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::{Effort, ModelId, ProviderState, Usage};
-use crate::tool::{Location, ToolContent};
 
 pub(super) fn write(event: &SessionEvent) -> (&'static str, Value) {
     match event {
@@ -131,7 +131,7 @@ fn write_content(content: &ToolContent) -> Value {
 }
 
 pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
-    let mut body = Body::parse(body)?;
+    let mut body = EventBody::parse(body)?;
     Ok(match kind {
         "user_message" => SessionEvent::UserMessage {
             message_id: body.take("message_id")?,
@@ -201,10 +201,10 @@ pub(super) fn read(kind: &str, body: &str) -> Result<SessionEvent, String> {
     })
 }
 
-fn read_call(body: &mut Body) -> Result<ToolCallEvent, String> {
+fn read_call(body: &mut EventBody) -> Result<ToolCallEvent, String> {
     let locations: Vec<Map<String, Value>> = body.take("locations")?;
     let location = |map| {
-        let mut body = Body(map);
+        let mut body = EventBody(map);
         Ok::<_, String>(Location {
             path: body.take::<String>("path")?.into(),
             line: body.take::<Option<u32>>("line")?,
@@ -222,7 +222,7 @@ fn read_call(body: &mut Body) -> Result<ToolCallEvent, String> {
     })
 }
 
-fn read_update(body: &mut Body) -> Result<ToolCallUpdateEvent, String> {
+fn read_update(body: &mut EventBody) -> Result<ToolCallUpdateEvent, String> {
     let content: Option<Vec<Map<String, Value>>> = body.take("content")?;
     let content =
         content.map(|all| all.into_iter().map(read_content).collect::<Result<_, _>>()).transpose()?;
@@ -236,7 +236,7 @@ fn read_update(body: &mut Body) -> Result<ToolCallUpdateEvent, String> {
 }
 
 fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
-    let mut body = Body(map);
+    let mut body = EventBody(map);
     if let Some(text) = body.take("text")? {
         return Ok(ToolContent::Text(text));
     }
@@ -251,7 +251,7 @@ fn read_content(map: Map<String, Value>) -> Result<ToolContent, String> {
     })
 }
 
-fn read_stage(body: &mut Body) -> Result<Compaction, String> {
+fn read_stage(body: &mut EventBody) -> Result<Compaction, String> {
     let stage: String = body.take("stage")?;
     Ok(match stage.as_str() {
         "begun" => Compaction::Started,
@@ -266,9 +266,9 @@ fn read_stage(body: &mut Body) -> Result<Compaction, String> {
     })
 }
 
-struct Body(Map<String, Value>);
+struct EventBody(Map<String, Value>);
 
-impl Body {
+impl EventBody {
     fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map(Self).map_err(|error| error.to_string())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 use super::files::{COMPANIONS, companion};
-use super::schema::{self, OpenError};
+use super::schema::{self, OpenStoreError};
 use super::{StoreError, retention, sql};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn examine(path: &Path, limit: Option<Duration>) -> Result<Condition, StoreE
     };
     let connection = match schema::open_unchanged(path) {
         Ok(connection) => connection,
-        Err(OpenError::Sqlite(error)) if is_damage(&error) => return Ok(damaged(error.to_string())),
+        Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => return Ok(damaged(error.to_string())),
         Err(error) => return Err(error.into()),
     };
     match read(&connection, limit) {
@@ -76,13 +76,13 @@ pub(super) fn check(connection: &Connection, limit: Option<Duration>) -> rusqlit
             }
         })
     });
-    let found = sql::rows(connection, "PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+    let faults = sql::rows(connection, "PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
     drop(done);
     if let Some(timer) = timer {
         // The thread only waits.
         let _ = timer.join();
     }
-    match found {
+    match faults {
         Ok(found) => Ok(match found.into_iter().next() {
             Some(text) if text != "ok" => {
                 let finding = text.trim_start_matches("*** in database main ***");

@@ -22,7 +22,7 @@ pub struct Checkpoint {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundCheckpoint {
     Checkpoint(Checkpoint),
     Nothing {
         was_undone: bool,
@@ -31,20 +31,25 @@ pub enum Found {
     },
 }
 
-pub(super) fn find(connection: &Connection, id: &SessionId, turn: Option<u64>) -> rusqlite::Result<Found> {
-    let asked = turn.map(u64::cast_signed);
+pub(super) fn find(
+    connection: &Connection,
+    id: &SessionId,
+    turn: Option<u64>,
+) -> rusqlite::Result<FoundCheckpoint> {
+    let requested_turn = turn.map(u64::cast_signed);
     let sql = "SELECT max(turn) FROM changes WHERE session_id = ?1 AND undone_at IS NULL AND (?2 IS NULL OR turn = ?2)";
-    let found: Option<i64> = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
-    if let Some(turn) = found {
-        return Ok(Found::Checkpoint(read(connection, id, turn)?));
+    let last_turn: Option<i64> =
+        connection.query_row(sql, params![&*id.0, requested_turn], |row| row.get(0))?;
+    if let Some(turn) = last_turn {
+        return Ok(FoundCheckpoint::Checkpoint(read(connection, id, turn)?));
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM changes WHERE session_id = ?1 AND turn = ?2)";
-    let was_undone = connection.query_row(sql, params![&*id.0, asked], |row| row.get(0))?;
+    let was_undone = connection.query_row(sql, params![&*id.0, requested_turn], |row| row.get(0))?;
     let sql = "WITH found AS (SELECT turn, text, rowid AS row FROM uncovered WHERE session_id = ?1 AND turn NOT IN \
                (SELECT turn FROM changes WHERE session_id = ?1)) SELECT text FROM found \
                WHERE turn = coalesce(?2, (SELECT max(turn) FROM found)) ORDER BY row";
-    let uncovered = sql::rows(connection, sql, params![&*id.0, asked], |row| row.get(0))?;
-    Ok(Found::Nothing { was_undone, uncovered })
+    let uncovered = sql::rows(connection, sql, params![&*id.0, requested_turn], |row| row.get(0))?;
+    Ok(FoundCheckpoint::Nothing { was_undone, uncovered })
 }
 
 /// Returns the changes of each turn, also of those that were undone.

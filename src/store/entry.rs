@@ -13,7 +13,7 @@ use crate::permission::{CallFacts, CallSource, Claim, CommandScope, Commands, Ef
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant, reason = "written and read one at a time")]
-pub enum Entry {
+pub enum ChainEntry {
     Mode {
         turn: u64,
         from: Option<String>,
@@ -51,12 +51,12 @@ pub enum Entry {
     Call {
         turn: u64,
         call: String,
-        facts: Facts,
+        facts: RecordedFacts,
         arguments: String,
         mode: String,
         /// Hash of the modes and rules that the decision used.
         under: String,
-        consent: Consent,
+        consent: RecordedConsent,
         at: i64,
     },
     /// An MCP server changed its claims about a tool.
@@ -93,7 +93,7 @@ pub enum Entry {
     Changes {
         turn: u64,
         agent: String,
-        facts: Facts,
+        facts: RecordedFacts,
         /// Hash of the modes and rules under which the agent was permitted to change files.
         under: String,
         at: i64,
@@ -120,7 +120,7 @@ pub enum Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Consent {
+pub enum RecordedConsent {
     /// Modes and rules allow the call without asking.
     Mode,
     User,
@@ -130,15 +130,15 @@ pub enum Consent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct RecordedFacts {
     tool: String,
     effect: String,
     shell: String,
     background: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    targets: Vec<Place>,
+    targets: Vec<StoredPath>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    command: Option<Line>,
+    command: Option<CommandLineRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimRow>,
     /// True for a request of an external agent.
@@ -160,7 +160,7 @@ struct ClaimRow {
 
 /// A path below the session's folder (`inside`), absolute (`path`), or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct StoredPath {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+struct CommandLineRow {
     #[serde(rename = "line")]
     whole: String,
     texts: Vec<String>,
@@ -195,7 +195,7 @@ pub struct ScopeRow {
     pub value: String,
 }
 
-impl Entry {
+impl ChainEntry {
     pub fn to_body(&self) -> String {
         serde_json::to_string(self).expect("an entry is texts and numbers")
     }
@@ -232,7 +232,7 @@ fn meaning<T: Copy>(table: &[(T, &'static str)], word: &str) -> T {
     table.iter().find(|(_, known)| *known == word).unwrap_or(&table[table.len() - 1]).0
 }
 
-impl Facts {
+impl RecordedFacts {
     /// `is_portable` leaves out absolute paths in the session's folders: every run gives the same bytes.
     pub fn new(facts: &CallFacts, is_portable: bool) -> Self {
         // A new field must be stored, or left out on purpose: an audit decides again from the stored facts.
@@ -246,6 +246,7 @@ impl Facts {
             claim,
             source,
             mentions,
+            server: _,
             is_exit: _,
             address: _,
             outputs: _,
@@ -254,19 +255,21 @@ impl Facts {
         let place = |target: &Target| {
             let inside = target.inside.as_ref().map(|inside| inside.to_string_lossy().into_owned());
             let is_left_out = is_portable && inside.is_some();
-            Place { path: (!is_left_out).then(|| target.path.to_string_lossy().into_owned()), inside }
+            StoredPath { path: (!is_left_out).then(|| target.path.to_string_lossy().into_owned()), inside }
         };
         let command = match commands {
             Commands::None => None,
             Commands::Line { line, texts, plain, is_understood, always, invocations, before, .. } => {
-                let row = |scope: &CommandScope| (&Scope::Run(tool.clone(), scope.clone())).into();
-                Some(Line {
+                Some(CommandLineRow {
                     whole: line.clone(),
                     texts: texts.clone(),
                     plain: plain.clone(),
                     covered: before.clone(),
                     understood: before.is_none().then_some(*is_understood),
-                    always: always.iter().map(row).collect(),
+                    always: always
+                        .iter()
+                        .map(|scope| (&Scope::Run(tool.clone(), scope.clone())).into())
+                        .collect(),
                     runs: invocations.as_deref().map(Runs::new),
                 })
             }
@@ -294,7 +297,7 @@ impl Facts {
     }
 
     pub fn to_call(&self, cwd: &Path) -> CallFacts {
-        let target = |place: &Place| {
+        let target = |place: &StoredPath| {
             let inside = place.inside.as_ref().map(PathBuf::from);
             let below = inside.as_ref().map(|inside| cwd.join(inside));
             Target { path: place.path.as_ref().map(PathBuf::from).or(below).unwrap_or_default(), inside }
@@ -414,9 +417,9 @@ mod tests {
             claim: Some(Claim { server: "s".into(), flips: 3 }),
             ..CallFacts::of_tool("shell", Effect::Execute)
         };
-        let text = |is_portable| serde_json::to_string(&Facts::new(&facts, is_portable)).unwrap();
+        let text = |is_portable| serde_json::to_string(&RecordedFacts::new(&facts, is_portable)).unwrap();
         assert!(!text(true).contains("/w/"), "{}", text(true));
-        let read: Facts = serde_json::from_str(&text(false)).unwrap();
+        let read: RecordedFacts = serde_json::from_str(&text(false)).unwrap();
         let back = read.to_call(Path::new("/elsewhere"));
         assert_eq!(format!("{back:?}"), format!("{facts:?}"));
     }
@@ -428,7 +431,7 @@ mod tests {
             mentions: vec!["/w/a".into(), "a".into()],
             ..CallFacts::of_tool("edit_file", Effect::Edit)
         };
-        let back = Facts::new(&facts, false).to_call(Path::new("/elsewhere"));
+        let back = RecordedFacts::new(&facts, false).to_call(Path::new("/elsewhere"));
         assert_eq!(format!("{back:?}"), format!("{facts:?}"));
     }
 

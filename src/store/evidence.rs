@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::Value;
 
-use super::entry::Entry;
-use super::owner::Owner;
+use super::entry::ChainEntry;
+use super::owner::StoreOwner;
 use super::sessions::{self, StoredSession};
 use super::sql;
 use crate::acp::SessionId;
@@ -21,9 +21,9 @@ pub struct Evidence {
     /// Texts that the chain names, by hash.
     pub texts: HashMap<String, String>,
     /// The rows of mode changes, as the entries that the chain should have.
-    pub mode_changes: Vec<Entry>,
+    pub mode_changes: Vec<ChainEntry>,
     /// The rows of denials, in the same form.
-    pub denials: Vec<Entry>,
+    pub denials: Vec<ChainEntry>,
     pub calls: Vec<ShownCall>,
 }
 
@@ -39,7 +39,7 @@ pub struct ShownCall {
 
 pub(super) fn find(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
 ) -> rusqlite::Result<Option<Evidence>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
@@ -63,7 +63,7 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
             .into_iter()
             .collect(),
         mode_changes: sql::rows(connection, changes, [&id], |row| {
-            Ok(Entry::Mode {
+            Ok(ChainEntry::Mode {
                 turn: row.get::<_, i64>(0)?.cast_unsigned(),
                 from: row.get(1)?,
                 to: row.get(2)?,
@@ -74,7 +74,7 @@ fn read(connection: &Connection, session: StoredSession) -> rusqlite::Result<Evi
             })
         })?,
         denials: sql::rows(connection, denials, [&id], |row| {
-            Ok(Entry::Denial {
+            Ok(ChainEntry::Denial {
                 turn: row.get::<_, i64>(0)?.cast_unsigned(),
                 call: row.get(1)?,
                 tool: row.get(2)?,

@@ -10,12 +10,12 @@ use crate::platform::files::{Identity, identity};
 const HEADER: usize = 100;
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct IdentifiedFile {
     path: PathBuf,
     identity: Identity,
 }
 
-impl Place {
+impl IdentifiedFile {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
@@ -51,7 +51,7 @@ pub(super) fn unusable_companion(path: &Path) -> Option<PathBuf> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StoreFileKind {
     /// The file is missing, empty, or a database that may be a store.
     Usable,
     /// A folder, a device or a FIFO.
@@ -62,23 +62,27 @@ pub(super) enum Kind {
 }
 
 /// Reads the header only, so that a foreign file keeps its content and its rights.
-pub(super) fn kind(path: &Path) -> io::Result<Kind> {
+pub(super) fn kind(path: &Path) -> io::Result<StoreFileKind> {
     match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => return Ok(Kind::NoFile),
+        Ok(metadata) if !metadata.is_file() => return Ok(StoreFileKind::NoFile),
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kind::Usable),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoreFileKind::Usable),
         Err(error) => return Err(error),
     }
     let mut header = Vec::new();
     std::fs::File::open(path)?.take(HEADER as u64).read_to_end(&mut header)?;
     if header.is_empty() {
-        return Ok(Kind::Usable);
+        return Ok(StoreFileKind::Usable);
     }
     if header.len() < HEADER || !header.starts_with(b"SQLite format 3\0") {
-        return Ok(Kind::NoDatabase);
+        return Ok(StoreFileKind::NoDatabase);
     }
     // Each migration sets the user version together with its tables.
     let is_set = |offset: usize| header[offset..offset + 4] != [0; 4];
     let (has_schema, has_version, has_application_id) = (is_set(40), is_set(60), is_set(68));
-    Ok(if has_application_id || (has_schema && !has_version) { Kind::OtherDatabase } else { Kind::Usable })
+    Ok(if has_application_id || (has_schema && !has_version) {
+        StoreFileKind::OtherDatabase
+    } else {
+        StoreFileKind::Usable
+    })
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::owner::Owner;
+use super::owner::StoreOwner;
 use super::removal::{self, STEP};
-use super::sessions::{self, OpenError, StoredSession};
+use super::sessions::{self, OpenSessionError, StoredSession};
 use super::{Store, sql};
 use crate::acp::SessionId;
 
@@ -30,14 +30,14 @@ pub(super) async fn fork(
     id: &SessionId,
     new: &SessionId,
     at: i64,
-) -> Result<StoredSession, OpenError> {
+) -> Result<StoredSession, OpenSessionError> {
     let (from, to) = (id.clone(), new.clone());
     let begun = store.work(move |connection, owner| begin(connection, owner, &from, &to, at)).await??;
     let mut copy = begun;
     while copy.next < copy.end {
         let step = copy.clone();
         let copied = store.work(move |connection, owner| copy_part(connection, owner, &step)).await;
-        match copied.map_err(OpenError::from).and_then(|copied| copied) {
+        match copied.map_err(OpenSessionError::from).and_then(|copied| copied) {
             Ok(next) => copy.next = next,
             Err(error) => {
                 // The next deletion removes the rows that are copied, if this one fails.
@@ -49,7 +49,7 @@ pub(super) async fn fork(
     store.work(move |connection, owner| complete(connection, owner, &copy)).await?
 }
 
-async fn discard(store: &Store, copy: SessionId) -> Result<(), OpenError> {
+async fn discard(store: &Store, copy: SessionId) -> Result<(), OpenSessionError> {
     let sql = "UPDATE sessions SET state = 'deleting', owner = NULL WHERE id = ?1";
     store.work(move |connection, _| sql::execute(connection, sql, [&*copy.0])).await?;
     Ok(removal::remove_marked(store).await?)
@@ -57,15 +57,17 @@ async fn discard(store: &Store, copy: SessionId) -> Result<(), OpenError> {
 
 fn begin(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
     new: &SessionId,
     at: i64,
-) -> rusqlite::Result<Result<ForkProgress, OpenError>> {
+) -> rusqlite::Result<Result<ForkProgress, OpenSessionError>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let Some(original) = sessions::find(&transaction, owner, id)? else { return Ok(Err(OpenError::Unknown)) };
+    let Some(original) = sessions::find(&transaction, owner, id)? else {
+        return Ok(Err(OpenSessionError::Unknown));
+    };
     if let Some(parent) = original.parent {
-        return Ok(Err(OpenError::Below(parent)));
+        return Ok(Err(OpenSessionError::Below(parent)));
     }
     transaction.execute(
         "INSERT INTO sessions (id, cwd, mode, title, created_at, updated_at, system_prompt, owner, directories, \
@@ -86,14 +88,14 @@ fn begin(
 /// Copies events for one step. Returns the first event that is not copied yet.
 fn copy_part(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     copy: &ForkProgress,
-) -> rusqlite::Result<Result<i64, OpenError>> {
+) -> rusqlite::Result<Result<i64, OpenSessionError>> {
     let started = Instant::now();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Deleted meanwhile: the copy would lack events.
     if sessions::find(&transaction, owner, &copy.from)?.is_none() {
-        return Ok(Err(OpenError::Unknown));
+        return Ok(Err(OpenSessionError::Unknown));
     }
     let mut next = copy.next;
     while next < copy.end && started.elapsed() < STEP {
@@ -112,10 +114,10 @@ fn copy_part(
 
 fn complete(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     copy: &ForkProgress,
-) -> rusqlite::Result<Result<StoredSession, OpenError>> {
+) -> rusqlite::Result<Result<StoredSession, OpenSessionError>> {
     let sql = "UPDATE sessions SET state = CASE WHEN ?2 > 0 THEN NULL ELSE 'empty' END WHERE id = ?1";
     sql::execute(connection, sql, params![&*copy.to.0, copy.end])?;
-    Ok(sessions::find(connection, owner, &copy.to)?.ok_or(OpenError::Unknown))
+    Ok(sessions::find(connection, owner, &copy.to)?.ok_or(OpenSessionError::Unknown))
 }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use rusqlite::{Connection, params};
 
 use super::entry::ScopeRow;
-use super::owner::Owner;
+use super::owner::StoreOwner;
 use super::sessions::StoredGrant;
 use super::sql::execute;
-use super::{ChangeReason, Denial, ModeChange, Row, body, checkpoint, intent};
+use super::{ChangeReason, DenialRow, ModeChange, Row, body, checkpoint, intent};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 
 /// Existing sessions, answers, texts and intents are not written again.
-pub(super) fn insert(connection: &Connection, row: &Row, owner: &Owner) -> rusqlite::Result<()> {
+pub(super) fn insert(connection: &Connection, row: &Row, owner: &StoreOwner) -> rusqlite::Result<()> {
     match row {
         Row::Session { id, cwd, directories, parent, agent, mode, at } => execute(
             connection,
@@ -115,8 +115,8 @@ fn body_text(event: &SessionEvent) -> (&'static str, String) {
     (kind, body.to_string())
 }
 
-fn insert_denial(connection: &Connection, denial: &Denial) -> rusqlite::Result<()> {
-    let Denial { session, turn, call, tool, mode, rule, link, at } = denial;
+fn insert_denial(connection: &Connection, denial: &DenialRow) -> rusqlite::Result<()> {
+    let DenialRow { session, turn, call, tool, mode, rule, link, at } = denial;
     insert_link(connection, &session.0, link)?;
     execute(
         connection,

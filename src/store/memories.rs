@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Store, StoreError, removal, sql};
 use crate::ids::{self, Source};
-use crate::tool::memory::{Change, MAX_COUNT, Memories, Memory, MemoryError};
+use crate::memory::{MAX_COUNT, Memories, Memory, MemoryChange, MemoryError};
 
 const COLUMNS: &str = "number, text, category, created_at, updated_at";
 
@@ -111,7 +111,7 @@ impl Memories for StoredMemories {
         &self,
         folder: &Path,
         id: &str,
-        change: Change,
+        change: MemoryChange,
         cancel: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         let (folder, at, id) = (named(folder)?, self.source.now_ms(), id.to_owned());
@@ -121,7 +121,7 @@ impl Memories for StoredMemories {
                      category = CASE WHEN ?4 IS NULL THEN category WHEN ?4 = '' THEN NULL ELSE ?4 END \
                      WHERE folder = ?1 AND number = ?2 RETURNING {COLUMNS}"
             );
-            let Change { text, category } = change;
+            let MemoryChange { text, category } = change;
             let values = params![folder, number(&id), text, category, at];
             let changed = connection.query_row(&sql, values, read).optional()?;
             Ok(changed.ok_or(MemoryError::Unknown(id)))

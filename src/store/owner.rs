@@ -15,14 +15,14 @@ use crate::platform::files::{create_private_folders, keep_private};
 const FILES: &str = "files";
 
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(super) struct StoreOwner {
     pub id: String,
     /// Folder of the lock files. `None` for a store in memory or read-only.
     folder: Option<PathBuf>,
     _lock: Option<File>,
 }
 
-impl Owner {
+impl StoreOwner {
     pub(super) fn alone() -> Self {
         Self { id: ids::unique(), folder: None, _lock: None }
     }
@@ -76,7 +76,7 @@ impl Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for StoreOwner {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
             remove(&folder.join(&self.id));
@@ -138,7 +138,7 @@ mod tests {
     fn dropped_owner_is_gone_and_its_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store.db");
-        let (one, other) = (Owner::beside(&store).unwrap(), Owner::beside(&store).unwrap());
+        let (one, other) = (StoreOwner::beside(&store).unwrap(), StoreOwner::beside(&store).unwrap());
         assert!(one.is_other(&other.id) && !one.is_other(&one.id));
         let remaining = other.id.clone();
         let path = one.folder.as_ref().unwrap().join(&remaining);
@@ -148,7 +148,7 @@ mod tests {
         std::fs::create_dir_all(files.join("copies")).unwrap();
         std::fs::create_dir_all(one.files().unwrap()).unwrap();
         assert!(!one.is_other(&remaining));
-        let third = Owner::beside(&store).unwrap();
+        let third = StoreOwner::beside(&store).unwrap();
         assert!(!path.exists() && !files.exists() && third.is_other(&one.id));
         assert!(one.files().unwrap().exists(), "files of a live owner stay");
         for id in ["", "..", "../store.db", "never"] {

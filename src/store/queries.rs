@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
-use super::checkpoint::{self, Found};
+use super::checkpoint::{self, FoundCheckpoint};
 use super::events::{self, StoredEvent};
 use super::evidence::{self, Evidence};
-use super::intent;
-use super::sessions::{self, Listing, OldSession, OpenError, StoredGrant, StoredSession};
-use super::{Store, StoreError, fork, memories, removal};
+use super::sessions::{self, OldSession, OpenSessionError, SessionQuery, StoredGrant, StoredSession};
+use super::{Store, StoreError, fork, intent, memories, removal};
 use crate::acp::SessionId;
-use crate::tool::memory::Memory;
+use crate::memory::Memory;
 use crate::workspace::{Changed, Intent};
 
 impl Store {
@@ -31,7 +30,7 @@ impl Store {
         self.query(move |connection, owner| sessions::find(connection, owner, &id)).await
     }
 
-    pub async fn sessions(&self, listing: Listing) -> Result<Vec<StoredSession>, StoreError> {
+    pub async fn sessions(&self, listing: SessionQuery) -> Result<Vec<StoredSession>, StoreError> {
         self.query(move |connection, owner| sessions::list(connection, owner, listing)).await
     }
 
@@ -42,7 +41,7 @@ impl Store {
     }
 
     /// The number of sessions that a list has, whatever its limit.
-    pub async fn count_sessions(&self, listing: Listing) -> Result<u64, StoreError> {
+    pub async fn count_sessions(&self, listing: SessionQuery) -> Result<u64, StoreError> {
         self.query(move |connection, _| sessions::count(connection, &listing)).await
     }
 
@@ -59,7 +58,7 @@ impl Store {
     }
 
     /// No other process can open the session until it is released or this process ends.
-    pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenError> {
+    pub async fn open_session(&self, id: &SessionId) -> Result<StoredSession, OpenSessionError> {
         let id = id.clone();
         self.work(move |connection, owner| sessions::open(connection, owner, &id)).await?
     }
@@ -70,13 +69,13 @@ impl Store {
         id: &SessionId,
         new: &SessionId,
         at: i64,
-    ) -> Result<StoredSession, OpenError> {
+    ) -> Result<StoredSession, OpenSessionError> {
         fork::fork(self, id, new, at).await
     }
 
     /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
     /// (S11).
-    pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenError> {
+    pub async fn delete_session(&self, id: &SessionId) -> Result<(), OpenSessionError> {
         removal::delete(self, id).await
     }
 
@@ -117,7 +116,7 @@ impl Store {
     }
 
     /// Returns the changes of `turn`, or of the last turn with changes that were not undone.
-    pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<Found, StoreError> {
+    pub async fn checkpoint(&self, id: &SessionId, turn: Option<u64>) -> Result<FoundCheckpoint, StoreError> {
         self.read(id, move |connection, id| checkpoint::find(connection, id, turn)).await
     }
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use super::files::Place;
-use super::owner::Owner;
+use super::files::IdentifiedFile;
+use super::owner::StoreOwner;
 use super::writer::STATEMENTS;
-use super::{Work, schema};
+use super::{StoreWork, schema};
 
 pub(super) struct QueryThread {
     /// Unbounded: each query has a caller that waits for it. `None` while the reader ends.
-    queries: Option<Sender<Work>>,
+    queries: Option<Sender<StoreWork>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl QueryThread {
     /// Returns `None` if the file cannot be opened once more, or is another one by now.
-    pub(super) fn open(file: &Place, owner: &Arc<Owner>) -> Option<Self> {
+    pub(super) fn open(file: &IdentifiedFile, owner: &Arc<StoreOwner>) -> Option<Self> {
         let mut connection = schema::open_to_query(file.path())
             .inspect_err(|error| tracing::info!(%error, "queries run on the store's only connection"))
             .ok()?;
@@ -26,7 +26,7 @@ impl QueryThread {
             return None;
         }
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        let (queries, queue) = channel::<Work>();
+        let (queries, queue) = channel::<StoreWork>();
         let owner = Arc::clone(owner);
         let work = move || {
             for query in queue {
@@ -38,7 +38,7 @@ impl QueryThread {
     }
 
     /// Returns the query if the thread has ended.
-    pub(super) fn run(&self, query: Work) -> Option<Work> {
+    pub(super) fn run(&self, query: StoreWork) -> Option<StoreWork> {
         match &self.queries {
             Some(queries) => queries.send(query).err().map(|error| error.0),
             None => Some(query),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::owner::Owner;
-use super::sessions::{self, OpenError, StoredSession};
+use super::owner::StoreOwner;
+use super::sessions::{self, OpenSessionError, StoredSession};
 use super::{Store, StoreError, intent, schema, sql};
 use crate::acp::SessionId;
 
@@ -38,10 +38,10 @@ const TABLES: [(&str, &str); 6] = [
 
 /// Fails for a session that is open elsewhere or belongs to a sub-agent. An unknown id is not an error
 /// (S11).
-pub(super) async fn delete(store: &Store, id: &SessionId) -> Result<(), OpenError> {
+pub(super) async fn delete(store: &Store, id: &SessionId) -> Result<(), OpenSessionError> {
     let marked = id.clone();
     match store.work(move |connection, owner| mark(connection, owner, &marked)).await? {
-        Ok(()) | Err(OpenError::Unknown) => Ok(remove_marked(store).await?),
+        Ok(()) | Err(OpenSessionError::Unknown) => Ok(remove_marked(store).await?),
         Err(error) => Err(error),
     }
 }
@@ -61,8 +61,7 @@ pub(super) async fn delete_rows(
     let mut deleted = HashSet::new();
     for part in ids.chunks(MARKED) {
         let part = part.to_vec();
-        let marked = move |connection: &mut Connection, owner: &Owner| mark_all(connection, owner, part);
-        deleted.extend(store.work(marked).await?);
+        deleted.extend(store.work(move |connection, owner| mark_all(connection, owner, part)).await?);
     }
     remove_rows(store).await?;
     Ok(deleted)
@@ -103,7 +102,7 @@ async fn remove_unneeded(store: &Store) -> Result<(), StoreError> {
 
 /// Cuts the write-ahead log, which may contain deleted data.
 pub(super) async fn overwrite_log(store: &Store) -> Result<(), StoreError> {
-    let overwrite = |connection: &mut Connection, _: &Owner| {
+    let overwrite = |connection: &mut Connection, _: &StoreOwner| {
         sql::overwrite(connection);
         Ok(())
     };
@@ -113,9 +112,9 @@ pub(super) async fn overwrite_log(store: &Store) -> Result<(), StoreError> {
 /// Hides a session and those of its sub-agents from every process.
 fn mark(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
-) -> rusqlite::Result<Result<(), OpenError>> {
+) -> rusqlite::Result<Result<(), OpenSessionError>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let marked = mark_one(&transaction, owner, id)?;
     transaction.commit()?;
@@ -124,14 +123,14 @@ fn mark(
 
 fn mark_one(
     connection: &Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
-) -> rusqlite::Result<Result<(), OpenError>> {
+) -> rusqlite::Result<Result<(), OpenSessionError>> {
     match sessions::find(connection, owner, id)? {
-        Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenError::Below(parent))),
-        Some(session) if session.is_open_elsewhere => return Ok(Err(OpenError::Busy)),
+        Some(StoredSession { parent: Some(parent), .. }) => return Ok(Err(OpenSessionError::Below(parent))),
+        Some(session) if session.is_open_elsewhere => return Ok(Err(OpenSessionError::Busy)),
         Some(_) => {}
-        None => return Ok(Err(OpenError::Unknown)),
+        None => return Ok(Err(OpenSessionError::Unknown)),
     }
     let sql = "WITH RECURSIVE marked (id) AS (SELECT ?1 UNION SELECT sessions.id FROM sessions, marked \
                WHERE sessions.parent = marked.id) \
@@ -142,7 +141,7 @@ fn mark_one(
 /// Marks sessions and returns them, without those that are open, gone, or belong to another session.
 pub(super) fn mark_all(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     ids: Vec<SessionId>,
 ) -> rusqlite::Result<Vec<SessionId>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -157,13 +156,13 @@ pub(super) fn mark_all(
     Ok(marked)
 }
 
-fn is_open_here(connection: &Connection, owner: &Owner, id: &SessionId) -> rusqlite::Result<bool> {
+fn is_open_here(connection: &Connection, owner: &StoreOwner, id: &SessionId) -> rusqlite::Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND owner = ?2)";
     connection.query_row(sql, params![&*id.0, owner.id], |row| row.get(0))
 }
 
 /// Marks copies that were not completed because their process ended.
-fn mark_abandoned(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
+fn mark_abandoned(connection: &mut Connection, owner: &StoreOwner) -> rusqlite::Result<()> {
     let sql = "SELECT id, owner FROM sessions WHERE state = 'copying'";
     let copies = sql::rows(connection, sql, [], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::removal::{self, free_pages};
-use super::{Owner, Store, StoreError, schema};
+use super::{Store, StoreError, StoreOwner, schema};
 
 /// Time without a command after which the store counts as idle.
 const QUIET: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ pub async fn compact(store: &Store) -> Result<(), StoreError> {
     removal::overwrite_log(store).await
 }
 
-fn compact_if_alone(connection: &mut Connection, owner: &Owner) -> rusqlite::Result<()> {
+fn compact_if_alone(connection: &mut Connection, owner: &StoreOwner) -> rusqlite::Result<()> {
     let is_worthwhile = free_pages(connection)? * 4 > pages(connection)?;
     if is_worthwhile && !schema::can_give_back(connection)? && owner.is_alone() {
         schema::compact(connection)?;

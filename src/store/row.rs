@@ -96,12 +96,12 @@ pub enum Row {
         at: i64,
     },
     ModeChange(Box<ModeChange>),
-    Denial(Denial),
+    Denial(DenialRow),
 }
 
 /// A denied call, without its arguments, because they may contain secrets.
 #[derive(Debug, Clone)]
-pub struct Denial {
+pub struct DenialRow {
     pub session: SessionId,
     pub turn: u64,
     pub call: ToolCallId,

@@ -9,8 +9,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::check::{self, Soundness, is_damage};
 use super::files::{COMPANIONS, companion};
-use super::owner::Owner;
-use super::schema::{self, OpenError};
+use super::owner::StoreOwner;
+use super::schema::{self, OpenStoreError};
 use super::{StoreError, Sync, sql};
 use crate::ids;
 use crate::platform::files::create_private_folders;
@@ -76,16 +76,16 @@ pub fn reset(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// While the owner lives, other calls of [`salvage`] and [`reset`] fail.
-fn require_closed(path: &Path) -> Result<Owner, StoreError> {
+fn require_closed(path: &Path) -> Result<StoreOwner, StoreError> {
     if !path.is_file() {
         return Err(StoreError("there is no such file".into()));
     }
-    let owner = Owner::beside(path)?;
+    let owner = StoreOwner::beside(path)?;
     require_alone(&owner)?;
     Ok(owner)
 }
 
-fn require_alone(owner: &Owner) -> Result<(), StoreError> {
+fn require_alone(owner: &StoreOwner) -> Result<(), StoreError> {
     if owner.is_alone() {
         return Ok(());
     }
@@ -100,23 +100,23 @@ fn working_folder(path: &Path) -> Result<PathBuf, StoreError> {
 
 /// Moves `new` to the place of a store, whose new name is returned.
 fn replace(path: &Path, new: &Path) -> Result<PathBuf, StoreError> {
-    let kept = set_aside(path)?;
-    let Err(error) = std::fs::rename(new, path) else { return Ok(kept) };
-    Err(match rename_all(&kept, path) {
+    let kept_path = set_aside(path)?;
+    let Err(error) = std::fs::rename(new, path) else { return Ok(kept_path) };
+    Err(match rename_all(&kept_path, path) {
         Ok(()) => StoreError(format!("the new store cannot be moved to its place: {error}")),
         Err(StoreError(again)) => StoreError(format!(
             "the new store cannot be moved to its place: {error}; move {} there. {again}; the old file is {}",
             new.display(),
-            kept.display()
+            kept_path.display()
         )),
     })
 }
 
 /// Gives a store another name, which is returned.
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
-    let kept = companion(path, &format!(".old-{}", ids::unique()));
-    rename_all(path, &kept)?;
-    Ok(kept)
+    let kept_path = companion(path, &format!(".old-{}", ids::unique()));
+    rename_all(path, &kept_path)?;
+    Ok(kept_path)
 }
 
 /// Renames a store and its companions, or none of them.
@@ -178,7 +178,7 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
 
 fn require_salvageable(old: &Connection, is_forced: bool) -> Result<(), StoreError> {
     match schema::version(old) {
-        Err(OpenError::Sqlite(error)) if is_damage(&error) => {}
+        Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => {}
         version => drop(version?),
     }
     if is_forced {
@@ -200,12 +200,12 @@ fn copy_table(old: &Connection, new: &Connection, table: &str, order: &str) -> R
         sql::rows(connection, "SELECT name FROM pragma_table_info(?1)", [table], |row| row.get(0))
     };
     // An old schema has fewer columns; a table that it lacks has none.
-    let known = match columns(old) {
+    let old_columns = match columns(old) {
         Ok(known) => known,
         Err(error) if is_damage(&error) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
-    let columns: Vec<String> = columns(new)?.into_iter().filter(|name| known.contains(name)).collect();
+    let columns: Vec<String> = columns(new)?.into_iter().filter(|name| old_columns.contains(name)).collect();
     if columns.is_empty() {
         return Ok(true);
     }
@@ -268,7 +268,7 @@ impl TableCopy<'_> {
 
 /// The sessions of all rows that were read so far, and those in the indexes of the damaged store.
 fn known_sessions(old: &Connection, new: &Connection) -> Result<BTreeSet<String>, StoreError> {
-    let mut known = BTreeSet::new();
+    let mut columns = BTreeSet::new();
     let queries = [
         (new, "SELECT id FROM sessions"),
         (new, "SELECT DISTINCT session_id FROM events"),
@@ -279,10 +279,10 @@ fn known_sessions(old: &Connection, new: &Connection) -> Result<BTreeSet<String>
         let Ok(mut statement) = connection.prepare(sql) else { continue };
         let mut rows = statement.query([])?;
         while let Ok(Some(row)) = rows.next() {
-            known.extend(row.get::<_, String>(0));
+            columns.extend(row.get::<_, String>(0));
         }
     }
-    Ok(known)
+    Ok(columns)
 }
 
 /// Gives events without a session one, and removes other rows without a session.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Sync;
-use super::files::{Kind, companion, kind, unusable_companion};
-use super::owner::Owner;
+use super::files::{StoreFileKind, companion, kind, unusable_companion};
+use super::owner::StoreOwner;
 use crate::platform::files::{create_private_folders, keep_private};
 
 /// Maximum wait for another process that uses the file.
@@ -192,7 +192,7 @@ pub(super) const MIGRATIONS: [&str; 10] = [
 ];
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OpenError {
+pub(super) enum OpenStoreError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
@@ -211,20 +211,22 @@ pub(super) enum OpenError {
     Other { found: i64, known: usize },
 }
 
-pub(super) fn open_memory() -> Result<Connection, OpenError> {
+pub(super) fn open_memory() -> Result<Connection, OpenStoreError> {
     migrate(Connection::open_in_memory()?)
 }
 
-fn check_kind(path: &Path) -> Result<(), OpenError> {
+fn check_kind(path: &Path) -> Result<(), OpenStoreError> {
     match kind(path)? {
-        Kind::Usable => unusable_companion(path).map_or(Ok(()), |path| Err(OpenError::NoCompanion(path))),
-        Kind::NoFile => Err(OpenError::NoFile),
-        Kind::NoDatabase => Err(OpenError::NoDatabase),
-        Kind::OtherDatabase => Err(OpenError::OtherDatabase),
+        StoreFileKind::Usable => {
+            unusable_companion(path).map_or(Ok(()), |path| Err(OpenStoreError::NoCompanion(path)))
+        }
+        StoreFileKind::NoFile => Err(OpenStoreError::NoFile),
+        StoreFileKind::NoDatabase => Err(OpenStoreError::NoDatabase),
+        StoreFileKind::OtherDatabase => Err(OpenStoreError::OtherDatabase),
     }
 }
 
-pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenStoreError> {
     check_kind(path)?;
     if let Some(folder) = path.parent() {
         create_private_folders(folder)?;
@@ -234,7 +236,7 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
     loop {
         match open_once(path, sync) {
             // SQLite does not wait for this lock if two processes create a new file.
-            Err(OpenError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
+            Err(OpenStoreError::Sqlite(error)) if is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
                 thread::sleep(PAUSE);
             }
             opened => return opened,
@@ -243,19 +245,19 @@ pub(super) fn open_file(path: &Path, sync: Sync) -> Result<Connection, OpenError
 }
 
 /// The schema must be current, because a migration would need write access.
-pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_reading(path: &Path) -> Result<Connection, OpenStoreError> {
     check_kind(path)?;
     let connection = open_unchanged(path)?;
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if usize::try_from(found).is_ok_and(|found| found == MIGRATIONS.len()) {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(version).is_ok_and(|found| found == MIGRATIONS.len()) {
         Ok(connection)
     } else {
-        Err(OpenError::Other { found, known: MIGRATIONS.len() })
+        Err(OpenStoreError::Other { found: version, known: MIGRATIONS.len() })
     }
 }
 
 /// Opens a file for reading, so that it stays as it is, and its schema, too.
-pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenStoreError> {
     check_kind(path)?;
     // An interrupted change of the file is in the journal.
     let is_empty = |ending: &str| {
@@ -263,7 +265,7 @@ pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenError> {
     };
     let is_settled = is_empty("-wal") && is_empty("-journal");
     // With writers, the log must be read, too.
-    let connection = if is_settled && !Owner::is_any(path) {
+    let connection = if is_settled && !StoreOwner::is_any(path) {
         open_immutable(path)?
     } else {
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?
@@ -273,7 +275,7 @@ pub(super) fn open_unchanged(path: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Opens a store that this process has open already, for queries and checkpoints.
-pub(super) fn open_to_query(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_to_query(path: &Path) -> Result<Connection, OpenStoreError> {
     check_kind(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -296,7 +298,7 @@ pub(super) fn compact(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Tries the rights to a file, and reads its version. Does not read the log, so that SQLite creates no files.
-pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
+pub(super) fn inspect(path: &Path) -> Result<(), OpenStoreError> {
     check_kind(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(path)?;
     version(&open_immutable(path)?).map(drop)
@@ -316,7 +318,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
+fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenStoreError> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Has an effect on new files only.
@@ -333,13 +335,16 @@ fn open_once(path: &Path, sync: Sync) -> Result<Connection, OpenError> {
 }
 
 /// Returns the number of migrations of a file. Fails for a file of a newer version.
-pub(super) fn version(connection: &Connection) -> Result<usize, OpenError> {
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let known = MIGRATIONS.len();
-    usize::try_from(found).ok().filter(|done| *done <= known).ok_or(OpenError::Newer { found, known })
+pub(super) fn version(connection: &Connection) -> Result<usize, OpenStoreError> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let newest = MIGRATIONS.len();
+    usize::try_from(version)
+        .ok()
+        .filter(|done| *done <= newest)
+        .ok_or(OpenStoreError::Newer { found: version, known: newest })
 }
 
-fn migrate(mut connection: Connection) -> Result<Connection, OpenError> {
+fn migrate(mut connection: Connection) -> Result<Connection, OpenStoreError> {
     connection.pragma_update(None, "foreign_keys", true)?;
     let done = version(&connection)?;
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(done) {

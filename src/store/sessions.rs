@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::entry::ScopeRow;
-use super::{Owner, StoreError, sql};
+use super::{StoreError, StoreOwner, sql};
 use crate::acp::SessionId;
 use crate::chain::{Head, Link};
 use crate::permission::Scope;
@@ -47,7 +47,7 @@ pub struct StoredGrant {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
+pub struct SessionQuery {
     pub cwd: Option<PathBuf>,
     pub agent: Option<String>,
     pub after: Option<(i64, SessionId)>,
@@ -65,7 +65,7 @@ pub struct OldSession {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenSessionError {
     #[error("there is no such session")]
     Unknown,
     #[error("the session is open in another process: close it there, or end that process")]
@@ -92,16 +92,16 @@ const VISIBLE: &str = "coalesce(state, 'empty') = 'empty'";
 
 pub(super) fn open(
     connection: &mut Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
-) -> rusqlite::Result<Result<StoredSession, OpenError>> {
+) -> rusqlite::Result<Result<StoredSession, OpenSessionError>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let Some(session) = find(&transaction, owner, id)? else { return Ok(Err(OpenError::Unknown)) };
+    let Some(session) = find(&transaction, owner, id)? else { return Ok(Err(OpenSessionError::Unknown)) };
     if let Some(parent) = session.parent {
-        return Ok(Err(OpenError::Below(parent)));
+        return Ok(Err(OpenSessionError::Below(parent)));
     }
     if session.is_open_elsewhere {
-        return Ok(Err(OpenError::Busy));
+        return Ok(Err(OpenSessionError::Busy));
     }
     transaction.execute("UPDATE sessions SET owner = ?2 WHERE id = ?1", params![&*id.0, owner.id])?;
     transaction.commit()?;
@@ -110,8 +110,8 @@ pub(super) fn open(
 
 pub(super) fn list(
     connection: &Connection,
-    owner: &Owner,
-    listing: Listing,
+    owner: &StoreOwner,
+    listing: SessionQuery,
 ) -> rusqlite::Result<Vec<StoredSession>> {
     let sql = list_sql(&listing);
     // No id follows this one, if the list begins.
@@ -124,7 +124,7 @@ pub(super) fn list(
 }
 
 /// The query names its index: the planner would take the one by parents and sort all sessions for each page.
-pub(super) fn list_sql(listing: &Listing) -> String {
+pub(super) fn list_sql(listing: &SessionQuery) -> String {
     let (index, filter) = filter(listing, 4, 5);
     format!(
         "SELECT {COLUMNS} FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter} \
@@ -133,7 +133,7 @@ pub(super) fn list_sql(listing: &Listing) -> String {
 }
 
 /// Numbers of the parameters stand for the directory and the agent.
-fn filter(listing: &Listing, cwd: u8, agent: u8) -> (&'static str, String) {
+fn filter(listing: &SessionQuery, cwd: u8, agent: u8) -> (&'static str, String) {
     // Without the condition, the parameter counts nevertheless.
     let is_equal = |column: &str, number: u8, is_given: bool| {
         if is_given { format!("{column} = ?{number}") } else { format!("?{number} IS NULL") }
@@ -149,7 +149,7 @@ fn filter(listing: &Listing, cwd: u8, agent: u8) -> (&'static str, String) {
 }
 
 /// The number of sessions in the whole list.
-pub(super) fn count(connection: &Connection, listing: &Listing) -> rusqlite::Result<u64> {
+pub(super) fn count(connection: &Connection, listing: &SessionQuery) -> rusqlite::Result<u64> {
     let (index, filter) = filter(listing, 1, 2);
     let sql = format!(
         "SELECT count(*) FROM sessions INDEXED BY {index} WHERE parent IS NULL AND state IS NULL AND {filter}"
@@ -189,18 +189,18 @@ pub(super) fn like(connection: &Connection, part: &str) -> rusqlite::Result<Vec<
          OR substr(id, 1, length(?1) + 5) = 'sess_' || ?1 OR substr(id, -length(?1)) = ?1) AND {VISIBLE} \
          ORDER BY id = ?1 DESC, id LIMIT 10"
     );
-    let mut found = sql::rows(connection, &sql, [part], session_id)?;
-    if found.first().is_some_and(|id| *id.0 == *part) {
-        found.truncate(1);
+    let mut matching_ids = sql::rows(connection, &sql, [part], session_id)?;
+    if matching_ids.first().is_some_and(|id| *id.0 == *part) {
+        matching_ids.truncate(1);
     }
-    Ok(found)
+    Ok(matching_ids)
 }
 
 /// Sessions of a directory, or of all, that were last used before a time, the oldest first. Sub-agent sessions are
 /// left out, because they are deleted with their parent.
 pub(super) fn before(
     connection: &Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     at: i64,
     cwd: Option<&Path>,
     limit: usize,
@@ -237,7 +237,7 @@ pub(super) fn links(connection: &Connection, id: &SessionId) -> rusqlite::Result
 
 pub(super) fn find(
     connection: &Connection,
-    owner: &Owner,
+    owner: &StoreOwner,
     id: &SessionId,
 ) -> rusqlite::Result<Option<StoredSession>> {
     let mut statement =
@@ -245,7 +245,11 @@ pub(super) fn find(
     statement.query_row(params![&*id.0], |row| read(row, connection, owner)).optional()
 }
 
-fn read(row: &rusqlite::Row<'_>, connection: &Connection, owner: &Owner) -> rusqlite::Result<StoredSession> {
+fn read(
+    row: &rusqlite::Row<'_>,
+    connection: &Connection,
+    owner: &StoreOwner,
+) -> rusqlite::Result<StoredSession> {
     let id = SessionId::new(row.get::<_, String>(0)?);
     let directories: Option<String> = row.get(2)?;
     let (model, effort): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);

@@ -9,14 +9,14 @@ use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
 use super::memories::StoredMemories;
-use super::sessions::OpenError;
+use super::sessions::OpenSessionError;
 use super::*;
 use crate::acp::{MessageId, SessionId, SessionModeId};
 use crate::chain::Link;
 use crate::event::SessionEvent;
 use crate::ids::Source;
+use crate::memory::{Memories, Memory, MemoryChange, MemoryError};
 use crate::mode::ModeText;
-use crate::tool::memory::{Change, Memories, Memory, MemoryError};
 use crate::workspace::{Changed, Changes, FileState, Intent};
 
 fn session(id: &str) -> Row {
@@ -60,7 +60,7 @@ async fn flushed_rows_are_readable_and_schema_is_created_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder/store.db");
     for number in 1..3 {
-        let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+        let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
         store.post(session("s"));
         store.post(text("s", 0, "hello"));
         store.record_mode_change(change("s", number, "plan")).await.unwrap();
@@ -89,13 +89,13 @@ async fn store_file_and_folder_are_private_to_the_user() {
     let other = dir.path().join("made by somebody else.db");
     fs::write(&other, "").unwrap();
     fs::set_permissions(&other, open).unwrap();
-    Store::open(Location::File(other.clone()), Sync::Normal)
+    Store::open(StoreLocation::File(other.clone()), Sync::Normal)
         .unwrap()
         .counts(&SessionId::new("s"))
         .await
         .unwrap();
     assert_eq!(bits(&other), 0o600);
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.flush().await.unwrap();
     assert_eq!((bits(&path), bits(path.parent().unwrap())), (0o600, 0o700));
 }
@@ -104,7 +104,7 @@ async fn store_file_and_folder_are_private_to_the_user() {
 async fn failed_writes_are_reported_and_retried() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.flush().await.unwrap();
     let other = Connection::open(&path).unwrap();
@@ -126,7 +126,7 @@ async fn store_of_a_newer_version_is_not_modified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.flush().await.unwrap();
     assert!(store.substituted().is_some_and(|reason| reason.contains("newer")), "{:?}", store.substituted());
@@ -141,7 +141,7 @@ async fn store_of_a_newer_version_is_not_modified() {
 async fn unwritable_row_does_not_block_other_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     for id in ["gone", "stays"] {
         store.post(session(id));
     }
@@ -175,8 +175,9 @@ async fn every_earlier_schema_migrates_without_loss() {
         old.execute_batch(rows).unwrap();
         drop(old);
         for _ in 0..2 {
-            let store = Store::open(Location::File(path.clone()), Sync::Full).unwrap();
-            let all = store.sessions(sessions::Listing { limit: 9, ..Default::default() }).await.unwrap();
+            let store = Store::open(StoreLocation::File(path.clone()), Sync::Full).unwrap();
+            let all =
+                store.sessions(sessions::SessionQuery { limit: 9, ..Default::default() }).await.unwrap();
             let brief: Vec<_> =
                 all.iter().map(|it| (&*it.id.0, it.mode.as_deref(), it.events, it.head.length)).collect();
             assert_eq!(brief, [("s", Some("plan"), 1, 0), ("null", None, 1, 0)], "from {version}");
@@ -206,14 +207,14 @@ async fn read_only_store_is_unchanged_and_rejects_old_schemas() {
         dir.path().join("store.db"),
         dir.path().join(if cfg!(windows) { "a copy#%.db" } else { "a copy?#%.db" }),
     );
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.post(text("s", 0, "hello"));
     store.flush().await.unwrap();
     Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
     let before = fs::read(&copy).unwrap();
-    let listing = || sessions::Listing { limit: 9, ..Default::default() };
-    let reading = Store::open(Location::Reading(copy.clone()), Sync::Normal).unwrap();
+    let listing = || sessions::SessionQuery { limit: 9, ..Default::default() };
+    let reading = Store::open(StoreLocation::Reading(copy.clone()), Sync::Normal).unwrap();
     let found = reading.sessions(listing()).await.unwrap();
     assert_eq!((found.len(), found[0].events, reading.substituted()), (1, 1, None));
     reading.post(text("s", 1, "more"));
@@ -223,7 +224,7 @@ async fn read_only_store_is_unchanged_and_rejects_old_schemas() {
     assert!(!beside("-owners").exists() && !beside("-wal").exists());
     assert_eq!(fs::read(&copy).unwrap(), before);
     Connection::open(&copy).unwrap().pragma_update(None, "user_version", 1).unwrap();
-    let old = Store::open(Location::Reading(copy), Sync::Normal).unwrap();
+    let old = Store::open(StoreLocation::Reading(copy), Sync::Normal).unwrap();
     old.sessions(listing()).await.unwrap();
     assert!(old.substituted().unwrap().contains("it has schema 1"));
 }
@@ -246,8 +247,8 @@ fn inspection_accepts_old_schemas_and_leaves_them() {
 async fn sync_setting_sets_the_synchronous_pragma() {
     let dir = tempfile::tempdir().unwrap();
     for (sync, expected) in [(Sync::Normal, 1), (Sync::Full, 2)] {
-        let store = Store::open(Location::File(dir.path().join("store.db")), sync).unwrap();
-        let pragma = |connection: &mut Connection, _: &Owner| -> rusqlite::Result<i64> {
+        let store = Store::open(StoreLocation::File(dir.path().join("store.db")), sync).unwrap();
+        let pragma = |connection: &mut Connection, _: &StoreOwner| -> rusqlite::Result<i64> {
             connection.query_row("PRAGMA synchronous", [], |row| row.get(0))
         };
         assert_eq!(store.work(pragma).await, Ok(expected));
@@ -258,7 +259,7 @@ async fn sync_setting_sets_the_synchronous_pragma() {
 async fn deleted_sessions_leave_no_text_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     for seq in 0..50 {
         store.post(text("s", seq, &"a word nobody else says ".repeat(40)));
@@ -283,7 +284,7 @@ async fn remember(store: &Store, text: &str) -> Result<Memory, MemoryError> {
 #[tokio::test]
 async fn deleted_memories_leave_no_text_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(Location::File(dir.path().join("store.db")), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(dir.path().join("store.db")), Sync::Normal).unwrap();
     let is_there = || {
         ["store.db", "store.db-wal"].iter().any(|name| {
             let bytes = fs::read(dir.path().join(name)).unwrap_or_default();
@@ -292,7 +293,7 @@ async fn deleted_memories_leave_no_text_in_the_files() {
     };
     let text = "a word nobody else says ".repeat(40);
     let memories = StoredMemories::new(store.clone(), Source::counted());
-    let change = Change { text: Some("x".repeat(text.len())), category: None };
+    let change = MemoryChange { text: Some("x".repeat(text.len())), category: None };
     for way in ["update", "delete", "command line"] {
         let id = remember(&store, &text).await.unwrap().id;
         assert!(is_there(), "the control");
@@ -312,12 +313,12 @@ async fn deleted_memories_leave_no_text_in_the_files() {
 
 #[tokio::test]
 async fn cancelled_memory_changes_are_not_applied() {
-    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     let memories = StoredMemories::new(store.clone(), Source::counted());
     let id = remember(&store, "the control").await.unwrap().id;
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let (folder, change) = (Path::new("/w"), Change { text: Some("x".into()), category: None });
+    let (folder, change) = (Path::new("/w"), MemoryChange { text: Some("x".into()), category: None });
     let added = memories.add(folder, "one".into(), None, cancel.clone()).await.map(|(memory, _)| memory);
     let updated = memories.update(folder, &id, change, cancel.clone()).await;
     let deleted = memories.delete(folder, &id, cancel).await;
@@ -333,7 +334,7 @@ async fn cancelled_memory_changes_are_not_applied() {
 async fn memory_write_to_a_moved_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     remember(&store, "the control").await.unwrap();
     fs::rename(&path, dir.path().join("away.db")).unwrap();
     let error = remember(&store, "lost").await.unwrap_err();
@@ -343,19 +344,19 @@ async fn memory_write_to_a_moved_file_is_an_error() {
     assert_eq!(count(&path, "memories"), 2);
 }
 
-fn listings() -> [sessions::Listing; 4] {
+fn listings() -> [sessions::SessionQuery; 4] {
     let (cwd, agent) = (Some(PathBuf::from("/w")), Some("general".to_owned()));
     [(None, None), (cwd.clone(), None), (None, agent.clone()), (cwd, agent)]
-        .map(|(cwd, agent)| sessions::Listing { cwd, agent, after: None, limit: 2 })
+        .map(|(cwd, agent)| sessions::SessionQuery { cwd, agent, after: None, limit: 2 })
 }
 
 /// A page of a list must cost the same however many sessions there are.
 #[tokio::test]
 async fn pages_of_sessions_come_from_an_index_in_their_order() {
-    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     for listing in listings() {
         let sql = sessions::list_sql(&listing);
-        let plan = move |connection: &mut Connection, _: &Owner| {
+        let plan = move |connection: &mut Connection, _: &StoreOwner| {
             let values = rusqlite::params![1, "", 2, "/w", "general"];
             sql::rows(connection, &format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get::<_, String>(3))
         };
@@ -367,7 +368,7 @@ async fn pages_of_sessions_come_from_an_index_in_their_order() {
 
 #[tokio::test]
 async fn pages_list_each_session_once_and_empty_ones_never() {
-    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     for number in 0..7 {
         let id = format!("s{number}");
         store.post(session(&id));
@@ -389,7 +390,7 @@ async fn pages_list_each_session_once_and_empty_ones_never() {
 }
 
 fn store_with_long_session(path: &Path, events: u64) -> Store {
-    let store = Store::open(Location::File(path.to_owned()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.to_owned()), Sync::Normal).unwrap();
     store.post(session("long"));
     for seq in 0..events {
         store.post(text("long", seq, &"some words ".repeat(200)));
@@ -440,7 +441,7 @@ async fn marked_sessions_are_gone_at_once_and_the_next_deletion_removes_them() {
     assert_eq!(count(&path, "sessions"), 4);
     for id in ["long", "below", "deeper"] {
         assert_eq!(store.session(&SessionId::new(id)).await, Ok(None), "{id}");
-        assert_eq!(store.open_session(&SessionId::new(id)).await, Err(OpenError::Unknown));
+        assert_eq!(store.open_session(&SessionId::new(id)).await, Err(OpenSessionError::Unknown));
     }
     assert_eq!(store.sessions_like("deeper").await, Ok(vec![]));
     assert!(store.session(&SessionId::new("other")).await.unwrap().is_some(), "the control");
@@ -465,14 +466,14 @@ async fn fork_copies_all_events_and_abandoned_copies_are_removed() {
     assert_eq!(store.session(&copy).await, Ok(None), "an incomplete copy is hidden");
     store.delete_session(&SessionId::new("unknown")).await.unwrap();
     assert_eq!((count(&path, "sessions"), count(&path, "events")), (1, 500), "any deletion removes it");
-    assert_eq!(store.fork_session(&SessionId::new("no"), &copy, 9).await, Err(OpenError::Unknown));
+    assert_eq!(store.fork_session(&SessionId::new("no"), &copy, 9).await, Err(OpenSessionError::Unknown));
 }
 
 #[tokio::test]
 async fn contents_stay_as_long_as_a_session_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     for (id, hashes) in [("one", ["shared", "own"].as_slice()), ("two", &["shared"])] {
         store.post(session(id));
         store.post(changes(id, hashes, Changes { contents: contents(hashes), ..Changes::default() }));
@@ -510,7 +511,7 @@ fn stored_contents(path: &Path) -> Vec<String> {
 async fn contents_of_intents_go_when_nothing_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     let intent = |token: &str, hashes: &[&str]| {
         let intent = Intent { token: token.into(), contents: contents(hashes), ..Intent::default() };
         Row::Intent { session: SessionId::new("s"), turn: 1, intent: intent.into() }
@@ -542,7 +543,7 @@ async fn contents_of_intents_go_when_nothing_needs_them() {
 async fn contents_that_earlier_versions_left_behind_go_with_any_deletion() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     store.post(session("s"));
     store.post(changes("s", &["h50"], Changes { contents: contents(&["h50"]), ..Changes::default() }));
     store.flush().await.unwrap();
@@ -560,7 +561,7 @@ async fn contents_that_earlier_versions_left_behind_go_with_any_deletion() {
 async fn full_disk_is_reported_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_with_long_session(&dir.path().join("store.db"), 10);
-    let limit = |connection: &mut Connection, _: &Owner| {
+    let limit = |connection: &mut Connection, _: &StoreOwner| {
         connection.query_row("PRAGMA max_page_count = 1", [], |_| Ok(()))
     };
     store.work(limit).await.unwrap();
@@ -617,19 +618,22 @@ fn special_files_beside_the_store_are_errors() {
     let path = dir.path().join("store.db");
     let owners = files::companion(&path, "-owners");
     fs::write(&owners, "").unwrap();
-    assert!(Store::open_now(&Location::File(path.clone())).is_err(), "a file instead of the folder of locks");
+    assert!(
+        Store::open_now(&StoreLocation::File(path.clone())).is_err(),
+        "a file instead of the folder of locks"
+    );
     fs::remove_file(&owners).unwrap();
     fs::create_dir(&owners).unwrap();
     make_fifo(&owners.join("fifo"));
     fs::create_dir(owners.join("folder")).unwrap();
-    Store::open_now(&Location::File(path)).unwrap();
+    Store::open_now(&StoreLocation::File(path)).unwrap();
 }
 
 #[tokio::test]
 async fn retention_deletes_the_oldest_closed_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     let ids = |count: usize| (0..count).map(|number| format!("s{number}")).collect::<Vec<_>>();
     for (number, id) in ids(6).iter().enumerate() {
         store.post(session(id));
@@ -668,7 +672,7 @@ async fn retention_deletes_the_oldest_closed_sessions() {
 async fn session_that_was_opened_after_the_listing_is_not_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     for id in ["opened", "closed"] {
         store.post(session(id));
         store.post(text(id, 0, "words"));
@@ -704,7 +708,7 @@ async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
     store.flush().await.unwrap();
     store.delete_session(&SessionId::new("long")).await.unwrap();
     let before = fs::metadata(&path).unwrap().len();
-    let other = Owner::beside(&path).unwrap();
+    let other = StoreOwner::beside(&path).unwrap();
     retention::compact(&store).await.unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), before, "another process has it open");
     drop(other);

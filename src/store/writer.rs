@@ -6,10 +6,13 @@ use std::sync::{Arc, OnceLock};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
-use super::files::Place;
-use super::owner::Owner;
+use super::files::IdentifiedFile;
+use super::owner::StoreOwner;
 use super::reader::QueryThread;
-use super::{Command, Location, ModeChange, Row, StoreError, Substitute, Sync, Work, insert, schema, sql};
+use super::{
+    ModeChange, Row, StoreCommand, StoreError, StoreLocation, StoreWork, Substitute, Sync, insert, schema,
+    sql,
+};
 use crate::workspace::Changes;
 
 /// Maximum number of rows kept for a retry.
@@ -31,14 +34,14 @@ const RETRIED_ROWS: usize = 256;
 
 pub(super) struct Database {
     connection: Connection,
-    owner: Arc<Owner>,
-    file: Option<Place>,
+    owner: Arc<StoreOwner>,
+    file: Option<IdentifiedFile>,
     /// Opened with the first query. `None` inside if there is no second connection.
     reader: OnceLock<Option<QueryThread>>,
 }
 
 impl Database {
-    fn new(connection: Connection, owner: Owner, file: Option<Place>) -> Self {
+    fn new(connection: Connection, owner: StoreOwner, file: Option<IdentifiedFile>) -> Self {
         Self { connection, owner: Arc::new(owner), file, reader: OnceLock::new() }
     }
 
@@ -47,9 +50,11 @@ impl Database {
     }
 
     /// Runs a query on the second connection, or here if there is none.
-    fn query(&mut self, query: Work) {
-        let open = || self.file.as_ref().and_then(|file| QueryThread::open(file, &self.owner));
-        let refused = match self.reader.get_or_init(open) {
+    fn query(&mut self, query: StoreWork) {
+        let refused = match self
+            .reader
+            .get_or_init(|| self.file.as_ref().and_then(|file| QueryThread::open(file, &self.owner)))
+        {
             Some(reader) => reader.run(query),
             None => Some(query),
         };
@@ -59,21 +64,21 @@ impl Database {
     }
 }
 
-pub(super) fn open(location: &Location, sync: Sync) -> Result<Database, schema::OpenError> {
-    let alone = |connection| Database::new(connection, Owner::alone(), None);
+pub(super) fn open(location: &StoreLocation, sync: Sync) -> Result<Database, schema::OpenStoreError> {
+    let alone = |connection| Database::new(connection, StoreOwner::alone(), None);
     match location {
-        Location::Memory => schema::open_memory().map(alone),
-        Location::Reading(path) => schema::open_reading(path).map(alone),
-        Location::File(path) => {
+        StoreLocation::Memory => schema::open_memory().map(alone),
+        StoreLocation::Reading(path) => schema::open_reading(path).map(alone),
+        StoreLocation::File(path) => {
             let connection = schema::open_file(path, sync)?;
             connection.set_prepared_statement_cache_capacity(STATEMENTS);
-            Ok(Database::new(connection, Owner::beside(path)?, Some(Place::of(path)?)))
+            Ok(Database::new(connection, StoreOwner::beside(path)?, Some(IdentifiedFile::of(path)?)))
         }
     }
 }
 
 pub(super) fn open_or_memory(
-    location: &Location,
+    location: &StoreLocation,
     sync: Sync,
     substituted: &OnceLock<Substitute>,
 ) -> Option<Database> {
@@ -81,19 +86,19 @@ pub(super) fn open_or_memory(
         .or_else(|error| {
             tracing::info!(%error, ?location, "the session store cannot be opened; sessions are stored in memory");
             let file = match location {
-                Location::Memory => String::new(),
-                Location::File(path) | Location::Reading(path) => format!(" {}", path.display()),
+                StoreLocation::Memory => String::new(),
+                StoreLocation::File(path) | StoreLocation::Reading(path) => format!(" {}", path.display()),
             };
             let StoreError(cause) = error.into();
             let reason = format!("the store{file} cannot be used: {cause}");
             let _ = substituted.set(Substitute { reason, is_failure: true });
-            open(&Location::Memory, sync)
+            open(&StoreLocation::Memory, sync)
         })
         .inspect_err(|error| tracing::warn!(%error, "no session store can be opened"))
         .ok()
 }
 
-pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<Command>) {
+pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiver<StoreCommand>) {
     let mut database = database;
     let mut retained: Vec<Row> = Vec::new();
     let mut has_failed = false;
@@ -136,7 +141,7 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
     }
 }
 
-fn run<T>(kind: WorkKind, work: Work, outcome: &Result<T, StoreError>, database: &mut Option<Database>) {
+fn run<T>(kind: WorkKind, work: StoreWork, outcome: &Result<T, StoreError>, database: &mut Option<Database>) {
     match (outcome, database, kind) {
         // A query would not see the rows that could not be written.
         (Err(error), ..) => work(Err(error.clone())),
@@ -155,7 +160,7 @@ type Done = oneshot::Sender<Result<(), StoreError>>;
 struct Batch {
     changes: Vec<(Box<ModeChange>, Done)>,
     waiting: Vec<Done>,
-    work: Option<(WorkKind, Work)>,
+    work: Option<(WorkKind, StoreWork)>,
     count: usize,
 }
 
@@ -166,15 +171,15 @@ enum WorkKind {
 }
 
 impl Batch {
-    fn take(&mut self, command: Command, rows: &mut Vec<Row>) {
+    fn take(&mut self, command: StoreCommand, rows: &mut Vec<Row>) {
         self.count += 1;
         match command {
-            Command::Post(posted) => rows.extend(posted),
-            Command::ModeChange(change, done) => self.changes.push((change, done)),
-            Command::Flush(done) => self.waiting.push(done),
-            Command::Work(work) => self.work = Some((WorkKind::Work, work)),
-            Command::Write(work) => self.work = Some((WorkKind::Write, work)),
-            Command::Query(work) => self.work = Some((WorkKind::Query, work)),
+            StoreCommand::Post(posted) => rows.extend(posted),
+            StoreCommand::ModeChange(change, done) => self.changes.push((change, done)),
+            StoreCommand::Flush(done) => self.waiting.push(done),
+            StoreCommand::Work(work) => self.work = Some((WorkKind::Work, work)),
+            StoreCommand::Write(work) => self.work = Some((WorkKind::Write, work)),
+            StoreCommand::Query(work) => self.work = Some((WorkKind::Query, work)),
         }
     }
 }
@@ -273,7 +278,7 @@ fn commit<'a>(
     Ok(outcomes)
 }
 
-fn insert_all(connection: &Connection, rows: &[Row], owner: &Owner) -> rusqlite::Result<()> {
+fn insert_all(connection: &Connection, rows: &[Row], owner: &StoreOwner) -> rusqlite::Result<()> {
     for row in rows {
         let written = in_savepoint(connection, || insert::insert(connection, row, owner))?;
         if let Err(error) = written {

@@ -36,7 +36,7 @@ pub enum Order {
 /// From the running program. The first one is [`Report::State`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub enum TerminalReport {
     State {
         session: String,
         program: String,
@@ -52,7 +52,7 @@ pub enum Report {
     Unconfirmed(String),
     /// Why an order was not followed. Sent to its sender alone.
     Refused(String),
-    Asked(Question),
+    Asked(TerminalQuestion),
     /// The question with this number needs no answer any more.
     Closed(u64),
     Notice(String),
@@ -60,7 +60,7 @@ pub enum Report {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct TerminalQuestion {
     pub number: u64,
     pub title: String,
     /// Details, which may be empty.
@@ -75,8 +75,8 @@ pub struct Choice {
 }
 
 /// A message from another terminal.
-pub enum Received {
-    Connected(u64, mpsc::UnboundedSender<Report>),
+pub enum TerminalMessage {
+    Connected(u64, mpsc::UnboundedSender<TerminalReport>),
     Order(u64, Order),
     Disconnected(u64),
 }
@@ -84,8 +84,8 @@ pub enum Received {
 /// The running program's end. Dropping it removes the socket.
 pub struct ControlSocket {
     path: PathBuf,
-    received: mpsc::UnboundedReceiver<Received>,
-    terminals: HashMap<u64, mpsc::UnboundedSender<Report>>,
+    received: mpsc::UnboundedReceiver<TerminalMessage>,
+    terminals: HashMap<u64, mpsc::UnboundedSender<TerminalReport>>,
 }
 
 impl ControlSocket {
@@ -106,12 +106,12 @@ impl ControlSocket {
     pub async fn next(&mut self) -> Option<(u64, Option<Order>)> {
         loop {
             match self.received.recv().await? {
-                Received::Connected(terminal, to) => {
+                TerminalMessage::Connected(terminal, to) => {
                     self.terminals.insert(terminal, to);
                     return Some((terminal, None));
                 }
-                Received::Order(terminal, order) => return Some((terminal, Some(order))),
-                Received::Disconnected(terminal) => drop(self.terminals.remove(&terminal)),
+                TerminalMessage::Order(terminal, order) => return Some((terminal, Some(order))),
+                TerminalMessage::Disconnected(terminal) => drop(self.terminals.remove(&terminal)),
             }
         }
     }
@@ -121,14 +121,14 @@ impl ControlSocket {
         !self.terminals.is_empty()
     }
 
-    pub fn send(&self, terminal: u64, report: Report) {
+    pub fn send(&self, terminal: u64, report: TerminalReport) {
         if let Some(to) = self.terminals.get(&terminal) {
             // The terminal may be gone, here and below.
             let _ = to.send(report);
         }
     }
 
-    pub fn send_all(&self, report: &Report) {
+    pub fn send_all(&self, report: &TerminalReport) {
         for to in self.terminals.values() {
             let _ = to.send(report.clone());
         }
@@ -142,7 +142,7 @@ impl Drop for ControlSocket {
     }
 }
 
-async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
+async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<TerminalMessage>) {
     let mut terminal = 0;
     while let Ok((connection, _)) = listener.accept().await {
         let process = connection.peer_cred().ok().and_then(|peer| peer.pid());
@@ -152,14 +152,14 @@ async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
         }
         terminal += 1;
         let (reports, queue) = mpsc::unbounded_channel();
-        if to.send(Received::Connected(terminal, reports)).is_err() {
+        if to.send(TerminalMessage::Connected(terminal, reports)).is_err() {
             return;
         }
         let to = to.clone();
         tokio::spawn(async move {
             // An error ends the connection.
             let _ = serve(connection, terminal, queue, &to).await;
-            let _ = to.send(Received::Disconnected(terminal));
+            let _ = to.send(TerminalMessage::Disconnected(terminal));
         });
     }
 }
@@ -169,7 +169,7 @@ async fn accept(listener: UnixListener, to: mpsc::UnboundedSender<Received>) {
 async fn refuse(mut connection: UnixStream) {
     let reason =
         "a program that Modegate has started cannot change the mode of another one: use a terminal of yours";
-    if let Ok(line) = to_line(&Report::Refused(reason.into())) {
+    if let Ok(line) = to_line(&TerminalReport::Refused(reason.into())) {
         // The process may be gone.
         let _ = connection.write_all(&line).await;
     }
@@ -181,8 +181,8 @@ async fn refuse(mut connection: UnixStream) {
 async fn serve(
     connection: UnixStream,
     terminal: u64,
-    mut queue: mpsc::UnboundedReceiver<Report>,
-    to: &mpsc::UnboundedSender<Received>,
+    mut queue: mpsc::UnboundedReceiver<TerminalReport>,
+    to: &mpsc::UnboundedSender<TerminalMessage>,
 ) -> io::Result<()> {
     let (input, mut output) = connection.into_split();
     let mut input = BufReader::new(input);
@@ -197,7 +197,7 @@ async fn serve(
                 }
                 let order = serde_json::from_slice(&line)?;
                 line.clear();
-                let _ = to.send(Received::Order(terminal, order));
+                let _ = to.send(TerminalMessage::Order(terminal, order));
             }
             report = queue.recv() => {
                 let Some(report) = report else { return Ok(()) };
@@ -244,7 +244,7 @@ impl Controller {
     }
 
     /// Returns `None` when the program has ended. Cancel-safe.
-    pub async fn next(&mut self) -> io::Result<Option<Report>> {
+    pub async fn next(&mut self) -> io::Result<Option<TerminalReport>> {
         let count = self.input.read_until(b'\n', &mut self.line).await?;
         if count == 0 {
             return Ok(None);
@@ -280,11 +280,11 @@ mod tests {
         assert_eq!(socket.next().await, Some((2, None)));
         one.send(&Order::SetMode("code".into())).await.unwrap();
         assert_eq!(socket.next().await, Some((1, Some(Order::SetMode("code".into())))));
-        socket.send(1, Report::Refused("no".into()));
-        socket.send_all(&Report::Mode("ask".into()));
-        assert_eq!(one.next().await.unwrap(), Some(Report::Refused("no".into())));
-        assert_eq!(one.next().await.unwrap(), Some(Report::Mode("ask".into())));
-        assert_eq!(two.next().await.unwrap(), Some(Report::Mode("ask".into())), "the control");
+        socket.send(1, TerminalReport::Refused("no".into()));
+        socket.send_all(&TerminalReport::Mode("ask".into()));
+        assert_eq!(one.next().await.unwrap(), Some(TerminalReport::Refused("no".into())));
+        assert_eq!(one.next().await.unwrap(), Some(TerminalReport::Mode("ask".into())));
+        assert_eq!(two.next().await.unwrap(), Some(TerminalReport::Mode("ask".into())), "the control");
         drop(socket);
         assert_eq!(one.next().await.unwrap(), None);
         assert_eq!(running(dir.path()), Vec::<String>::new());

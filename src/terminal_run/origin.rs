@@ -13,8 +13,8 @@ const MAX_DEPTH: usize = 4096;
 /// Returns true if no supervisor is above the process but those that are above this one, too. False if its ancestors
 /// cannot be found.
 pub(super) fn is_outside(process: i32) -> bool {
-    let own = i32::try_from(std::process::id()).ok().and_then(|own| supervisors(own, &Proc));
-    match (supervisors(process, &Proc), own) {
+    let own_supervisors = i32::try_from(std::process::id()).ok().and_then(|own| supervisors(own, &Proc));
+    match (supervisors(process, &Proc), own_supervisors) {
         (Some(above), Some(own)) => above.is_subset(&own),
         _ => false,
     }
@@ -28,15 +28,15 @@ trait Table {
 
 /// The supervisors above a process.
 fn supervisors(process: i32, table: &impl Table) -> Option<HashSet<i32>> {
-    let mut found = HashSet::new();
+    let mut supervisors = HashSet::new();
     let mut at = process;
     for _ in 0..MAX_DEPTH {
         if at <= 1 {
             // The first process, or one of another namespace.
-            return (at == 1 || at != process).then_some(found);
+            return (at == 1 || at != process).then_some(supervisors);
         }
         if table.is_supervisor(at) {
-            found.insert(at);
+            supervisors.insert(at);
         }
         at = table.parent(at)?;
     }

@@ -105,8 +105,7 @@ fn convert(value: &mut Value, expected: &str) {
 
 fn unknown(place: &str, name: &str, properties: &Map<String, Value>) -> String {
     let names: Vec<&str> = properties.keys().map(String::as_str).collect();
-    let contained = || names.iter().copied().find(|known| name.contains(known));
-    match near(name, &names).or_else(contained) {
+    match near(name, &names).or_else(|| names.iter().copied().find(|known| name.contains(known))) {
         Some(known) => format!("it has no argument `{place}`; did you mean `{known}`?"),
         None if names.is_empty() => format!("it has no argument `{place}`, and no other"),
         None => format!("it has no argument `{place}`; its arguments are {}", names.join(", ")),

@@ -13,14 +13,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::file::disk_texts::DiskTexts;
-use super::shell::output_terminal;
 use crate::acp::{
     CreateElicitationRequest, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
     ElicitationMode, ElicitationSchema, ElicitationSessionScope, ElicitationUrlMode, Meta,
     ReadTextFileRequest, SessionId, SessionUpdate, Terminal, ToolCallContent, ToolCallId, ToolCallUpdate,
     ToolCallUpdateFields, WriteTextFileRequest, WriteTextFileResponse,
 };
-use crate::client::{self, Client, ClientCapabilities, ClientError, Open};
+use crate::client::{self, Client, ClientCapabilities, ClientError, PendingRequest};
+use crate::conversation::content::terminal_id;
 
 const READ: Duration = Duration::from_secs(10);
 
@@ -115,7 +115,7 @@ impl ClientIo {
         &self,
         path: &Path,
         content: String,
-    ) -> Result<Open<Option<WriteTextFileResponse>>, ClientError> {
+    ) -> Result<PendingRequest<Option<WriteTextFileResponse>>, ClientError> {
         if !self.capabilities.writes {
             return Err(ClientError::NotOffered);
         }
@@ -123,7 +123,7 @@ impl ClientIo {
     }
 
     pub(super) fn terminal_id(&self) -> String {
-        output_terminal::id(&self.session, &self.call)
+        terminal_id(&self.session, &self.call)
     }
 
     /// Adds the display-only terminal to the call, or sends an event of it: a metadata key and its members.

@@ -5,7 +5,7 @@ pub(super) mod delete_file;
 pub(super) mod directory_tree;
 pub(super) mod disk_texts;
 mod encoding;
-mod excerpt;
+pub(super) mod excerpt;
 pub(super) mod find_files;
 pub(super) mod last_seen;
 pub(super) mod list_directory;

@@ -14,16 +14,21 @@ use tokio::sync::mpsc;
 use super::Tool;
 use crate::permission::CallFacts;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
-use crate::server::{Entry, ServerDefinition, ServerSandbox};
+use crate::server::{ServerDefinition, ServerEntry, ServerSandbox};
+use call::RemoteTool;
 pub use connect::ConnectOptions;
-pub use listing::plain;
+pub use fault::{MAX_WHY, cannot_be_used};
 pub use login::{LoginOptions, Logins, StoredLogin};
-pub use question::Question;
+pub(super) use names::is_pattern_of_servers;
+pub use names::name_of_questions;
+pub use question::ServerQuestion;
 use server::Server;
-pub use server::{Phase, ServerEvent};
+pub use server_event::ServerEvent;
+pub use task::ServerPhase;
 
 pub mod call;
 mod connect;
+mod fault;
 mod handler;
 mod listing;
 mod login;
@@ -34,27 +39,25 @@ mod rate_limit;
 mod result;
 mod schema_repair;
 mod server;
+mod server_event;
 mod task;
 
-/// Maximum characters of the reason why a server failed.
-pub const MAX_WHY: usize = 500;
-
 #[derive(Clone, Default)]
-pub struct Servers(Arc<[Server]>);
+pub struct McpServers(Arc<[Server]>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     pub name: String,
-    pub phase: Phase,
+    pub phase: ServerPhase,
     pub tools: Vec<(String, Belief)>,
     pub notes: Vec<String>,
     pub sandbox: ServerSandbox,
 }
 
-impl Servers {
+impl McpServers {
     /// Creates the servers without starting them.
     pub fn new(
-        entries: Vec<Entry>,
+        entries: Vec<ServerEntry>,
         options: &ConnectOptions,
         events: &mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
@@ -69,7 +72,7 @@ impl Servers {
         for server in self.0.iter() {
             let state = server.state();
             // A server that ended with known tools starts again with a call.
-            if state.phase != Phase::Ready && state.listing.is_empty() {
+            if state.phase != ServerPhase::Ready && state.listing.is_empty() {
                 server.start(false);
             }
         }
@@ -80,21 +83,27 @@ impl Servers {
     pub async fn settle(&self, timeout: Duration) -> Vec<String> {
         let all = join_all(self.0.iter().map(|server| server.settled(timeout))).await;
         let late = self.0.iter().zip(all).filter(|(_, is_late)| *is_late);
-        late.map(|(server, _)| server.entry.name.clone()).collect()
+        late.map(|(server, _)| server.identity.entry.name.clone()).collect()
     }
 
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        self.0.iter().flat_map(|server| server.state().listing.iter().collect::<Vec<_>>()).collect()
+        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        for server in self.0.iter() {
+            for tool in server.state().listing.tools() {
+                tools.push(Arc::new(RemoteTool { tool: Arc::clone(tool), server: server.downgrade() }));
+            }
+        }
+        tools
     }
 
     /// The servers' names and instructions. Servers that are not ready, or have no tool that `is_wanted`, are left
     /// out.
     pub fn instructions(&self, is_wanted: impl Fn(&str, &CallFacts) -> bool) -> Vec<(String, String)> {
         let of_server = |server: &Server| {
-            let (state, name) = (server.state(), &server.entry.name);
+            let (state, name) = (server.state(), &server.identity.entry.name);
             let info = state.peer?.peer.peer_info()?;
             let text = info.instructions.as_ref()?;
-            let has_tool = state.listing.iter().any(|tool| is_wanted(name, &tool.spec().facts()));
+            let has_tool = state.listing.tools().iter().any(|tool| is_wanted(name, &tool.spec.facts()));
             has_tool.then(|| (name.clone(), text.clone()))
         };
         self.0.iter().filter_map(of_server).collect()
@@ -104,32 +113,32 @@ impl Servers {
         let status = |server: &Server| {
             let state = server.state();
             ServerStatus {
-                name: server.entry.name.clone(),
+                name: server.identity.entry.name.clone(),
                 phase: state.phase,
                 tools: state.listing.names(),
                 notes: state.listing.notes.clone(),
-                sandbox: server.entry.sandbox,
+                sandbox: server.identity.entry.sandbox,
             }
         };
         self.0.iter().map(status).collect()
     }
 
     pub fn starting(&self) -> Vec<&str> {
-        let starting = self.0.iter().filter(|server| server.state().phase == Phase::Starting);
-        starting.map(|server| server.entry.name.as_str()).collect()
+        let starting = self.0.iter().filter(|server| server.state().phase == ServerPhase::Starting);
+        starting.map(|server| server.identity.entry.name.as_str()).collect()
     }
 
     /// Explains why no tool of this name exists now. `None` if its server is ready, or if there is no such server.
     pub fn why_missing(&self, tool: &str) -> Option<String> {
         let part = names::server_of(tool)?;
-        let server = self.0.iter().find(|server| &*server.part == part)?;
-        let name = &server.entry.name;
+        let server = self.0.iter().find(|server| &*server.identity.part == part)?;
+        let name = &server.identity.entry.name;
         match server.state().phase {
-            Phase::Idle | Phase::Starting => Some(format!(
+            ServerPhase::Idle | ServerPhase::Starting => Some(format!(
                 "The MCP server {name:?} is still starting: its tools become available with a later request."
             )),
-            Phase::Over(why) => Some(cannot_be_used(name, &why)),
-            Phase::Ready => None,
+            ServerPhase::Over(why) => Some(cannot_be_used(name, &why)),
+            ServerPhase::Ready => None,
         }
     }
 
@@ -140,11 +149,6 @@ impl Servers {
     pub async fn close(&self) {
         join_all(self.0.iter().map(Server::close)).await;
     }
-}
-
-/// `why` is a sentence without a full stop.
-pub fn cannot_be_used(server: &str, why: &str) -> String {
-    format!("The MCP server {server:?} cannot be used: {}.", plain(why, MAX_WHY))
 }
 
 /// What the user's entries make of a tool whose server is not running.
@@ -161,9 +165,9 @@ pub struct ExpectedBeliefs {
 pub fn expected_beliefs(servers: &BTreeMap<String, ServerDefinition>, tool: &str) -> Option<ExpectedBeliefs> {
     let part = names::server_of(tool)?;
     let parts = names::of_servers(servers.keys().map(String::as_str));
-    let found = servers.values().zip(&parts).find(|(_, known)| *known == part);
+    let server_entry = servers.values().zip(&parts).find(|(_, known)| *known == part);
     let nothing = ServerDefinition::default();
-    let entry = found.map_or(&nothing, |(entry, _)| entry);
+    let entry = server_entry.map_or(&nothing, |(entry, _)| entry);
     let trusted = match &entry.trust_hints {
         Some(Trust::Of(names)) => names.as_slice(),
         Some(Trust::All(_)) | None => &[],

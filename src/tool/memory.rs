@@ -1,4 +1,4 @@
-//! Memories: notes about a folder that models keep across sessions. Defines the store's interface.
+//! The tools that list, save and delete memories.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,85 +6,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::memory::list_page::list_page;
+use self::list_page::list_page;
 use super::{Tool, ToolError};
+use crate::memory::{Memories, Memory, MemoryChange, MemoryError};
 
 pub(super) mod list_page;
 mod read;
 mod write;
 
-pub const MAX_TEXT: usize = 2_000;
-
-pub const MAX_CATEGORY: usize = 60;
-
-pub const MAX_COUNT: usize = 200;
-
 /// Every character that some reader treats as a line end.
 const LINE_ENDS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
-    /// For example `mem_1`; never reused.
-    pub id: String,
-    pub text: String,
-    pub category: Option<String>,
-    pub created: String,
-    pub updated: String,
-}
-
-/// `None` keeps a field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
-    pub text: Option<String>,
-    /// An empty text removes the category.
-    pub category: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
-    /// Another session may have deleted the memory.
-    #[error("There is no memory {0}. read_memories lists the existing ones.")]
-    Unknown(String),
-    #[error("This folder has the maximum of {MAX_COUNT} memories. Delete or merge some first.")]
-    Full,
-    #[error("The call was cancelled; nothing was changed.")]
-    Cancelled,
-    #[error("Memories cannot be used, and nothing was changed: {0}")]
-    Store(String),
-}
 
 impl From<MemoryError> for ToolError {
     fn from(error: MemoryError) -> Self {
         Self::Failed(error.to_string())
     }
-}
-
-/// `folder` is the session's first folder, without links. A change checks for cancellation right before its
-/// write, and not later.
-#[async_trait]
-pub trait Memories: Send + Sync {
-    /// All memories of a folder, oldest first.
-    async fn list(&self, folder: &Path) -> Result<Vec<Memory>, MemoryError>;
-
-    /// Also returns the lifetime of the memory, if it is limited.
-    async fn add(
-        &self,
-        folder: &Path,
-        text: String,
-        category: Option<String>,
-        cancel: CancellationToken,
-    ) -> Result<(Memory, Option<&'static str>), MemoryError>;
-
-    async fn update(
-        &self,
-        folder: &Path,
-        id: &str,
-        change: Change,
-        cancel: CancellationToken,
-    ) -> Result<Memory, MemoryError>;
-
-    async fn delete(&self, folder: &Path, id: &str, cancel: CancellationToken)
-    -> Result<Memory, MemoryError>;
 }
 
 pub struct Nowhere;
@@ -115,7 +51,7 @@ impl Memories for Nowhere {
         &self,
         _: &Path,
         _: &str,
-        _: Change,
+        _: MemoryChange,
         _: CancellationToken,
     ) -> Result<Memory, MemoryError> {
         Self::nothing()
@@ -155,6 +91,7 @@ fn show(memories: &[Memory], after: Option<&str>, none: &str) -> Result<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::MAX_TEXT;
 
     #[test]
     fn memory_list_is_paginated_without_gaps() {

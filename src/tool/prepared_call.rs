@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{
-    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolContent, ToolError, ToolOutput, ToolSpec,
-    blocking,
+    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolError, ToolOutput, ToolSpec, blocking,
 };
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::permission::{Address, CallFacts, Commands, Target};
 
@@ -28,16 +28,17 @@ pub struct PreparedCall {
     /// True if the work continues after the turn.
     pub is_background: bool,
     pub preview: Preview,
-    pub action: Action,
+    pub action: CallAction,
 }
 
-pub type Task<Input, Output> = Box<dyn FnOnce(Input) -> BoxFuture<'static, Result<Output, ToolError>> + Send>;
+pub type CallTask<Input, Output> =
+    Box<dyn FnOnce(Input) -> BoxFuture<'static, Result<Output, ToolError>> + Send>;
 
 /// Content for a permission request.
 pub enum Preview {
     Content(Vec<ToolContent>),
     /// Made only if the call may need a permission.
-    Task(Task<PreviewContext, Vec<ToolContent>>),
+    Task(CallTask<PreviewContext, Vec<ToolContent>>),
 }
 
 pub struct PreviewContext {
@@ -46,8 +47,8 @@ pub struct PreviewContext {
     pub last_seen: Vec<Option<LastSeen>>,
 }
 
-pub enum Action {
-    Run(Task<RunContext, ToolOutput>),
+pub enum CallAction {
+    Run(CallTask<RunContext, ToolOutput>),
     /// The session asks the user, and switches its mode.
     Propose(Proposal),
     Session(SessionAction),
@@ -58,7 +59,7 @@ impl PreparedCall {
     where
         Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        Self::with_action(title, Action::Run(Box::new(|context| run(context).boxed())))
+        Self::with_action(title, CallAction::Run(Box::new(|context| run(context).boxed())))
     }
 
     /// A call that reads one target off the main thread and returns text. The permit says when to stop and
@@ -73,7 +74,7 @@ impl PreparedCall {
         Self { targets: vec![target], ..Self::new(title, run) }
     }
 
-    pub(super) fn with_action(title: impl Into<String>, action: Action) -> Self {
+    pub(super) fn with_action(title: impl Into<String>, action: CallAction) -> Self {
         Self {
             title: title.into(),
             targets: Vec::new(),
@@ -109,9 +110,9 @@ impl PreparedCall {
 
     pub async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         match self.action {
-            Action::Run(run) => run(context).await,
-            Action::Propose(_) => Err(ToolError::Failed("Only a session can switch its mode.".into())),
-            Action::Session(_) => Err(ToolError::Failed("Only a session can run another agent.".into())),
+            CallAction::Run(run) => run(context).await,
+            CallAction::Propose(_) => Err(ToolError::Failed("Only a session can switch its mode.".into())),
+            CallAction::Session(_) => Err(ToolError::Failed("Only a session can run another agent.".into())),
         }
     }
 }

@@ -11,28 +11,25 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use self::command_line::CommandLine;
+use self::job::{JobNotes, JobSandbox, JobSpec};
+use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
-use super::content::{code_block, fitting, visible};
-use super::shell::command_line::CommandLine;
-use super::shell::job::{JobSpec, Notes, Sandbox};
-use super::shell::jobs;
-use super::shell::output_terminal;
-use super::shell::snapshot::{begin, report_when_done};
-use super::{
-    BusyGuard, Job, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec,
-};
+use super::{Job, PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
+use crate::busy::BusyGuard;
+use crate::conversation::content::{ToolContent, fitting};
 use crate::gate::Permit;
 use crate::mode::ShellUse;
 use crate::permission::Effect;
 use crate::process::shell::{CommandSandbox, Shell};
-use crate::text::start;
+use crate::text::{code_block, start, visible};
 use crate::workspace::{Outputs, Workspace};
 
 pub(super) mod command_line;
 pub mod job;
-mod jobs;
-pub mod output_terminal;
+pub(super) mod jobs;
+mod output_terminal;
 pub mod snapshot;
 
 /// Default and maximum timeout of a call, in seconds.
@@ -53,7 +50,7 @@ const SHOWN: usize = 8 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ShellArguments {
     /// Command line for bash. It has no terminal and no input.
     command: String,
     /// Directory to run in. Default: the working directory.
@@ -81,12 +78,12 @@ struct FullArguments {
 }
 
 pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
+    let description = "Run a command line that only reads: git log, rg, cargo metadata, jq, pipes of these. Prefer it to other \
                 tools for such commands. A sandbox enforces it: no network, no home folder, and no writes but below $TMPDIR, which is deleted afterwards.";
-    let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, what);
+    let spec = ToolSpec::new("shell_read_only", ToolKind::Execute, Effect::Read, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::ReadOnly, timeout: TIMEOUT, ..spec }.tool(
-        move |Arguments { command, cwd, timeout }, workspace| {
+        move |ShellArguments { command, cwd, timeout }, workspace| {
             let given = FullArguments { command, cwd, timeout, background: false };
             prepare(given, &runner, workspace)
         },
@@ -94,13 +91,13 @@ pub(super) fn read_only(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> 
 }
 
 pub(super) fn full(shell: Shell, sandbox: CommandSandbox) -> Arc<dyn Tool> {
-    let what = if sandbox.is_off() {
+    let description = if sandbox.is_off() {
         "Run a command line and wait until it exits. Processes that it leaves behind are stopped."
     } else {
         "Run a command line and wait until it exits. Processes that it leaves behind are stopped. It can write in the \
          session's folders, temporary folders and caches; elsewhere permission is denied, and sudo does not work."
     };
-    let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, what);
+    let spec = ToolSpec::new("shell", ToolKind::Execute, Effect::Execute, description);
     let runner = Runner::new(shell, sandbox);
     ToolSpec { shell: ShellUse::Full, timeout: TIMEOUT, background: BackgroundRole::Starts, ..spec }
         .tool(move |given, workspace| prepare(given, &runner, workspace))
@@ -117,7 +114,7 @@ fn prepare(given: FullArguments, runner: &Runner, workspace: &Workspace) -> Resu
     runner.sandbox.confinement();
     let limit = timeout.or((!background).then_some(SECONDS)).map(Duration::from_secs);
     let runner = runner.clone();
-    let command = move |start| Command { start, limit, runner };
+    let command = move |start| ShellCommand { start, limit, runner };
     if !background {
         let title = start.title();
         return Ok(start.prepared(title, move |start, context| command(start).run(context)));
@@ -193,7 +190,7 @@ impl Start {
     pub(super) async fn begin(
         self,
         id: String,
-        notes: Notes,
+        notes: JobNotes,
         shell: &Shell,
         sandbox: &CommandSandbox,
         permit: Permit,
@@ -204,7 +201,7 @@ impl Start {
             Ok(process) => {
                 let scratch = shell.processes().scratch().to_owned();
                 let has_several_commands = self.parsed.has_several_commands();
-                let notes = Notes { has_several_commands, ..notes };
+                let notes = JobNotes { has_several_commands, ..notes };
                 let spec = JobSpec { id, line: self.line, notes, outputs: self.outputs, scratch };
                 Ok(Job::begin(spec, process, permit, limit))
             }
@@ -214,7 +211,7 @@ impl Start {
 }
 
 /// True if all named paths are inside the session's folders, with links followed.
-pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
+fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
     let is_inside = |path: &String| {
         let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
         target.is_some_and(|target| target.is_ok_and(|target| target.inside.is_some()))
@@ -222,7 +219,7 @@ pub(super) fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) 
     line.paths().iter().all(is_inside)
 }
 
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     pub start: Start,
     pub limit: Option<Duration>,
     pub runner: Runner,
@@ -243,18 +240,18 @@ impl Runner {
     }
 
     /// What an earlier result said is in the history until a compaction.
-    pub(super) fn notes(&self, compactions: u64) -> Notes {
+    pub(super) fn notes(&self, compactions: u64) -> JobNotes {
         let is_first = self.compactions.swap(compactions, Ordering::Relaxed) != compactions;
         let sandbox = match &self.sandbox {
-            sandbox if sandbox.is_off() => Sandbox::Off,
-            sandbox if sandbox.is_read_only() => Sandbox::ReadOnly,
-            _ => Sandbox::Workspace,
+            sandbox if sandbox.is_off() => JobSandbox::Off,
+            sandbox if sandbox.is_read_only() => JobSandbox::ReadOnly,
+            _ => JobSandbox::Workspace,
         };
-        Notes { sandbox, is_first, keeps: sandbox != Sandbox::ReadOnly, has_several_commands: false }
+        JobNotes { sandbox, is_first, keeps: sandbox != JobSandbox::ReadOnly, has_several_commands: false }
     }
 }
 
-impl Command {
+impl ShellCommand {
     async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, runner } = self;
         let notes = runner.notes(context.compactions);
@@ -279,9 +276,11 @@ impl Command {
             snapshot.map(|(running, snapshot)| report_when_done(snapshot, running, &job, changes));
         // In a deterministic run `progress` is `None`: streamed output would depend on timing.
         let job_snapshot = if is_terminal && progress.is_some() {
-            let mut shown = job.clone();
-            let (job_snapshot, ()) =
-                tokio::join!(job.over(), output_terminal::stream(&client_io, &mut shown, INTERVAL, &cancel));
+            let mut streamed_job = job.clone();
+            let (job_snapshot, ()) = tokio::join!(
+                job.over(),
+                output_terminal::stream(&client_io, &mut streamed_job, INTERVAL, &cancel)
+            );
             job_snapshot
         } else {
             tokio::select! {
@@ -299,28 +298,28 @@ impl Command {
         match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
-                let shown = ToolContent::middle(&text);
-                let shown = if is_terminal {
-                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(shown) }
+                let text_content = ToolContent::middle(&text);
+                let content = if is_terminal {
+                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(text_content) }
                 } else {
-                    shown
+                    text_content
                 };
-                Ok(ToolOutput { content: vec![shown], text, ..ToolOutput::default() })
+                Ok(ToolOutput { content: vec![content], text, ..ToolOutput::default() })
             }
         }
     }
 }
 
 async fn show(job: &mut Job, progress: Option<mpsc::Sender<ToolContent>>) {
-    let mut shown = 0;
+    let mut shown_bytes = 0;
     while let Some(progress) = &progress {
         job.changed().await;
         match job.snapshot().await {
             Some(snapshot) if snapshot.end.is_none() => {
-                if snapshot.written == shown {
+                if snapshot.written == shown_bytes {
                     continue;
                 }
-                shown = snapshot.written;
+                shown_bytes = snapshot.written;
                 let _ = progress.send(ToolContent::Text(end_of(&snapshot.output, SHOWN).to_owned())).await;
             }
             _ => break,

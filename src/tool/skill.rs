@@ -26,9 +26,9 @@ pub(super) fn tools(skills: &Arc<Skills>) -> Vec<Arc<dyn Tool>> {
 
 #[cfg(test)]
 pub(super) fn one() -> Arc<Skills> {
-    use crate::skill::{Origin, Skill};
+    use crate::skill::{Skill, SkillOrigin};
 
     let text = "---\nname: one\ndescription: One.\n---\nDo it.";
-    let skill = Skill::parse("one", "/one".into(), Origin::User, text);
+    let skill = Skill::parse("one", "/one".into(), SkillOrigin::User, text);
     Arc::new(Skills::new(skill))
 }

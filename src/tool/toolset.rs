@@ -11,20 +11,21 @@ use super::edit::{apply_patch, edit_file, write_file};
 use super::file::{
     delete_file, directory_tree, find_files, list_directory, move_file, read_file, search_files,
 };
-use super::mcp::{ConnectOptions, Logins, ServerEvent, Servers};
-use super::memory::{self, Memories, Nowhere};
+use super::mcp::{ConnectOptions, Logins, McpServers, ServerEvent, is_pattern_of_servers};
+use super::memory::{self, Nowhere};
 use super::user::{ask_user, switch_mode, todo};
-use super::web::fetch::{self, Limits};
+use super::web::fetch::{self, FetchLimits};
 use super::{Tool, ToolSpec, shell, skill};
 use crate::agents::AgentRegistry;
 use crate::client::ClientCapabilities;
 use crate::http::Http;
 use crate::http::fetch_client::FetchClient;
+use crate::memory::Memories;
 use crate::mode::{Modes, definition};
 use crate::permission::Effect;
 use crate::permission::rules::Rules;
 use crate::process::shell::Shell;
-use crate::server::Entry;
+use crate::server::ServerEntry;
 use crate::skill::Skills;
 use crate::workspace::Workspace;
 
@@ -37,7 +38,7 @@ pub struct Toolset {
     http: Arc<Http>,
     logins: Logins,
     /// The tools of servers may change at any time.
-    servers: Servers,
+    servers: McpServers,
 }
 
 const TOO_WIDE: &str = "This session has no read-only commands: its folder is your home folder, the root of the file \
@@ -71,8 +72,7 @@ pub fn offered(
     is_available: impl Fn(&ToolSpec) -> bool,
 ) -> Vec<Arc<dyn Tool>> {
     let mut offered: Vec<_> = all.iter().filter(|tool| is_available(tool.spec())).cloned().collect();
-    let starts = |tool: &Arc<dyn Tool>| tool.spec().background == BackgroundRole::Starts;
-    if !has_background_work && !offered.iter().any(starts) {
+    if !has_background_work && !offered.iter().any(|tool| tool.spec().background == BackgroundRole::Starts) {
         offered.retain(|tool| tool.spec().background != BackgroundRole::Controls);
     }
     offered
@@ -80,7 +80,7 @@ pub fn offered(
 
 /// Returns the nearest name for an unknown tool. Does not check globs and MCP tools.
 pub fn unknown_tool(pattern: &str) -> Option<String> {
-    if pattern.contains(['*', '?', '[', '{']) || pattern.starts_with("mcp_") {
+    if pattern.contains(['*', '?', '[', '{']) || is_pattern_of_servers(pattern) {
         return None;
     }
     let names: Vec<&str> = effects().into_iter().map(|(name, _)| name).collect();
@@ -89,7 +89,7 @@ pub fn unknown_tool(pattern: &str) -> Option<String> {
 
 impl Toolset {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
-        let (http, logins, servers) = (Arc::default(), Logins::default(), Servers::default());
+        let (http, logins, servers) = (Arc::default(), Logins::default(), McpServers::default());
         Self { tools: tools.into(), shell: None, http, logins, servers }
     }
 
@@ -122,7 +122,7 @@ impl Toolset {
             apply_patch::tool(),
             move_file::tool(),
             delete_file::tool(),
-            fetch::tool(Arc::default(), Limits::default()),
+            fetch::tool(Arc::default(), FetchLimits::default()),
             view_background::tool(),
             stop_background::tool(),
         ];
@@ -137,7 +137,7 @@ impl Toolset {
     }
 
     #[must_use]
-    pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: Limits) -> Self {
+    pub fn with_fetch(self, fetch_client: Arc<FetchClient>, limits: FetchLimits) -> Self {
         self.with(&[fetch::tool(fetch_client, limits)])
     }
 
@@ -186,8 +186,11 @@ impl Toolset {
 
     #[must_use]
     pub fn with_skills(self, skills: &Arc<Skills>) -> Self {
-        let is_other = |tool: &&Arc<dyn Tool>| skill::TOOLS.iter().all(|(name, _)| tool.spec().name != *name);
-        let others = self.tools.iter().filter(is_other).cloned();
+        let others = self
+            .tools
+            .iter()
+            .filter(|tool| skill::TOOLS.iter().all(|(name, _)| tool.spec().name != *name))
+            .cloned();
         Self { tools: others.chain(skill::tools(skills)).collect(), ..self }
     }
 
@@ -195,7 +198,7 @@ impl Toolset {
     #[must_use]
     pub fn with_servers(
         self,
-        entries: Vec<Entry>,
+        entries: Vec<ServerEntry>,
         workspace: &Workspace,
         capabilities: ClientCapabilities,
         events: &mpsc::UnboundedSender<ServerEvent>,
@@ -207,7 +210,7 @@ impl Toolset {
             capabilities,
             roots: workspace.roots().into(),
         };
-        Self { servers: Servers::new(entries, &options, events), ..self }
+        Self { servers: McpServers::new(entries, &options, events), ..self }
     }
 
     pub fn shell(&self) -> Option<&Shell> {
@@ -223,7 +226,7 @@ impl Toolset {
         self.shell.as_ref().is_some_and(|shell| shell.support().read_only())
     }
 
-    pub fn servers(&self) -> &Servers {
+    pub fn servers(&self) -> &McpServers {
         &self.servers
     }
 
@@ -264,7 +267,7 @@ impl Toolset {
     }
 
     pub fn find(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        let own = self.tools.iter().find(|tool| tool.spec().name == name);
-        own.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))
+        let built_in = self.tools.iter().find(|tool| tool.spec().name == name);
+        built_in.cloned().or_else(|| self.servers.tools().into_iter().find(|tool| tool.spec().name == name))
     }
 }

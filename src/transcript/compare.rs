@@ -4,22 +4,22 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::normalise::Message;
+use super::normalise::NormalisedMessage;
 
 use crate::text::start;
 
 const SHOWN: usize = 300;
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Comparison {
+pub(super) enum TranscriptComparison {
     Same,
     /// Same messages, in the same order in each lane. The number is that of the first message that moved.
     Reordered(usize),
-    Different(Difference),
+    Different(TranscriptDifference),
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Difference {
+pub(super) struct TranscriptDifference {
     /// Number of the expected message, or of the actual one if none was expected; from 1.
     number: usize,
     path: String,
@@ -27,7 +27,7 @@ pub(super) struct Difference {
     actual: Option<Value>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for TranscriptDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, path, expected, actual } = self;
         writeln!(f, "first difference at line {number}, {path}")?;
@@ -44,7 +44,7 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 /// Compares lines byte by byte. Returns `None` if they are the same.
-pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
+pub(super) fn lines(expected: &str, actual: &str) -> Option<TranscriptDifference> {
     let (mut left, mut right) = (expected.lines(), actual.lines());
     let mut number = 0;
     loop {
@@ -58,8 +58,8 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
             line.map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
         };
         let (expected_value, actual_value) = (parsed(expected), parsed(actual));
-        let found = difference(number, expected_value.as_ref(), actual_value.as_ref());
-        return Some(found.unwrap_or_else(|| Difference {
+        let value_difference = difference(number, expected_value.as_ref(), actual_value.as_ref());
+        return Some(value_difference.unwrap_or_else(|| TranscriptDifference {
             number,
             path: "$: the same JSON in other bytes".into(),
             expected: expected.map(Value::from),
@@ -69,30 +69,35 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<Difference> {
 }
 
 /// Ignores updates of no turn after the last expected message: the recorded client may have ended before them.
-pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Comparison {
+pub(super) fn conversations(
+    expected: &[NormalisedMessage],
+    actual: &[NormalisedMessage],
+) -> TranscriptComparison {
     if let Some((same, rest @ [_, ..])) = actual.split_at_checked(expected.len())
         && rest.iter().all(|message| belongs_to_no_turn(&message.value))
-        && let compared @ (Comparison::Same | Comparison::Reordered(_)) = conversations(expected, same)
+        && let compared @ (TranscriptComparison::Same | TranscriptComparison::Reordered(_)) =
+            conversations(expected, same)
     {
         return compared;
     }
-    let values = |messages: &[Message], at: usize| messages.get(at).map(|message| message.value.clone());
+    let values =
+        |messages: &[NormalisedMessage], at: usize| messages.get(at).map(|message| message.value.clone());
     let Some(first) =
         (0..expected.len().max(actual.len())).find(|at| values(expected, *at) != values(actual, *at))
     else {
-        return Comparison::Same;
+        return TranscriptComparison::Same;
     };
     let mut lanes: Vec<&str> = Vec::new();
-    for Message { lane, .. } in expected.iter().chain(actual) {
+    for NormalisedMessage { lane, .. } in expected.iter().chain(actual) {
         if !lanes.contains(&lane.as_str()) {
             lanes.push(lane);
         }
     }
-    let of = |messages: &[Message], lane: &str| -> Vec<(usize, Value)> {
-        let own = messages.iter().filter(|message| message.lane == lane);
-        own.map(|message| (message.number, message.value.clone())).collect()
+    let of = |messages: &[NormalisedMessage], lane: &str| -> Vec<(usize, Value)> {
+        let lane_messages = messages.iter().filter(|message| message.lane == lane);
+        lane_messages.map(|message| (message.number, message.value.clone())).collect()
     };
-    let mut found: Option<Difference> = None;
+    let mut first_difference: Option<TranscriptDifference> = None;
     for lane in lanes {
         let (left, right) = (of(expected, lane), of(actual, lane));
         for at in 0..left.len().max(right.len()) {
@@ -100,16 +105,18 @@ pub(super) fn conversations(expected: &[Message], actual: &[Message]) -> Compari
             let number = left.or(right).map_or(0, |(number, _)| *number);
             let difference = difference(number, left.map(|(_, value)| value), right.map(|(_, value)| value));
             if let Some(difference) = difference {
-                if found.as_ref().is_none_or(|found| difference.number < found.number) {
-                    found = Some(difference);
+                if first_difference.as_ref().is_none_or(|found| difference.number < found.number) {
+                    first_difference = Some(difference);
                 }
                 break;
             }
         }
     }
-    match found {
-        Some(difference) => Comparison::Different(difference),
-        None => Comparison::Reordered(expected.get(first).map_or(first + 1, |message| message.number)),
+    match first_difference {
+        Some(difference) => TranscriptComparison::Different(difference),
+        None => {
+            TranscriptComparison::Reordered(expected.get(first).map_or(first + 1, |message| message.number))
+        }
     }
 }
 
@@ -118,13 +125,17 @@ fn belongs_to_no_turn(message: &Value) -> bool {
     matches!(update, Some("available_commands_update" | "session_info_update"))
 }
 
-fn difference(number: usize, expected: Option<&Value>, actual: Option<&Value>) -> Option<Difference> {
+fn difference(
+    number: usize,
+    expected: Option<&Value>,
+    actual: Option<&Value>,
+) -> Option<TranscriptDifference> {
     let (path, expected, actual) = match (expected, actual) {
         (Some(expected), Some(actual)) => member("$".into(), expected, actual)?,
         (None, None) => return None,
         one_side => ("$".into(), one_side.0, one_side.1),
     };
-    Some(Difference { number, path, expected: expected.cloned(), actual: actual.cloned() })
+    Some(TranscriptDifference { number, path, expected: expected.cloned(), actual: actual.cloned() })
 }
 
 fn member<'a>(
@@ -187,8 +198,8 @@ mod tests {
 
     #[test]
     fn only_concurrent_lanes_may_be_reordered() {
-        let text = |order: &[(&str, i64)]| -> Vec<Message> {
-            let message = |(at, (lane, value)): (usize, &(&str, i64))| Message {
+        let text = |order: &[(&str, i64)]| -> Vec<NormalisedMessage> {
+            let message = |(at, (lane, value)): (usize, &(&str, i64))| NormalisedMessage {
                 number: at + 1,
                 lane: (*lane).to_owned(),
                 value: json!([lane, value]),
@@ -197,23 +208,23 @@ mod tests {
         };
         let expected = text(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
         let compared = |order: &[(&str, i64)]| conversations(&expected, &text(order));
-        assert_eq!(compared(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]), Comparison::Same);
-        assert_eq!(compared(&[("a", 1), ("a", 2), ("b", 1), ("b", 2)]), Comparison::Reordered(2));
+        assert_eq!(compared(&[("a", 1), ("b", 1), ("a", 2), ("b", 2)]), TranscriptComparison::Same);
+        assert_eq!(compared(&[("a", 1), ("a", 2), ("b", 1), ("b", 2)]), TranscriptComparison::Reordered(2));
         for (other, number) in [
             (&[("a", 2), ("b", 1), ("a", 1), ("b", 2)][..], 1),
             (&[("a", 1), ("b", 1), ("a", 2)], 4),
             (&[("a", 1), ("b", 1), ("a", 2), ("b", 3)], 4),
             (&[("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], 5),
         ] {
-            let Comparison::Different(difference) = compared(other) else { panic!("{other:?}") };
+            let TranscriptComparison::Different(difference) = compared(other) else { panic!("{other:?}") };
             assert_eq!(difference.number, number, "{other:?}");
         }
     }
 
     #[test]
     fn updates_of_no_turn_after_the_recorded_end_are_ignored() {
-        let messages = |values: &[Value]| -> Vec<Message> {
-            let message = |(at, value): (usize, &Value)| Message {
+        let messages = |values: &[Value]| -> Vec<NormalisedMessage> {
+            let message = |(at, value): (usize, &Value)| NormalisedMessage {
                 number: at + 1,
                 lane: value["lane"].to_string(),
                 value: value.clone(),
@@ -233,11 +244,15 @@ mod tests {
             (vec![request], false),
         ] {
             let actual = messages(&[vec![answer(0), answer(1)], more].concat());
-            assert_eq!(conversations(&expected, &actual) == Comparison::Same, is_same, "{actual:?}");
+            assert_eq!(
+                conversations(&expected, &actual) == TranscriptComparison::Same,
+                is_same,
+                "{actual:?}"
+            );
         }
         let earlier = messages(&[answer(0), update.clone(), answer(1)]);
-        assert!(matches!(conversations(&expected, &earlier), Comparison::Different(_)));
+        assert!(matches!(conversations(&expected, &earlier), TranscriptComparison::Different(_)));
         let fewer = messages(&[answer(0), update]);
-        assert!(matches!(conversations(&expected, &fewer), Comparison::Different(_)));
+        assert!(matches!(conversations(&expected, &fewer), TranscriptComparison::Different(_)));
     }
 }

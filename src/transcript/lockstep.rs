@@ -61,7 +61,7 @@ pub fn start(transport: Transport, determinism: Option<Determinism>) -> Transpor
     Transport { incoming, outgoing, flushed }
 }
 
-struct Head {
+struct LockstepHead {
     line: Line,
     shape: Shape,
     after: Option<u64>,
@@ -72,7 +72,7 @@ struct LockstepRun {
     wire_out: mpsc::Sender<String>,
     to_agent: mpsc::Sender<Line>,
     from_agent: mpsc::Receiver<String>,
-    head: Option<Head>,
+    head: Option<LockstepHead>,
     /// Unanswered requests of the client.
     open: Vec<String>,
     /// Unanswered requests of the agent.
@@ -147,12 +147,12 @@ impl LockstepRun {
             let text = text_of(&line);
             let (shape, message) = shape(&text);
             let after = message["params"]["_meta"]["modegate/after"].as_u64();
-            self.head = Some(Head { line, shape, after });
+            self.head = Some(LockstepHead { line, shape, after });
         }
         Ok(false)
     }
 
-    fn is_ready(&self, head: &Head) -> bool {
+    fn is_ready(&self, head: &LockstepHead) -> bool {
         self.open.is_empty()
             || match (&head.shape, head.after) {
                 (Shape::Answer(id), _) => self.ever_asked.contains(id),
@@ -162,7 +162,7 @@ impl LockstepRun {
     }
 
     async fn feed_head(&mut self) -> Result<(), Gone> {
-        let Some(Head { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
+        let Some(LockstepHead { mut line, shape, .. }) = self.head.take() else { return Ok(()) };
         self.last_fed = None;
         let is_answer = matches!(shape, Shape::Answer(_));
         match shape {
@@ -200,9 +200,9 @@ impl LockstepRun {
 
     fn unanswerable(&self) -> Option<String> {
         let waits = match &self.head {
-            Some(Head { shape: Shape::Answer(id), .. }) => !self.open_requests.contains(id),
+            Some(LockstepHead { shape: Shape::Answer(id), .. }) => !self.open_requests.contains(id),
             // In a deterministic run all tasks are idle here, so the awaited message will not come.
-            Some(Head { after: Some(_), .. }) => self.determinism.is_some(),
+            Some(LockstepHead { after: Some(_), .. }) => self.determinism.is_some(),
             Some(_) | None => true,
         };
         self.open_requests.first().filter(|_| waits).cloned()
@@ -257,8 +257,8 @@ impl LockstepRun {
                 self.ever_asked.push(id);
             }
             Shape::Answer(id) => {
-                let known = self.open.contains(&id);
-                let id = if id == "null" && !known { self.last_fed.take().unwrap_or(id) } else { id };
+                let is_open = self.open.contains(&id);
+                let id = if id == "null" && !is_open { self.last_fed.take().unwrap_or(id) } else { id };
                 if let Some(at) = self.open.iter().position(|open| *open == id) {
                     self.open.remove(at);
                 }

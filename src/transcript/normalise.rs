@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Message {
+pub(super) struct NormalisedMessage {
     pub number: usize,
     /// Messages of one lane keep their order, even if lanes run concurrently.
     pub lane: String,
@@ -15,9 +15,9 @@ pub(super) struct Message {
 }
 
 /// Without `with_model`, drops the options that name the model.
-pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
-    let mut names = Names { with_model, ..Names::default() };
-    let mut normalised: Vec<Message> = Vec::new();
+pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<NormalisedMessage> {
+    let mut names = NormalisedNames { with_model, ..NormalisedNames::default() };
+    let mut normalised: Vec<NormalisedMessage> = Vec::new();
     for (at, value) in messages.iter().enumerate() {
         if is_transient(value) {
             continue;
@@ -32,7 +32,7 @@ pub(super) fn normalise(messages: &[Value], with_model: bool) -> Vec<Message> {
             last.value["params"]["update"]["content"]["text"] = format!("{so_far}{text}").into();
             continue;
         }
-        normalised.push(Message { number: at + 1, lane, value });
+        normalised.push(NormalisedMessage { number: at + 1, lane, value });
     }
     normalised
 }
@@ -78,7 +78,7 @@ fn lane(message: &Value) -> String {
 }
 
 #[derive(Default)]
-struct Names {
+struct NormalisedNames {
     with_model: bool,
     sessions: HashMap<String, usize>,
     folders: HashMap<String, usize>,
@@ -87,7 +87,7 @@ struct Names {
     requests: HashMap<String, String>,
 }
 
-impl Names {
+impl NormalisedNames {
     fn message(&mut self, message: &mut Value) {
         self.value("", message, false);
         let is_call = message.get("method").is_some();

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::recording;
 
 #[derive(Debug, PartialEq)]
-pub enum Output {
+pub enum PlayerOutput {
     /// A message to the client.
     Line {
         text: String,
@@ -30,7 +30,7 @@ pub enum Output {
 }
 
 pub struct AgentPlayer {
-    steps: Vec<Step>,
+    steps: Vec<PlayerStep>,
     next: usize,
     /// Messages of the client that the recording has not reached.
     inbox: Vec<Value>,
@@ -38,20 +38,20 @@ pub struct AgentPlayer {
     renamed: Vec<(String, String)>,
     /// Recorded sessions that the client knows.
     sessions: HashSet<String>,
-    output: Vec<Output>,
+    output: Vec<PlayerOutput>,
 }
 
-struct Step {
+struct PlayerStep {
     number: usize,
     pause: Duration,
     is_from_agent: bool,
     message: Value,
     /// Only of the client's messages.
-    state: State,
+    state: PlayerState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum State {
+enum PlayerState {
     Awaited,
     /// A request with this id of the client, not answered yet.
     Open(Value),
@@ -68,12 +68,12 @@ impl AgentPlayer {
         let steps = recording::entries(text).map(|entry| {
             let pause = entry.time.saturating_sub(before);
             before = entry.time;
-            Step {
+            PlayerStep {
                 number: entry.number,
                 pause,
                 is_from_agent: entry.is_from_agent,
                 message: serde_json::from_str(&entry.line).unwrap_or_default(),
-                state: State::Awaited,
+                state: PlayerState::Awaited,
             }
         });
         // A line that is no JSON object tests the agent's parser, not a client.
@@ -86,13 +86,13 @@ impl AgentPlayer {
     }
 
     /// Plays up to the client's first message.
-    pub fn start(&mut self) -> Vec<Output> {
+    pub fn start(&mut self) -> Vec<PlayerOutput> {
         self.advance();
         std::mem::take(&mut self.output)
     }
 
     /// Takes a line of the client, and plays up to its next message.
-    pub fn receive(&mut self, line: &str) -> Vec<Output> {
+    pub fn receive(&mut self, line: &str) -> Vec<PlayerOutput> {
         match serde_json::from_str::<Value>(line) {
             Ok(message) if message.is_object() => {
                 self.inbox.push(message);
@@ -111,11 +111,11 @@ impl AgentPlayer {
     /// The client's next message in the recording. `None` after the last.
     pub fn awaited(&self) -> Option<String> {
         let step = self.steps.get(self.next)?;
-        let what = match method(&step.message) {
+        let message_name = match method(&step.message) {
             Some(method) => method.to_owned(),
             None => format!("the answer to request {}", step.message["id"]),
         };
-        Some(format!("line {}: {what}", step.number))
+        Some(format!("line {}: {message_name}", step.number))
     }
 
     /// Plays up to the next message of the client that has not come.
@@ -123,7 +123,7 @@ impl AgentPlayer {
         while let Some(step) = self.steps.get(self.next) {
             if step.is_from_agent {
                 self.send(self.next);
-            } else if step.state == State::Awaited {
+            } else if step.state == PlayerState::Awaited {
                 let Some(at) = self.inbox.iter().position(|message| self.is_same(self.next, message)) else {
                     return;
                 };
@@ -135,19 +135,19 @@ impl AgentPlayer {
     }
 
     fn send(&mut self, at: usize) {
-        let Step { message, pause, .. } = &self.steps[at];
+        let PlayerStep { message, pause, .. } = &self.steps[at];
         let (mut message, pause) = (message.clone(), *pause);
         if method(&message).is_none() {
             let Some(request) = self.request_of(at) else { return };
-            let State::Open(id) = self.steps[request].state.clone() else { return };
-            self.steps[request].state = State::Done;
+            let PlayerState::Open(id) = self.steps[request].state.clone() else { return };
+            self.steps[request].state = PlayerState::Done;
             if let Some(session) = message["result"]["sessionId"].as_str() {
                 self.sessions.insert(session.to_owned());
             }
             message["id"] = id;
         }
         self.rename(&mut message);
-        self.output.push(Output::Line { text: format!("{message}\n"), pause });
+        self.output.push(PlayerOutput::Line { text: format!("{message}\n"), pause });
     }
 
     /// The client's request that the agent's step `at` answers.
@@ -182,8 +182,8 @@ impl AgentPlayer {
     fn accept(&mut self, at: usize, message: &Value) {
         let recorded = self.steps[at].message.clone();
         self.steps[at].state = match (method(message), message.get("id")) {
-            (Some(_), Some(id)) => State::Open(id.clone()),
-            _ => State::Done,
+            (Some(_), Some(id)) => PlayerState::Open(id.clone()),
+            _ => PlayerState::Done,
         };
         for (part, key) in [("params", "sessionId"), ("params", "cwd"), ("result", "terminalId")] {
             if let (Some(old), Some(new)) = (recorded[part][key].as_str(), message[part][key].as_str())
@@ -220,7 +220,7 @@ impl AgentPlayer {
     fn later(&self, message: &Value) -> Option<usize> {
         (self.next..self.steps.len()).find(|at| {
             let step = &self.steps[*at];
-            !step.is_from_agent && step.state == State::Awaited && self.is_same(*at, message)
+            !step.is_from_agent && step.state == PlayerState::Awaited && self.is_same(*at, message)
         })
     }
 
@@ -228,7 +228,7 @@ impl AgentPlayer {
     fn is_blocked(&self, end: usize) -> bool {
         self.steps[self.next..end].iter().any(|step| {
             !step.is_from_agent
-                && step.state == State::Awaited
+                && step.state == PlayerState::Awaited
                 && method(&step.message).is_none_or(|method| method == "session/prompt")
         })
     }
@@ -242,8 +242,8 @@ impl AgentPlayer {
         {
             for at in self.next..end {
                 let step = &mut self.steps[at];
-                if !step.is_from_agent && step.state == State::Awaited {
-                    step.state = State::Skipped;
+                if !step.is_from_agent && step.state == PlayerState::Awaited {
+                    step.state = PlayerState::Skipped;
                     let text = format!(
                         "line {}: {} did not come before {name}",
                         step.number,
@@ -260,7 +260,8 @@ impl AgentPlayer {
             return;
         };
         let skipped = || {
-            (0..self.next).find(|at| self.steps[*at].state == State::Skipped && self.is_same(*at, &message))
+            (0..self.next)
+                .find(|at| self.steps[*at].state == PlayerState::Skipped && self.is_same(*at, &message))
         };
         let step = later.or_else(skipped);
         if let Some((step, answer)) = step.and_then(|step| Some((step, self.answer_of(step)?))) {
@@ -277,11 +278,11 @@ impl AgentPlayer {
     fn fail(&mut self, id: &Value, code: i64, text: &str) {
         self.note(format!("a request was answered with an error: {text}"));
         let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": text } });
-        self.output.push(Output::Line { text: format!("{error}\n"), pause: Duration::ZERO });
+        self.output.push(PlayerOutput::Line { text: format!("{error}\n"), pause: Duration::ZERO });
     }
 
     fn note(&mut self, text: String) {
-        self.output.push(Output::Note(text));
+        self.output.push(PlayerOutput::Note(text));
     }
 
     fn name(&self, recorded: &Value) -> Value {

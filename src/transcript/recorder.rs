@@ -23,18 +23,18 @@ pub fn start(transport: Transport, file: File, options: &LaunchOptions) -> std::
     let Transport { incoming: wire_in, outgoing: wire_out, flushed } = transport;
     let (to_agent, incoming) = mpsc::channel(64);
     let (outgoing, from_agent) = mpsc::channel(64);
-    let recorder = Recorder { file: Some(file), start: Instant::now() };
+    let recorder = TranscriptRecorder { file: Some(file), start: Instant::now() };
     tokio::spawn(pass(recorder, wire_in, wire_out, to_agent, from_agent));
     Ok(Transport { incoming, outgoing, flushed })
 }
 
-struct Recorder {
+struct TranscriptRecorder {
     /// `None` after a write error.
     file: Option<BufWriter<File>>,
     start: Instant,
 }
 
-impl Recorder {
+impl TranscriptRecorder {
     fn line(&mut self, direction: &str, line: &str) {
         let Some(file) = &mut self.file else { return };
         let at = self.start.elapsed().as_millis();
@@ -47,7 +47,7 @@ impl Recorder {
 }
 
 async fn pass(
-    mut recorder: Recorder,
+    mut recorder: TranscriptRecorder,
     mut wire_in: mpsc::Receiver<Line>,
     wire_out: mpsc::Sender<String>,
     to_agent: mpsc::Sender<Line>,

@@ -22,13 +22,13 @@ pub(super) struct Recording {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct RecordingHeader {
     #[serde(default)]
     options: LaunchOptions,
 }
 
 /// A line of the conversation.
-pub(super) struct Entry {
+pub(super) struct RecordingEntry {
     /// Line of the file, from 1.
     pub number: usize,
     /// Since the start of the recording.
@@ -37,13 +37,13 @@ pub(super) struct Entry {
     pub line: String,
 }
 
-struct Named {
+struct NamedRequest {
     id: String,
     /// Counts the client's requests from 1.
     request: usize,
 }
 
-struct Asked {
+struct AskedPermission {
     id: String,
     session: Value,
     write: Option<Value>,
@@ -79,11 +79,11 @@ pub(super) fn options(text: &str) -> Option<Result<LaunchOptions, String>> {
     if !version.as_u64().is_some_and(|version| (1..=u64::from(VERSION)).contains(&version)) {
         return Some(Err(format!("a recording of version {version}; this one knows 1 to {VERSION}")));
     }
-    let header = serde_json::from_value::<Header>(first);
+    let header = serde_json::from_value::<RecordingHeader>(first);
     Some(header.map(|header| header.options).map_err(|error| format!("the options in its header: {error}")))
 }
 
-pub(super) fn entries(text: &str) -> impl Iterator<Item = Entry> {
+pub(super) fn entries(text: &str) -> impl Iterator<Item = RecordingEntry> {
     text.lines().enumerate().skip(1).filter_map(|(at, line)| {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
         let Some(line) = entry["line"].as_str() else {
@@ -92,18 +92,26 @@ pub(super) fn entries(text: &str) -> impl Iterator<Item = Entry> {
             return None;
         };
         let time = Duration::from_millis(entry["ms"].as_u64().unwrap_or_default());
-        Some(Entry { number: at + 1, time, is_from_agent: entry["dir"] != "in", line: line.to_owned() })
+        Some(RecordingEntry {
+            number: at + 1,
+            time,
+            is_from_agent: entry["dir"] != "in",
+            line: line.to_owned(),
+        })
     })
 }
 
-fn conversation(entries: impl Iterator<Item = Entry>, real: RealPath<'_>) -> Result<Recording, String> {
+fn conversation(
+    entries: impl Iterator<Item = RecordingEntry>,
+    real: RealPath<'_>,
+) -> Result<Recording, String> {
     let mut recording = Recording::default();
     let mut folders: Vec<String> = Vec::new();
-    let mut sessions: Vec<Named> = Vec::new();
-    let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<Asked>::new());
+    let mut sessions: Vec<NamedRequest> = Vec::new();
+    let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<AskedPermission>::new());
     // `sent` counts the messages that a replay sends, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
-    for Entry { is_from_agent, mut line, .. } in entries {
+    for RecordingEntry { is_from_agent, mut line, .. } in entries {
         let mut message: Value = serde_json::from_str(&line).unwrap_or_default();
         let id = message.get("id").map(ToString::to_string);
         let is_call = message.get("method").is_some();
@@ -131,7 +139,7 @@ fn conversation(entries: impl Iterator<Item = Entry>, real: RealPath<'_>) -> Res
                 None => {}
             }
             let mut text = in_any_folder(&line, &folders);
-            for Named { id, request } in &sessions {
+            for NamedRequest { id, request } in &sessions {
                 text = text.replace(id, &format!("${{SESSION:{request}}}"));
             }
             input.push(InputLine { text, answers });
@@ -145,7 +153,7 @@ fn conversation(entries: impl Iterator<Item = Entry>, real: RealPath<'_>) -> Res
             open.retain(|open| *open != id);
             let request = requests.iter().rposition(|request| *request == id);
             if let (Some(session), Some(at)) = (message["result"]["sessionId"].as_str(), request) {
-                sessions.push(Named { id: session.to_owned(), request: at + 1 });
+                sessions.push(NamedRequest { id: session.to_owned(), request: at + 1 });
             }
         }
         let message = serde_json::from_str(&in_any_folder(&line, &folders)).unwrap_or(Value::String(line));
@@ -156,11 +164,11 @@ fn conversation(entries: impl Iterator<Item = Entry>, real: RealPath<'_>) -> Res
     Ok(recording)
 }
 
-fn asked_for(id: String, message: &Value) -> Asked {
+fn asked_for(id: String, message: &Value) -> AskedPermission {
     let params = &message["params"];
     let is_write = message["method"] == "fs/write_text_file";
     let write = is_write.then(|| json!({ "path": params["path"], "content": params["content"] }));
-    Asked { id, session: params["sessionId"].clone(), write }
+    AskedPermission { id, session: params["sessionId"].clone(), write }
 }
 
 fn in_order_of_requests(input: &mut [InputLine]) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::compare::{self, Comparison};
+use super::compare::{self, TranscriptComparison};
 use super::launch_options::{LaunchOptions, StoreKind};
 use super::normalise::normalise;
 use super::recording;
@@ -32,7 +32,7 @@ const OFFLINE: &str = "offline";
 
 const SCRIPTED: &str = "scripted";
 
-pub struct Replay {
+pub struct TranscriptReplay {
     pub binary: PathBuf,
     /// Folder for the working directories, which each replay creates and removes.
     pub scratch: PathBuf,
@@ -46,7 +46,7 @@ pub struct Replay {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     pub played: usize,
     pub diverged: usize,
     /// Nothing was expected, so nothing was checked.
@@ -66,7 +66,7 @@ enum Expected {
     Messages { messages: Vec<Value>, model: String },
 }
 
-enum Verdict {
+enum ReplayVerdict {
     Same,
     Reordered(usize),
     Updated,
@@ -74,11 +74,11 @@ enum Verdict {
     Diverged(String),
 }
 
-impl Replay {
+impl TranscriptReplay {
     /// # Errors
     /// Returns an error if `path` contains no transcript or a replay cannot run.
-    pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<Outcome> {
-        let mut outcome = Outcome::default();
+    pub fn run(&self, path: &Path, out: &mut impl Write) -> io::Result<ReplayOutcome> {
+        let mut outcome = ReplayOutcome::default();
         let transcripts = self.find(path)?;
         if transcripts.is_empty() {
             let text = format!("{}: there is no NAME.in.jsonl", path.display());
@@ -89,17 +89,17 @@ impl Replay {
             outcome.played += 1;
             let name = &transcript.name;
             match self.check(transcript, &actual)? {
-                Verdict::Same => writeln!(out, "ok       {name}")?,
-                Verdict::Reordered(number) => writeln!(
+                ReplayVerdict::Same => writeln!(out, "ok       {name}")?,
+                ReplayVerdict::Reordered(number) => writeln!(
                     out,
                     "ok       {name} (concurrent messages in another order, from line {number} on)"
                 )?,
-                Verdict::Updated => writeln!(out, "updated  {name}")?,
-                Verdict::Unchecked(why) => {
+                ReplayVerdict::Updated => writeln!(out, "updated  {name}")?,
+                ReplayVerdict::Unchecked(why) => {
                     outcome.unchecked += 1;
                     writeln!(out, "NOTHING  {name}: {why}: nothing was checked")?;
                 }
-                Verdict::Diverged(difference) => {
+                ReplayVerdict::Diverged(difference) => {
                     outcome.diverged += 1;
                     writeln!(out, "DIVERGED {name}\n{difference}")?;
                 }
@@ -107,22 +107,22 @@ impl Replay {
         }
         // Fails if another process uses the folder.
         let _ = fs::remove_dir(&self.scratch);
-        let Outcome { played, diverged, unchecked } = outcome;
+        let ReplayOutcome { played, diverged, unchecked } = outcome;
         let nothing = if unchecked > 0 { format!(", {unchecked} unchecked") } else { String::new() };
         writeln!(out, "{played} transcripts, {diverged} diverged{nothing}")?;
         Ok(outcome)
     }
 
-    fn check(&self, transcript: &Transcript, actual: &str) -> io::Result<Verdict> {
-        let diverged = |difference: &dyn std::fmt::Display| Verdict::Diverged(difference.to_string());
+    fn check(&self, transcript: &Transcript, actual: &str) -> io::Result<ReplayVerdict> {
+        let diverged = |difference: &dyn std::fmt::Display| ReplayVerdict::Diverged(difference.to_string());
         Ok(match &transcript.expected {
             Expected::Bytes { text: Some(text), .. } if text.is_empty() && actual.is_empty() => {
-                Verdict::Unchecked("no lines are expected, and none came".into())
+                ReplayVerdict::Unchecked("no lines are expected, and none came".into())
             }
-            Expected::Bytes { text: Some(text), .. } if text == actual => Verdict::Same,
+            Expected::Bytes { text: Some(text), .. } if text == actual => ReplayVerdict::Same,
             Expected::Bytes { file, .. } if self.update => {
                 fs::write(file, actual)?;
-                Verdict::Updated
+                ReplayVerdict::Updated
             }
             Expected::Bytes { text: Some(text), .. } => match compare::lines(text, actual) {
                 Some(difference) => diverged(&difference),
@@ -130,10 +130,10 @@ impl Replay {
             },
             Expected::Bytes { file, text: None } => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
-                Verdict::Unchecked(format!("there is no {name} (--update writes it)"))
+                ReplayVerdict::Unchecked(format!("there is no {name} (--update writes it)"))
             }
             Expected::Messages { messages, .. } if messages.is_empty() => {
-                Verdict::Unchecked("the recording has no expected lines".into())
+                ReplayVerdict::Unchecked("the recording has no expected lines".into())
             }
             Expected::Messages { messages, model } => {
                 let actual: Vec<Value> = actual
@@ -143,9 +143,9 @@ impl Replay {
                 let with_model = self.model_of(transcript)?.split(':').next() == Some(model.as_str());
                 let (expected, actual) = (normalise(messages, with_model), normalise(&actual, with_model));
                 match compare::conversations(&expected, &actual) {
-                    Comparison::Same => Verdict::Same,
-                    Comparison::Reordered(number) => Verdict::Reordered(number),
-                    Comparison::Different(difference) => diverged(&difference),
+                    TranscriptComparison::Same => ReplayVerdict::Same,
+                    TranscriptComparison::Reordered(number) => ReplayVerdict::Reordered(number),
+                    TranscriptComparison::Different(difference) => diverged(&difference),
                 }
             }
         })

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, Permissions};
 use tokio_util::sync::CancellationToken;
 
-use self::step::Step;
+use self::step::ChangeStep;
 use super::change_recorder::ChangeRecorder;
 use super::faults::{self, Point};
 use super::journal::{Recorded, Temporaries};
@@ -66,7 +66,7 @@ pub(super) struct Attempt<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ChangeFailure {
     pub error: FileError,
     /// True if all performed steps were undone.
     pub is_clean: bool,
@@ -74,7 +74,7 @@ pub(super) struct Failure {
     pub in_place: Option<PathBuf>,
 }
 
-impl From<FileError> for Failure {
+impl From<FileError> for ChangeFailure {
     fn from(error: FileError) -> Self {
         Self { error, is_clean: true, in_place: None }
     }
@@ -90,7 +90,7 @@ pub(super) fn carry_out(
     cancel: &CancellationToken,
     touched: HashSet<PathBuf>,
     temporaries: &mut Temporaries,
-) -> Result<(), Failure> {
+) -> Result<(), ChangeFailure> {
     let mut made = Vec::new();
     let outcome = perform(plan, cancel, touched, (temporaries, &mut made));
     outcome.inspect_err(|_| remove_folders(&made))
@@ -101,10 +101,10 @@ fn perform(
     cancel: &CancellationToken,
     mut touched: HashSet<PathBuf>,
     (temporaries, made): (&mut Temporaries, &mut Vec<Target>),
-) -> Result<(), Failure> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
+) -> Result<(), ChangeFailure> {
+    let mut steps: Vec<ChangeStep<'_>> = Vec::new();
     for change in plan.changes {
-        steps.push(Step::prepare(change, plan, temporaries, made)?);
+        steps.push(ChangeStep::prepare(change, plan, temporaries, made)?);
     }
     if cancel.is_cancelled() {
         return Err(stopped().into());
@@ -113,15 +113,16 @@ fn perform(
         // An earlier step may have changed the path.
         let is_touched = touched.contains(&steps[at].target.path);
         if let Err(mut failure) = steps[at].perform(is_touched) {
-            let mut kept: Vec<String> = Vec::new();
+            let mut not_undone: Vec<String> = Vec::new();
             for step in steps[..at].iter_mut().rev() {
                 if !step.undo() {
-                    kept.push(step.target.path.display().to_string());
+                    not_undone.push(step.target.path.display().to_string());
                 }
             }
-            if !kept.is_empty() {
+            if !not_undone.is_empty() {
                 failure.is_clean = false;
-                let text = format!("{}. Not put back, so read it again: {}", failure.error, kept.join(", "));
+                let text =
+                    format!("{}. Not put back, so read it again: {}", failure.error, not_undone.join(", "));
                 failure.error = FileError::Unsuitable(text);
             }
             return Err(failure);
@@ -220,8 +221,8 @@ pub(super) fn write(dir: &Dir, name: &str, content: &[u8], like: Option<&File>) 
 /// Permissions with setuid or setgid bits, which the system takes away when an ordinary user writes. `None` without
 /// such a bit.
 pub(super) fn special_permissions(file: &File) -> io::Result<Option<Permissions>> {
-    let found = file.metadata()?;
-    Ok((mode(&found) & 0o6000 != 0).then(|| found.permissions()))
+    let metadata = file.metadata()?;
+    Ok((mode(&metadata) & 0o6000 != 0).then(|| metadata.permissions()))
 }
 
 #[cfg(unix)]

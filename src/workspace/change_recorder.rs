@@ -8,7 +8,7 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, Metadata};
 
 use super::change::executable_mode;
-use super::inspect::{Found, inspect, look};
+use super::inspect::{InspectedPath, inspect, look};
 use super::replacement::FileStamp;
 use super::{
     Change, Changed, Changes, ContentHash, FileState, Intent, Workspace, is_version_control, open_dir,
@@ -32,13 +32,13 @@ pub(super) struct ChangeRecorder {
 #[derive(Debug)]
 struct Watched {
     target: Target,
-    found: Found,
+    found: InspectedPath,
     /// Of a file.
     fingerprint: Option<FileStamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum StateTrust {
     /// Any other state on disk is a later change by another program.
     Planned,
     /// The state on disk counts.
@@ -46,8 +46,8 @@ pub(super) enum Trust {
 }
 
 /// Mode bits of new files and of folders are not compared.
-pub(super) fn matches_planned(before: &FileState, planned: &FileState, found: &Found) -> bool {
-    let Found::State(found, _) = found else { return false };
+pub(super) fn matches_planned(before: &FileState, planned: &FileState, found: &InspectedPath) -> bool {
+    let InspectedPath::State(found, _) = found else { return false };
     match (before, planned, found) {
         (FileState::Absent, FileState::File { hash, .. }, FileState::File { hash: found, .. }) => {
             hash == found
@@ -58,10 +58,12 @@ pub(super) fn matches_planned(before: &FileState, planned: &FileState, found: &F
 }
 
 /// Returns `None` if the path did not change.
-fn trust(made: &BTreeMap<PathBuf, Trust>, path: &Path) -> Option<Trust> {
-    let above = || path.ancestors().skip(1).find_map(|above| made.get(above));
+fn trust(made: &BTreeMap<PathBuf, StateTrust>, path: &Path) -> Option<StateTrust> {
     let below = || made.range(path.to_owned()..).next().filter(|(below, _)| below.starts_with(path));
-    made.get(path).or_else(above).copied().or_else(|| below().map(|_| Trust::Seen))
+    made.get(path)
+        .or_else(|| path.ancestors().skip(1).find_map(|above| made.get(above)))
+        .copied()
+        .or_else(|| below().map(|_| StateTrust::Seen))
 }
 
 fn plan_folders(planned: &mut BTreeMap<PathBuf, FileState>, path: &Path) {
@@ -113,12 +115,14 @@ impl ChangeRecorder {
             }
         }
         for Watched { found, .. } in self.before.values() {
-            if let Found::State(FileState::File { hash, .. }, Some(content)) = found {
+            if let InspectedPath::State(FileState::File { hash, .. }, Some(content)) = found {
                 contents.entry(hash.clone()).or_insert_with(|| content.clone());
             }
         }
         let planned = self.before.iter().filter_map(|(path, Watched { found, .. })| {
-            let (Found::State(before, _), Some(after)) = (found, self.planned.get(path)) else { return None };
+            let (InspectedPath::State(before, _), Some(after)) = (found, self.planned.get(path)) else {
+                return None;
+            };
             let (path, before, after) = (path.clone(), before.clone(), after.clone());
             (before != after).then_some(Changed { path, before, after, compared: false })
         });
@@ -142,61 +146,61 @@ impl ChangeRecorder {
     /// An unknown state counts as unchanged. `now` is the file's metadata, if there is a file.
     pub(super) fn is_unchanged(&self, target: &Target, now: Option<&Metadata>) -> bool {
         let Some(watched) = self.before.get(&target.path) else { return true };
-        let Found::State(before, _) = &watched.found else { return true };
+        let InspectedPath::State(before, _) = &watched.found else { return true };
         if let (Some(fingerprint), Some(now)) = (&watched.fingerprint, now)
             && fingerprint.is_same(now, false)
         {
             return true;
         }
-        matches!(inspect(target), Found::State(found, _) if found == *before)
+        matches!(inspect(target), InspectedPath::State(found, _) if found == *before)
     }
 
     /// `None` if the state is unknown.
     pub(super) fn state(&self, target: &Target) -> Option<&FileState> {
         match &self.before.get(&target.path)?.found {
-            Found::State(state, _) => Some(state),
-            Found::Unknown(_) => None,
+            InspectedPath::State(state, _) => Some(state),
+            InspectedPath::Unknown(_) => None,
         }
     }
 
     /// Returns false if a file certainly had another content.
     pub(super) fn had(&self, path: &Path, content: ContentHash) -> bool {
         match self.before.get(path).map(|watched| &watched.found) {
-            Some(Found::State(FileState::Absent, _)) => content == ContentHash::Absent,
-            Some(Found::State(_, found)) => {
+            Some(InspectedPath::State(FileState::Absent, _)) => content == ContentHash::Absent,
+            Some(InspectedPath::State(_, found)) => {
                 found.as_deref().map_or(ContentHash::Absent, ContentHash::of) == content
             }
-            Some(Found::Unknown(_)) | None => true,
+            Some(InspectedPath::Unknown(_)) | None => true,
         }
     }
 
     /// `None` if there was no file, or its content is unknown.
     pub(super) fn content(&self, target: &Target) -> Option<&[u8]> {
         match &self.before.get(&target.path)?.found {
-            Found::State(_, content) => content.as_deref(),
-            Found::Unknown(_) => None,
+            InspectedPath::State(_, content) => content.as_deref(),
+            InspectedPath::Unknown(_) => None,
         }
     }
 
-    pub(super) fn after(mut self, made: &BTreeMap<PathBuf, Trust>) -> Changes {
+    pub(super) fn after(mut self, made: &BTreeMap<PathBuf, StateTrust>) -> Changes {
         let mut changes = Changes::default();
         let mut retained = HashSet::new();
         for (path, Watched { target, found, .. }) in std::mem::take(&mut self.before) {
             let Some(trust) = trust(made, &path) else { continue };
             let (before, content) = match found {
-                Found::State(state, content) => (state, content),
-                Found::Unknown(why) => {
+                InspectedPath::State(state, content) => (state, content),
+                InspectedPath::Unknown(why) => {
                     self.mark_uncovered(&target, &why);
                     continue;
                 }
             };
             let after = match (inspect(&target), trust, self.planned.get(&path)) {
                 // Another program's change: an undo must report a conflict.
-                (found, Trust::Planned, Some(planned)) if !matches_planned(&before, planned, &found) => {
+                (found, StateTrust::Planned, Some(planned)) if !matches_planned(&before, planned, &found) => {
                     planned.clone()
                 }
-                (Found::State(state, _), _, _) => state,
-                (Found::Unknown(why), _, _) => {
+                (InspectedPath::State(state, _), _, _) => state,
+                (InspectedPath::Unknown(why), _, _) => {
                     self.mark_uncovered(&target, &why);
                     continue;
                 }
@@ -217,8 +221,8 @@ impl ChangeRecorder {
 
     fn plan(&mut self, changes: &[Change]) {
         let nodes = self.before.iter().filter_map(|(path, watched)| match &watched.found {
-            Found::State(state, _) => Some((path.clone(), state.clone())),
-            Found::Unknown(_) => None,
+            InspectedPath::State(state, _) => Some((path.clone(), state.clone())),
+            InspectedPath::Unknown(_) => None,
         });
         let mut planned: BTreeMap<PathBuf, FileState> = nodes.collect();
         for change in changes {
@@ -266,7 +270,9 @@ impl ChangeRecorder {
         let insides = created.inside.iter().flat_map(|inside| inside.ancestors());
         for (path, inside) in created.path.ancestors().zip(insides).skip(1) {
             let above = Target { path: path.to_owned(), inside: Some(inside.to_owned()) };
-            if inside.as_os_str().is_empty() || inspect(&above) != Found::State(FileState::Absent, None) {
+            if inside.as_os_str().is_empty()
+                || inspect(&above) != InspectedPath::State(FileState::Absent, None)
+            {
                 break;
             }
             targets.push(above);
@@ -277,7 +283,7 @@ impl ChangeRecorder {
     /// The first target is what changes, before the new folders above it or the parts of a moved folder. If one of the
     /// paths cannot be covered, none is.
     fn watch(&mut self, targets: &[Target]) {
-        let mut found = Vec::new();
+        let mut watched_paths = Vec::new();
         for target in targets {
             match &target.inside {
                 // The change will be refused.
@@ -288,20 +294,20 @@ impl ChangeRecorder {
                 Some(_) => {}
             }
             match look(target) {
-                (Found::Unknown(why), _) if *target == targets[0] => {
+                (InspectedPath::Unknown(why), _) if *target == targets[0] => {
                     return self.mark_uncovered(target, &why);
                 }
-                (Found::Unknown(why), _) => {
+                (InspectedPath::Unknown(why), _) => {
                     let why = format!("cannot be covered, because {} {why}", self.workspace.display(target));
                     return self.mark_uncovered(&targets[0], &why);
                 }
-                (state @ Found::State(..), fingerprint) => {
+                (state @ InspectedPath::State(..), fingerprint) => {
                     let watched = Watched { target: target.clone(), found: state, fingerprint };
-                    found.push((target.path.clone(), watched));
+                    watched_paths.push((target.path.clone(), watched));
                 }
             }
         }
-        for (path, watched) in found {
+        for (path, watched) in watched_paths {
             self.before.entry(path).or_insert(watched);
         }
     }
@@ -323,21 +329,21 @@ fn joined(target: &Target, part: &Path) -> Target {
 
 /// Relative paths. The error is a reason that follows the path's name.
 fn below(target: &Target) -> Result<Vec<PathBuf>, String> {
-    if !matches!(inspect(target), Found::State(FileState::Folder { .. }, _)) {
+    if !matches!(inspect(target), InspectedPath::State(FileState::Folder { .. }, _)) {
         return Ok(Vec::new());
     }
     let dir = open_dir(target).map_err(|error| format!("cannot be read ({error})"))?;
-    let mut listing = Listing { entries: Vec::new(), bytes: 0 };
+    let mut listing = FolderListing { entries: Vec::new(), bytes: 0 };
     listing.add(&dir, Path::new(""))?;
     Ok(listing.entries)
 }
 
-struct Listing {
+struct FolderListing {
     entries: Vec<PathBuf>,
     bytes: u64,
 }
 
-impl Listing {
+impl FolderListing {
     fn add(&mut self, dir: &Dir, at: &Path) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("cannot be read ({error})");
         for entry in dir.entries().map_err(failed)? {

@@ -1,7 +1,6 @@
 //! States of paths, changes between states, and their composition. Pure.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -155,8 +154,7 @@ pub fn changed_files(changed: &[Changed]) -> Vec<PathBuf> {
 }
 
 pub(super) fn is_version_control(inside: &Path) -> bool {
-    let is_named = |part: &OsStr| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one));
-    inside.iter().any(is_named)
+    inside.iter().any(|part| VERSION_CONTROL.iter().any(|one| part.eq_ignore_ascii_case(one)))
 }
 
 #[cfg(test)]

@@ -16,24 +16,24 @@ use crate::platform::files::{mode, nonblocking};
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum InspectedPath {
     /// The state, and the content of a file.
     State(FileState, Option<Vec<u8>>),
     /// Reason that follows the path's name, such as `is …`.
     Unknown(String),
 }
 
-pub(super) fn inspect(target: &Target) -> Found {
+pub(super) fn inspect(target: &Target) -> InspectedPath {
     look(target).0
 }
 
 /// As [`inspect`], with the metadata of a file before it was read.
-pub(super) fn look(target: &Target) -> (Found, Option<FileStamp>) {
+pub(super) fn look(target: &Target) -> (InspectedPath, Option<FileStamp>) {
     let looked = open_existing_parent(target).and_then(|open| match open {
         Some((dir, name)) => look_in(&dir, &name),
-        None => Ok((Found::State(FileState::Absent, None), None)),
+        None => Ok((InspectedPath::State(FileState::Absent, None), None)),
     });
-    looked.unwrap_or_else(|error| (Found::Unknown(format!("cannot be read ({error})")), None))
+    looked.unwrap_or_else(|error| (InspectedPath::Unknown(format!("cannot be read ({error})")), None))
 }
 
 pub(super) fn entry_exists(target: &Target) -> io::Result<bool> {
@@ -53,27 +53,27 @@ pub(super) fn is_special(target: &Target) -> bool {
         .is_ok_and(|metadata| metadata.is_some_and(|it| !it.is_file() && !it.is_dir() && !it.is_symlink()))
 }
 
-pub(super) fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<Found> {
+pub(super) fn inspect_in(dir: &Dir, name: &OsStr) -> io::Result<InspectedPath> {
     look_in(dir, name).map(|(found, _)| found)
 }
 
-fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<FileStamp>)> {
-    let other_than_file = |found: Found| Ok((found, None));
+fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(InspectedPath, Option<FileStamp>)> {
+    let other_than_file = |found: InspectedPath| Ok((found, None));
     let metadata = match dir.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return other_than_file(Found::State(FileState::Absent, None));
+            return other_than_file(InspectedPath::State(FileState::Absent, None));
         }
         metadata => metadata?,
     };
     if metadata.is_symlink() {
         let to = dir.read_link_contents(name)?;
-        return other_than_file(Found::State(FileState::Link { to }, None));
+        return other_than_file(InspectedPath::State(FileState::Link { to }, None));
     }
     if metadata.is_dir() {
-        return other_than_file(Found::State(FileState::Folder { mode: mode(&metadata) }, None));
+        return other_than_file(InspectedPath::State(FileState::Folder { mode: mode(&metadata) }, None));
     }
     if !metadata.is_file() {
-        return other_than_file(Found::Unknown("is not a file, folder or link".into()));
+        return other_than_file(InspectedPath::Unknown("is not a file, folder or link".into()));
     }
     let (mut file, metadata) = open_file(dir, name)?;
     let fingerprint = Some(FileStamp::of(&metadata));
@@ -83,10 +83,10 @@ fn look_in(dir: &Dir, name: &OsStr) -> io::Result<(Found, Option<FileStamp>)> {
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut content)?;
     }
     if metadata.len().max(content.len() as u64) > MAX_FILE {
-        return Ok((Found::Unknown(format!("is larger than {} MiB", MAX_FILE >> 20)), fingerprint));
+        return Ok((InspectedPath::Unknown(format!("is larger than {} MiB", MAX_FILE >> 20)), fingerprint));
     }
     let state = FileState::File { hash: hash_bytes(&content), mode: mode(&metadata) };
-    Ok((Found::State(state, Some(content)), fingerprint))
+    Ok((InspectedPath::State(state, Some(content)), fingerprint))
 }
 
 /// Non-blocking, so that a FIFO in place of the file does not block.

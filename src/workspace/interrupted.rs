@@ -6,7 +6,7 @@ use cap_fs_ext::DirExt;
 
 use super::change_recorder::matches_planned;
 use super::in_place::is_partial;
-use super::inspect::{Found, inspect};
+use super::inspect::{InspectedPath, inspect};
 use super::journal::prefix;
 use super::{Changed, FileState, Intent, Workspace, open_dir};
 use crate::permission::Target;
@@ -54,26 +54,26 @@ impl Interrupted {
         for folder in &intent.folders {
             remove_temporaries(&workspace.place(folder.clone()), &intent.token);
         }
-        let mut found = Self::default();
+        let mut interrupted = Self::default();
         for changed in &intent.changed {
             match inspect(&workspace.place(changed.path.clone())) {
-                Found::State(state, _) if state == changed.before => found.is_partial = true,
-                Found::State(after, _) if is_written(changed, &after) => {
-                    found.is_partial = true;
-                    found.done.push(Changed { after, ..changed.clone() });
+                InspectedPath::State(state, _) if state == changed.before => interrupted.is_partial = true,
+                InspectedPath::State(after, _) if is_written(changed, &after) => {
+                    interrupted.is_partial = true;
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
                 stands if matches_planned(&changed.before, &changed.after, &stands) => {
-                    let Found::State(after, _) = stands else { continue };
-                    found.done.push(Changed { after, ..changed.clone() });
+                    let InspectedPath::State(after, _) = stands else { continue };
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
-                Found::State(after, Some(content)) if is_half_written(intent, changed, &content) => {
-                    found.is_partial = true;
-                    found.done.push(Changed { after, ..changed.clone() });
+                InspectedPath::State(after, Some(content)) if is_half_written(intent, changed, &content) => {
+                    interrupted.is_partial = true;
+                    interrupted.done.push(Changed { after, ..changed.clone() });
                 }
-                _ => found.conflicts.push(changed.path.clone()),
+                _ => interrupted.conflicts.push(changed.path.clone()),
             }
         }
-        Some(found)
+        Some(interrupted)
     }
 }
 

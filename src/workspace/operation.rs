@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use super::change::{self, Attempt, Failure};
-use super::change_recorder::{ChangeRecorder, Trust};
+use super::change::{self, Attempt, ChangeFailure};
+use super::change_recorder::{ChangeRecorder, StateTrust};
 use super::journal::{Journal, Recorded, Temporaries};
 use super::{Change, Changes, ContentHash, FileError, Workspace};
 use crate::file_lock::FileLock;
 
 /// If dropped, the intent stays open, and the next load of the session examines the disk.
 #[derive(Debug)]
-pub struct Operation {
+pub struct FileOperation {
     recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
     recorded: Recorded,
     /// Files to write in place.
     in_place: BTreeSet<PathBuf>,
-    made: BTreeMap<PathBuf, Trust>,
+    made: BTreeMap<PathBuf, StateTrust>,
 }
 
 impl Workspace {
@@ -55,7 +55,9 @@ impl Workspace {
             operation.conclude();
             match outcome {
                 // The intent of the next attempt says so.
-                Err(Failure { is_clean: true, in_place: Some(path), .. }) if !in_place.contains(&path) => {
+                Err(ChangeFailure { is_clean: true, in_place: Some(path), .. })
+                    if !in_place.contains(&path) =>
+                {
                     in_place.insert(path);
                 }
                 outcome => return outcome.map_err(|failure| failure.error),
@@ -69,7 +71,7 @@ impl Workspace {
         changes: &[Change],
         on_disk: &[(PathBuf, ContentHash)],
         journal: &Journal,
-    ) -> Result<Operation, FileError> {
+    ) -> Result<FileOperation, FileError> {
         self.begin_in_place(changes, on_disk, journal, &BTreeSet::new())
     }
 
@@ -79,14 +81,14 @@ impl Workspace {
         on_disk: &[(PathBuf, ContentHash)],
         journal: &Journal,
         in_place: &BTreeSet<PathBuf>,
-    ) -> Result<Operation, FileError> {
+    ) -> Result<FileOperation, FileError> {
         let temporaries = Temporaries::new();
         let recorder = ChangeRecorder::before(self, changes);
         if let Some((path, _)) = on_disk.iter().find(|(path, content)| !recorder.had(path, *content)) {
             return Err(change::changed_concurrently(path));
         }
         let commit = journal.record(recorder.intent(temporaries.token(), changes, in_place));
-        Ok(Operation {
+        Ok(FileOperation {
             recorder,
             temporaries,
             journal: journal.clone(),
@@ -97,31 +99,31 @@ impl Workspace {
     }
 }
 
-impl Operation {
+impl FileOperation {
     /// Applies some of the announced changes, all or none.
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         self.attempt(changes, cancel).map_err(|failure| failure.error)
     }
 
-    fn attempt(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), Failure> {
+    fn attempt(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), ChangeFailure> {
         let touched = self.made.keys().cloned().collect();
         let plan =
             Attempt { changes, recorder: &self.recorder, in_place: &self.in_place, recorded: self.recorded };
         let outcome = change::carry_out(&plan, cancel, touched, &mut self.temporaries);
         match &outcome {
-            Ok(()) => self.note(changes, Trust::Planned),
-            Err(Failure { is_clean: false, .. }) => self.note(changes, Trust::Seen),
-            Err(Failure { is_clean: true, .. }) => {}
+            Ok(()) => self.note(changes, StateTrust::Planned),
+            Err(ChangeFailure { is_clean: false, .. }) => self.note(changes, StateTrust::Seen),
+            Err(ChangeFailure { is_clean: true, .. }) => {}
         }
         outcome
     }
 
     /// Notes a write request to the client.
     pub fn note_sent(&mut self, path: &Path) {
-        self.made.insert(path.to_owned(), Trust::Seen);
+        self.made.insert(path.to_owned(), StateTrust::Seen);
     }
 
-    fn note(&mut self, changes: &[Change], trust: Trust) {
+    fn note(&mut self, changes: &[Change], trust: StateTrust) {
         let mut note = |path: &Path| {
             // A path written by the client stays [`Trust::Seen`].
             self.made.entry(path.to_owned()).or_insert(trust);

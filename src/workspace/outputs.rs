@@ -17,10 +17,10 @@ const MAX_FILES: usize = 16;
 
 /// Cheap to clone. The folder is created with the first file, and removed with the last clone.
 #[derive(Debug, Clone, Default)]
-pub struct Outputs(Arc<Folder>);
+pub struct Outputs(Arc<OutputFolder>);
 
 #[derive(Debug, Default)]
-struct Folder {
+struct OutputFolder {
     /// `None` if it cannot be made.
     path: OnceLock<Option<PathBuf>>,
     created: AtomicUsize,
@@ -54,7 +54,7 @@ impl Outputs {
     }
 }
 
-impl Drop for Folder {
+impl Drop for OutputFolder {
     fn drop(&mut self) {
         if let Some(Some(path)) = self.path.get() {
             warn(std::fs::remove_dir_all(path));

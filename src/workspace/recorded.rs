@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::inspect::{Found, inspect};
+use super::inspect::{InspectedPath, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
@@ -91,11 +91,11 @@ fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mu
             }
         };
         match inspect(&target) {
-            Found::State(after, _) if after == before => {}
-            Found::State(after, _) => {
+            InspectedPath::State(after, _) if after == before => {}
+            InspectedPath::State(after, _) => {
                 changes.changed.push(Changed { path, before, after, compared: false });
             }
-            Found::Unknown(why) => {
+            InspectedPath::Unknown(why) => {
                 changes.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
             }
         }

@@ -11,7 +11,7 @@ use cap_std::fs::{Dir, Metadata};
 
 use super::FileState;
 use super::faults::{self, Point};
-use super::inspect::{Found, inspect_in};
+use super::inspect::{InspectedPath, inspect_in};
 use crate::platform::files::{Times, exchange, number, rename_to_new, times};
 
 /// Two changes can share a time within this period, also on file systems with coarse times.
@@ -126,7 +126,7 @@ fn is_intact(dir: &Dir, temporary: &str, before: &FileStamp, expected: Option<&F
         return true;
     }
     match (expected, inspect_in(dir, temporary.as_ref())) {
-        (Some(expected), Ok(Found::State(state, _))) => state == *expected,
+        (Some(expected), Ok(InspectedPath::State(state, _))) => state == *expected,
         (Some(_), _) => false,
         // Too large to compare, or not recorded: the same file, as far as its metadata tells.
         (None, _) => before.number == number(&metadata) && before.length == metadata.len(),

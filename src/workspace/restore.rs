@@ -7,12 +7,12 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::file_state::{gaps, to_undo};
-use super::inspect::{Found, blocks, inspect, is_special};
+use super::inspect::{InspectedPath, blocks, inspect, is_special};
 use super::journal::Temporaries;
 use super::{Changed, FileError, FileState, Gap, Workspace, compose, is_version_control, open_dir};
 use crate::file_lock::LockError;
 use crate::ids::hash_bytes;
-use step::{Step, is_content_there};
+use step::{RestoreStep, is_content_there};
 
 mod step;
 
@@ -117,11 +117,12 @@ impl Workspace {
         }
         let contents = contents(&list, content)?;
         let temporaries = Temporaries::of(token.to_owned());
-        let mut work = Work { contents, temporaries, steps: BTreeMap::new(), remaining_folders: Vec::new() };
+        let mut work =
+            RestoreWork { contents, temporaries, steps: BTreeMap::new(), remaining_folders: Vec::new() };
         // Restored already, by an interrupted attempt or by the user.
         for changed in list.into_iter().filter(|changed| !self.is_in_state(changed, &changed.before)) {
             let target = self.place(changed.path.clone());
-            work.steps.insert(changed.path.clone(), Step { target, changed, is_done: false });
+            work.steps.insert(changed.path.clone(), RestoreStep { target, changed, is_done: false });
         }
         match work.perform() {
             Ok(()) => Ok(work.remaining_folders),
@@ -141,11 +142,11 @@ impl Workspace {
         let target = self.place(changed.path.clone());
         match (state, inspect(&target)) {
             (_, _) if target.inside.is_none() => false,
-            (_, Found::Unknown(_)) => false,
-            (FileState::Folder { .. }, Found::State(found, _)) if state == &changed.after => {
+            (_, InspectedPath::Unknown(_)) => false,
+            (FileState::Folder { .. }, InspectedPath::State(found, _)) if state == &changed.after => {
                 matches!(found, FileState::Folder { .. })
             }
-            (state, Found::State(found, _)) => *state == found,
+            (state, InspectedPath::State(found, _)) => *state == found,
         }
     }
 
@@ -157,7 +158,7 @@ impl Workspace {
     }
 
     fn obstacles(&self, list: &[Changed]) -> Vec<PathBuf> {
-        let mut found = self.conflicts(list);
+        let mut obstacles = self.conflicts(list);
         let by_path: BTreeMap<&Path, &Changed> =
             list.iter().map(|changed| (changed.path.as_path(), changed)).collect();
         for changed in list {
@@ -169,21 +170,21 @@ impl Workspace {
                             .get(path.as_path())
                             .is_some_and(|it| matches!(it.before, FileState::Folder { .. }));
                         if !is_restored {
-                            found.push(path);
+                            obstacles.push(path);
                         }
                     }
                     Ok(None) => {}
-                    Err(_) => found.push(changed.path.clone()),
+                    Err(_) => obstacles.push(changed.path.clone()),
                 }
             }
             let is_replaced = matches!(changed.before, FileState::File { .. } | FileState::Link { .. });
             if is_replaced && matches!(changed.after, FileState::Folder { .. }) {
-                self.unrelated_entries(&changed.path, &by_path, &mut found);
+                self.unrelated_entries(&changed.path, &by_path, &mut obstacles);
             }
         }
-        found.sort();
-        found.dedup();
-        found
+        obstacles.sort();
+        obstacles.dedup();
+        obstacles
     }
 
     /// Collects entries of a replaced folder that no change removes.
@@ -231,41 +232,40 @@ fn contents(
     if missing.is_empty() { Ok(contents) } else { Err(RestoreError::Missing(missing)) }
 }
 
-struct Work {
+struct RestoreWork {
     contents: HashMap<String, Vec<u8>>,
     temporaries: Temporaries,
     /// In path order: a folder comes before its entries.
-    steps: BTreeMap<PathBuf, Step>,
+    steps: BTreeMap<PathBuf, RestoreStep>,
     /// Created folders that are not empty.
     remaining_folders: Vec<PathBuf>,
 }
 
-type Refusal = (PathBuf, io::Error);
+type RestoreRefusal = (PathBuf, io::Error);
 
-impl Work {
-    fn perform(&mut self) -> Result<(), Refusal> {
+impl RestoreWork {
+    fn perform(&mut self) -> Result<(), RestoreRefusal> {
         let Self { contents, temporaries, steps, remaining_folders } = self;
-        let make_writable = |step: &mut Step| step.make_writable();
-        each(steps.values_mut(), make_writable)?;
+        each(steps.values_mut(), |step| step.make_writable())?;
         each(steps.values_mut().rev(), |step| step.remove(remaining_folders, temporaries))?;
         each(steps.values_mut(), |step| step.put(contents, temporaries))?;
         // Modes come last: nothing can be written into a read-only folder.
-        each(steps.values_mut().rev(), Step::close)?;
+        each(steps.values_mut().rev(), RestoreStep::close)?;
         remaining_folders.sort();
         Ok(())
     }
 
     fn stopped(self, path: PathBuf, error: &io::Error) -> RestoreError {
         let (done, open): (Vec<_>, Vec<_>) = self.steps.into_iter().partition(|(_, step)| step.is_done);
-        let paths = |steps: Vec<(PathBuf, Step)>| steps.into_iter().map(|(path, _)| path).collect();
+        let paths = |steps: Vec<(PathBuf, RestoreStep)>| steps.into_iter().map(|(path, _)| path).collect();
         RestoreError::Stopped { path, reason: error.to_string(), restored: paths(done), missing: paths(open) }
     }
 }
 
 fn each<'a>(
-    steps: impl Iterator<Item = &'a mut Step>,
-    mut work: impl FnMut(&mut Step) -> io::Result<()>,
-) -> Result<(), Refusal> {
+    steps: impl Iterator<Item = &'a mut RestoreStep>,
+    mut work: impl FnMut(&mut RestoreStep) -> io::Result<()>,
+) -> Result<(), RestoreRefusal> {
     for step in steps {
         work(step).map_err(|error| (step.changed.path.clone(), error))?;
     }

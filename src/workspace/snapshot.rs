@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::inspect::{entry_exists, open_existing_parent, open_file};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids;
-use copies::{Copies, Number};
+use copies::{Copies, CopyNumber};
 use ignore_rules::Loosened;
 use scan::{Fingerprint, MAX_BYTES, MAX_ENTRIES, MAX_FILE, Seen, Stop, TOO_LARGE, What};
 
@@ -26,34 +26,34 @@ const MAX_NAMED: usize = 20;
 pub struct WorkspaceSnapshot {
     workspace: Workspace,
     copies: Copies,
-    state: State,
+    state: SnapshotState,
     unreported: Vec<String>,
 }
 
 #[derive(Debug)]
-enum State {
+enum SnapshotState {
     New,
     Scanned(Entries),
     /// The folders exceed a limit, or copies cannot be made.
     Off,
 }
 
-type Entries = BTreeMap<PathBuf, Entry>;
+type Entries = BTreeMap<PathBuf, SnapshotEntry>;
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct SnapshotEntry {
     seen: Seen,
     /// Equal metadata imply equal content; see [`Fingerprint::is_settled`].
     is_settled: bool,
-    copy: Option<Number>,
+    copy: Option<CopyNumber>,
 }
 
-enum Failure {
+enum SnapshotFailure {
     Cancelled,
     Off(String),
 }
 
-impl From<Stop> for Failure {
+impl From<Stop> for SnapshotFailure {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Cancelled => Self::Cancelled,
@@ -75,7 +75,7 @@ impl WorkspaceSnapshot {
     /// this user and removed on drop.
     pub fn new(folder: PathBuf, workspace: &Workspace) -> Self {
         let workspace = workspace.clone();
-        Self { workspace, copies: Copies::new(folder), state: State::New, unreported: Vec::new() }
+        Self { workspace, copies: Copies::new(folder), state: SnapshotState::New, unreported: Vec::new() }
     }
 
     /// Returns the changes since the last update, none on the first call. Blocks. If cancelled, the copies
@@ -101,16 +101,16 @@ impl WorkspaceSnapshot {
     }
 
     pub fn is_off(&self) -> bool {
-        matches!(self.state, State::Off)
+        matches!(self.state, SnapshotState::Off)
     }
 
     /// Returns `None` if cancelled, or if the folders cannot be covered.
     fn update(&mut self, cancel: &CancellationToken) -> Option<Changes> {
-        let old = match std::mem::replace(&mut self.state, State::New) {
-            State::Scanned(old) => Some(old),
-            State::New => None,
-            State::Off => {
-                self.state = State::Off;
+        let old = match std::mem::replace(&mut self.state, SnapshotState::New) {
+            SnapshotState::Scanned(old) => Some(old),
+            SnapshotState::New => None,
+            SnapshotState::Off => {
+                self.state = SnapshotState::Off;
                 return None;
             }
         };
@@ -118,36 +118,40 @@ impl WorkspaceSnapshot {
             Ok(mut new) => {
                 let changes = old.as_ref().map(|old| self.compare(old, &mut new)).unwrap_or_default();
                 self.forget(old.as_ref(), Some(&new));
-                self.state = State::Scanned(new);
+                self.state = SnapshotState::Scanned(new);
                 Some(changes)
             }
-            Err(Failure::Cancelled) => {
-                self.state = old.map_or(State::New, State::Scanned);
+            Err(SnapshotFailure::Cancelled) => {
+                self.state = old.map_or(SnapshotState::New, SnapshotState::Scanned);
                 None
             }
-            Err(Failure::Off(why)) => {
+            Err(SnapshotFailure::Off(why)) => {
                 self.copies.clear();
                 self.unreported.push(why);
-                self.state = State::Off;
+                self.state = SnapshotState::Off;
                 None
             }
         }
     }
 
     /// Unchanged entries keep the copies of `old`.
-    fn inspect(&mut self, old: Option<&Entries>, cancel: &CancellationToken) -> Result<Entries, Failure> {
+    fn inspect(
+        &mut self,
+        old: Option<&Entries>,
+        cancel: &CancellationToken,
+    ) -> Result<Entries, SnapshotFailure> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let seen = scan::scan(&self.workspace, self.copies.folder(), cancel)?;
         let mut new = Entries::new();
         for (path, seen) in seen {
-            let known = old.and_then(|old| old.get(&path)).filter(|known| {
+            let known_entry = old.and_then(|old| old.get(&path)).filter(|known| {
                 known.is_settled && known.seen.print == seen.print && known.seen.what == seen.what
             });
-            let entry = match known {
+            let entry = match known_entry {
                 Some(known) => known.clone(),
                 None if cancel.is_cancelled() => {
                     self.forget(Some(&new), old);
-                    return Err(Failure::Cancelled);
+                    return Err(SnapshotFailure::Cancelled);
                 }
                 None => self.copy(seen, now)?,
             };
@@ -156,7 +160,7 @@ impl WorkspaceSnapshot {
         Ok(new)
     }
 
-    fn copy(&mut self, mut seen: Seen, now: u64) -> Result<Entry, Failure> {
+    fn copy(&mut self, mut seen: Seen, now: u64) -> Result<SnapshotEntry, SnapshotFailure> {
         let mut copy = None;
         if seen.what == What::File {
             let open = open_existing_parent(&seen.target).ok().flatten();
@@ -166,18 +170,18 @@ impl WorkspaceSnapshot {
                 Some((file, metadata)) => {
                     seen.print = Fingerprint::of(&metadata);
                     let made = self.copies.make(file, seen.print.size);
-                    copy = Some(made.map_err(|error| Failure::Off(no_copies(&error)))?);
+                    copy = Some(made.map_err(|error| SnapshotFailure::Off(no_copies(&error)))?);
                 }
                 None => seen.what = What::Unknown("cannot be read"),
             }
         }
         let is_settled = seen.print.is_settled(now);
-        Ok(Entry { seen, is_settled, copy })
+        Ok(SnapshotEntry { seen, is_settled, copy })
     }
 
     /// A missing entry that cannot be inspected stays in `new` with its old state.
     fn compare(&self, old: &Entries, new: &mut Entries) -> Changes {
-        let mut report = Report::default();
+        let mut report = SnapshotReport::default();
         let mut retained = Vec::new();
         for (path, before) in old {
             if let Some(after) = new.get(path) {
@@ -207,7 +211,13 @@ impl WorkspaceSnapshot {
         report.finish(&self.workspace)
     }
 
-    fn report(&self, path: &Path, before: Option<&Entry>, after: Option<&Entry>, report: &mut Report) {
+    fn report(
+        &self,
+        path: &Path,
+        before: Option<&SnapshotEntry>,
+        after: Option<&SnapshotEntry>,
+        report: &mut SnapshotReport,
+    ) {
         if let (Some(before), Some(after)) = (before, after)
             && (before.seen.print, &before.seen.what, before.copy)
                 == (after.seen.print, &after.seen.what, after.copy)
@@ -229,8 +239,8 @@ impl WorkspaceSnapshot {
     }
 
     /// The error is a reason that follows the path's name.
-    fn file_state(&self, entry: Option<&Entry>) -> Result<(FileState, Option<Vec<u8>>), String> {
-        let Some(Entry { seen, copy, .. }) = entry else { return Ok((FileState::Absent, None)) };
+    fn file_state(&self, entry: Option<&SnapshotEntry>) -> Result<(FileState, Option<Vec<u8>>), String> {
+        let Some(SnapshotEntry { seen, copy, .. }) = entry else { return Ok((FileState::Absent, None)) };
         let mode = seen.print.mode;
         match &seen.what {
             What::Folder => Ok((FileState::Folder { mode }, None)),
@@ -264,7 +274,7 @@ impl WorkspaceSnapshot {
 
     fn forget(&self, old: Option<&Entries>, new: Option<&Entries>) {
         let copies = |entries: &Entries| entries.values().filter_map(|entry| entry.copy).collect::<Vec<_>>();
-        let needed: HashSet<Number> = new.map(copies).unwrap_or_default().into_iter().collect();
+        let needed: HashSet<CopyNumber> = new.map(copies).unwrap_or_default().into_iter().collect();
         for number in old.map(copies).unwrap_or_default() {
             if !needed.contains(&number) {
                 self.copies.forget(number);
@@ -278,7 +288,7 @@ fn no_copies(error: &std::io::Error) -> String {
 }
 
 #[derive(Default)]
-struct Report {
+struct SnapshotReport {
     changed: Vec<Changed>,
     contents: Vec<(String, Vec<u8>)>,
     hashes: HashSet<String>,
@@ -289,7 +299,7 @@ struct Report {
     shown: Vec<PathBuf>,
 }
 
-impl Report {
+impl SnapshotReport {
     fn finish(mut self, workspace: &Workspace) -> Changes {
         self.changed.sort_by(|a, b| a.path.cmp(&b.path));
         let name = |path: &Path| workspace.display(&workspace.place(path.to_owned()));

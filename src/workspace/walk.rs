@@ -51,7 +51,7 @@ pub enum EntryKind {
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct WalkEntry {
     dir: Arc<Dir>,
     name: OsString,
     pub path: PathBuf,
@@ -60,7 +60,7 @@ pub struct Entry {
     pub depth: usize,
 }
 
-impl Entry {
+impl WalkEntry {
     /// Fails for anything but a regular file.
     pub fn open(&self) -> io::Result<std::fs::File> {
         Ok(open_file(&self.dir, &self.name)?.0.into_std())
@@ -87,24 +87,24 @@ pub struct Walk {
     root: PathBuf,
     device: Option<u64>,
     /// Rules of the parent folders, from the repository's root down.
-    above: Vec<Rules>,
-    frames: Vec<Frame>,
-    single: Option<Entry>,
-    pending: Option<Entry>,
+    above: Vec<IgnoreRules>,
+    frames: Vec<WalkFrame>,
+    single: Option<WalkEntry>,
+    pending: Option<WalkEntry>,
     problems: Vec<String>,
     is_cut: bool,
 }
 
 #[derive(Debug)]
-struct Frame {
+struct WalkFrame {
     dir: Arc<Dir>,
     path: PathBuf,
-    rules: Rules,
+    rules: IgnoreRules,
     entries: std::vec::IntoIter<(OsString, EntryKind)>,
 }
 
 #[derive(Debug, Default)]
-struct Rules {
+struct IgnoreRules {
     ignore: Option<Gitignore>,
     gitignore: Option<Gitignore>,
     exclude: Option<Gitignore>,
@@ -133,7 +133,8 @@ impl Walk {
             let (dir, name) = open_parent(target, false).map_err(|error| failed(&error))?;
             let metadata = dir.symlink_metadata(&name).map_err(|error| failed(&error))?;
             let kind = kind_of(metadata.file_type());
-            walk.single = Some(Entry { dir: Arc::new(dir), name, path: target.path.clone(), kind, depth: 0 });
+            walk.single =
+                Some(WalkEntry { dir: Arc::new(dir), name, path: target.path.clone(), kind, depth: 0 });
             return Ok(walk);
         }
         let dir = open_dir(target)?;
@@ -167,8 +168,8 @@ impl Walk {
         for folder in folders {
             let Ok(dir) = Dir::open_ambient_dir(&folder, cap_std::ambient_authority()) else { continue };
             let names = [GITIGNORE, IGNORE, ".git"].map(OsString::from);
-            let there = names.into_iter().filter(|name| dir.symlink_metadata(name).is_ok()).collect();
-            let rules = self.read_rules(&dir, &folder, &there);
+            let special_files = names.into_iter().filter(|name| dir.symlink_metadata(name).is_ok()).collect();
+            let rules = self.read_rules(&dir, &folder, &special_files);
             self.above.push(rules);
         }
     }
@@ -182,15 +183,21 @@ impl Walk {
         }
         entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let special = [GITIGNORE, IGNORE, ".git"].map(OsStr::new);
-        let there = entries.iter().map(|(name, _)| name).filter(|name| special.contains(&name.as_os_str()));
-        let there: HashSet<OsString> = there.cloned().collect();
-        let rules = if there.is_empty() { Rules::default() } else { self.read_rules(&dir, &path, &there) };
-        self.frames.push(Frame { dir, path, rules, entries: entries.into_iter() });
+        let present_files =
+            entries.iter().map(|(name, _)| name).filter(|name| special.contains(&name.as_os_str()));
+        let special_files: HashSet<OsString> = present_files.cloned().collect();
+        let rules = if special_files.is_empty() {
+            IgnoreRules::default()
+        } else {
+            self.read_rules(&dir, &path, &special_files)
+        };
+        self.frames.push(WalkFrame { dir, path, rules, entries: entries.into_iter() });
         Ok(())
     }
 
-    fn read_rules(&mut self, dir: &Dir, folder: &Path, there: &HashSet<OsString>) -> Rules {
-        let mut rules = Rules { is_repository: there.contains(OsStr::new(".git")), ..Rules::default() };
+    fn read_rules(&mut self, dir: &Dir, folder: &Path, there: &HashSet<OsString>) -> IgnoreRules {
+        let mut rules =
+            IgnoreRules { is_repository: there.contains(OsStr::new(".git")), ..IgnoreRules::default() };
         for name in [GITIGNORE, IGNORE] {
             if !there.contains(OsStr::new(name)) || (name == IGNORE && self.options.gitignore_only) {
                 continue;
@@ -250,7 +257,7 @@ impl Walk {
         ignore.or(gitignore).or(exclude).unwrap_or(false)
     }
 
-    fn descend(&mut self, entry: &Entry) {
+    fn descend(&mut self, entry: &WalkEntry) {
         if self.options.depth.is_some_and(|depth| entry.depth >= depth) {
             return;
         }
@@ -271,9 +278,9 @@ impl Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Entry;
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<WalkEntry> {
         if let Some(single) = self.single.take() {
             return Some(single);
         }
@@ -292,7 +299,7 @@ impl Iterator for Walk {
             if !self.admits(&path, &name, kind) {
                 continue;
             }
-            let entry = Entry { dir, name, path, kind, depth };
+            let entry = WalkEntry { dir, name, path, kind, depth };
             if kind == EntryKind::Folder {
                 self.pending = Some(entry.clone());
             }

@@ -9,7 +9,7 @@ use modegate::acp::{MessageId, SessionId, SessionModeId};
 use modegate::client::{self, Outgoing};
 use modegate::conversation::acp_updates::{self, OptionalUpdates};
 use modegate::conversation::history::History;
-use modegate::conversation::reminder::{self, Inputs, Reader};
+use modegate::conversation::reminder::{self, Inputs, ReminderReader};
 use modegate::event::SessionEvent;
 use modegate::mode::{Modes, ReminderPosition, ShellUse};
 use modegate::model::known::facts_of;
@@ -20,7 +20,7 @@ use modegate::model::{Effort, ModelId, ModelRequest};
 use modegate::permission::rules::RuleTexts;
 use modegate::permission::{CallFacts, Ceilings, Effect, Grants, Target, Verdict, decide};
 use modegate::rpc;
-use modegate::store::{Location, Row, Store, Sync};
+use modegate::store::{Row, Store, StoreLocation, Sync};
 use modegate::tool::{Toolset, commands_of};
 
 use crate::valgrind::Editor;
@@ -132,7 +132,7 @@ fn splice_reminders(iterations: u64) {
     for _ in 0..iterations {
         let reminder = reminder::compose(&Inputs {
             mode: &ceilings.modes[0],
-            reader: Reader::Agent,
+            reader: ReminderReader::Agent,
             transition: None,
             is_first_turn: false,
             notes: &[],
@@ -225,7 +225,7 @@ fn encode_updates(iterations: u64) {
 
 /// One iteration: commits one event to a store in memory.
 fn record_events(iterations: u64) {
-    let store = Store::open(Location::Memory, Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     let session = SessionId::new("sess_1");
     store.post(Row::Session {
         id: session.clone(),

@@ -17,11 +17,12 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1 as schema;
 use jsonschema::Validator;
 use modegate::acp::SessionModeId;
-use modegate::agent::{Agent, First, Host, Policy};
-use modegate::agents::{AgentRegistry, Origin};
+use modegate::agent::{Agent, AgentHost, First, LoadedPolicy};
+use modegate::agents::{AgentOrigin, AgentRegistry};
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
 use modegate::ids::Source;
+use modegate::memory::Memories;
 use modegate::mode::Modes;
 use modegate::model::Model;
 use modegate::model::catalog::ModelCatalog;
@@ -36,8 +37,7 @@ use modegate::session::UserCommand;
 use modegate::session::{ExitSettings, OptionalUpdates, SessionContext};
 use modegate::skill::Skills;
 use modegate::store::memories::StoredMemories;
-use modegate::store::{Location, Store, Sync};
-use modegate::tool::memory::Memories;
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::{DiskTexts, Toolset};
 use modegate::transport::{Line, Transport};
 use modegate::{client, rpc};
@@ -65,7 +65,7 @@ pub(crate) struct TestClient {
 /// What a harness can be made with.
 pub(crate) struct Setup {
     pub mode: &'static str,
-    pub store: Location,
+    pub store: StoreLocation,
     pub model: Option<Arc<dyn Model>>,
     pub grace: Duration,
     pub tools: Toolset,
@@ -103,7 +103,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             mode: "ask",
-            store: Location::Memory,
+            store: StoreLocation::Memory,
             model: None,
             grace: Duration::ZERO,
             tools: Toolset::built_in(),
@@ -185,7 +185,7 @@ impl TestClient {
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             context,
-            Host {
+            AgentHost {
                 policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (available, rules, agents) = match layers {
@@ -195,7 +195,7 @@ impl TestClient {
                         Some(layers) => (layers.modes, Arc::new(layers.rules), agent_registry(agents)),
                         None => (setup.modes.clone(), Arc::clone(&rules), agent_registry(agents)),
                     };
-                    Policy {
+                    LoadedPolicy {
                         modes: Arc::new(available),
                         rules,
                         commands: commands.clone(),
@@ -363,7 +363,7 @@ impl Drop for TestClient {
 fn agent_registry(agents: &str) -> Arc<AgentRegistry> {
     let mut all = AgentRegistry::default();
     if !agents.is_empty() {
-        all.add(&serde_saphyr::from_str::<Vec<_>>(agents).unwrap(), Origin::User).unwrap();
+        all.add(&serde_saphyr::from_str::<Vec<_>>(agents).unwrap(), AgentOrigin::User).unwrap();
     }
     Arc::new(all)
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 
-use super::Arguments;
+use super::ModeArguments;
 use crate::config::environment::Environment;
-use crate::terminal_run::control::{self, Controller, Order, Question, Report};
+use crate::terminal_run::control::{self, Controller, Order, TerminalQuestion, TerminalReport};
 use crate::terminal_run::short;
 
 /// The folder of the sockets of running programs.
@@ -21,7 +21,7 @@ pub(in crate::cli) fn sockets(environment: &Environment) -> anyhow::Result<PathB
 }
 
 pub(in crate::cli) async fn run(
-    arguments: Arguments,
+    arguments: ModeArguments,
     environment: &Environment,
     input: impl Read + Send + 'static,
     mut output: impl Write,
@@ -37,17 +37,17 @@ pub(in crate::cli) async fn run(
     controller.send(&Order::SetMode(mode)).await?;
     while let Some(report) = controller.next().await? {
         match report {
-            Report::Mode(mode) => {
+            TerminalReport::Mode(mode) => {
                 writeln!(output, "{mode}")?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Report::Unconfirmed(mode) => bail!("{}", unconfirmed(&mode)),
-            Report::Refused(reason) => bail!("{reason}"),
-            Report::State { .. }
-            | Report::Asked(_)
-            | Report::Closed(_)
-            | Report::Notice(_)
-            | Report::Ended => {}
+            TerminalReport::Unconfirmed(mode) => bail!("{}", unconfirmed(&mode)),
+            TerminalReport::Refused(reason) => bail!("{reason}"),
+            TerminalReport::State { .. }
+            | TerminalReport::Asked(_)
+            | TerminalReport::Closed(_)
+            | TerminalReport::Notice(_)
+            | TerminalReport::Ended => {}
         }
     }
     bail!("the program has ended")
@@ -69,10 +69,12 @@ async fn find(folder: &Path, part: Option<&str>) -> anyhow::Result<String> {
         }
     }
     let list = running.iter().map(|session| short(session)).collect::<Vec<_>>().join(", ");
-    let fits = |session: &String| part.is_none_or(|part| session.ends_with(part) || session == part);
-    let mut found: Vec<String> = running.into_iter().filter(fits).collect();
-    match (found.len(), part) {
-        (1, _) => Ok(found.remove(0)),
+    let mut sessions: Vec<String> = running
+        .into_iter()
+        .filter(|session| part.is_none_or(|part| session.ends_with(part) || session == part))
+        .collect();
+    match (sessions.len(), part) {
+        (1, _) => Ok(sessions.remove(0)),
         (0, Some(part)) if !list.is_empty() => {
             bail!("no program of `modegate run` runs in the session {part:?}: running are {list}")
         }
@@ -86,7 +88,7 @@ struct Attached<W> {
     controller: Controller,
     output: W,
     /// Open questions, the one that is shown first.
-    questions: Vec<Question>,
+    questions: Vec<TerminalQuestion>,
     /// The number of the first answer to the question that is shown. No number stands for two answers, so one that was
     /// meant for another question counts for none.
     keys: usize,
@@ -100,7 +102,7 @@ impl<W: Write> Attached<W> {
     async fn follow(mut self, input: impl Read + Send + 'static) -> anyhow::Result<ExitCode> {
         // The state comes first, also if the input has ended.
         match self.controller.next().await? {
-            Some(Report::Refused(reason)) => bail!("{reason}"),
+            Some(TerminalReport::Refused(reason)) => bail!("{reason}"),
             Some(state) => self.report(state)?,
             None => {}
         }
@@ -109,7 +111,7 @@ impl<W: Write> Attached<W> {
             tokio::select! {
                 report = self.controller.next() => {
                     let Some(report) = report? else { break };
-                    if report == Report::Ended {
+                    if report == TerminalReport::Ended {
                         break;
                     }
                     self.report(report)?;
@@ -126,9 +128,9 @@ impl<W: Write> Attached<W> {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(&mut self, report: Report) -> std::io::Result<()> {
+    fn report(&mut self, report: TerminalReport) -> std::io::Result<()> {
         match report {
-            Report::State { session, program, mode, is_confirmed, modes } => {
+            TerminalReport::State { session, program, mode, is_confirmed, modes } => {
                 if is_confirmed {
                     writeln!(self.output, "{program} runs in {mode} mode (session {session}).")?;
                 } else {
@@ -140,17 +142,17 @@ impl<W: Write> Attached<W> {
                     "Type a mode to change it: {modes}.\nCtrl-C stops following; the program keeps running."
                 )
             }
-            Report::Mode(mode) => writeln!(self.output, "The mode is {mode}."),
-            Report::Unconfirmed(mode) => writeln!(self.output, "{}.", unconfirmed(&mode)),
-            Report::Refused(reason) => writeln!(self.output, "Refused: {reason}."),
-            Report::Notice(text) => writeln!(self.output, "{text}"),
-            Report::Asked(question) => {
+            TerminalReport::Mode(mode) => writeln!(self.output, "The mode is {mode}."),
+            TerminalReport::Unconfirmed(mode) => writeln!(self.output, "{}.", unconfirmed(&mode)),
+            TerminalReport::Refused(reason) => writeln!(self.output, "Refused: {reason}."),
+            TerminalReport::Notice(text) => writeln!(self.output, "{text}"),
+            TerminalReport::Asked(question) => {
                 self.questions.push(question);
                 if self.questions.len() == 1 { self.show() } else { Ok(()) }
             }
-            Report::Closed(number) => {
-                let shown = self.questions.first().filter(|shown| shown.number == number);
-                let Some(count) = shown.map(|shown| shown.options.len()) else {
+            TerminalReport::Closed(number) => {
+                let first_question = self.questions.first().filter(|shown| shown.number == number);
+                let Some(count) = first_question.map(|shown| shown.options.len()) else {
                     self.questions.retain(|question| question.number != number);
                     return Ok(());
                 };
@@ -158,7 +160,7 @@ impl<W: Write> Attached<W> {
                 self.keys += count;
                 self.show()
             }
-            Report::Ended => Ok(()),
+            TerminalReport::Ended => Ok(()),
         }
     }
 
@@ -222,7 +224,7 @@ mod tests {
     use crate::terminal_run::control::ControlSocket;
 
     /// Returns what a mode change prints, and its error.
-    async fn change(answer: fn(String) -> Report) -> (String, Option<String>) {
+    async fn change(answer: fn(String) -> TerminalReport) -> (String, Option<String>) {
         let dir = tempfile::tempdir().unwrap();
         let mut environment = Environment::default();
         environment.data_folder = Some(dir.path().to_owned());
@@ -234,7 +236,7 @@ mod tests {
                 }
             }
         };
-        let arguments = Arguments { session: None, mode: Some("plan".into()) };
+        let arguments = ModeArguments { session: None, mode: Some("plan".into()) };
         let mut output = Vec::new();
         let done = tokio::select! {
             () = serve => unreachable!("the socket is open"),
@@ -245,8 +247,8 @@ mod tests {
 
     #[tokio::test]
     async fn mode_is_printed_only_if_it_is_confirmed() {
-        assert_eq!(change(Report::Mode).await, ("plan\n".to_owned(), None));
-        let (output, error) = change(Report::Unconfirmed).await;
+        assert_eq!(change(TerminalReport::Mode).await, ("plan\n".to_owned(), None));
+        let (output, error) = change(TerminalReport::Unconfirmed).await;
         assert_eq!(output, "");
         assert!(error.unwrap().starts_with("The change to plan mode is not confirmed"));
     }

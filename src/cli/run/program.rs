@@ -8,24 +8,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::mode::remote::sockets;
 use super::super::{usage_error, wrap};
-use super::{Arguments, FAILED};
+use super::{FAILED, RunArguments};
 use crate::agent::Agent;
 use crate::client;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Runtime, doctor_checks};
 use crate::process::Exit;
-use crate::terminal_run::{self, FinishedRun, Job};
+use crate::terminal_run::{self, FinishedRun, TerminalJob};
 
 pub(in crate::cli) async fn run(
-    arguments: Arguments,
+    arguments: RunArguments,
     mut flags: Flags,
     environment: Environment,
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let Arguments { mode, state_dir, allow_host, command } = arguments;
+    let RunArguments { mode, state_dir, allow_host, command } = arguments;
     let command_line = command.join(" ");
-    let wrapped = wrap::Arguments::of_program(mode, state_dir, allow_host, command);
+    let wrapped = wrap::WrapArguments::of_program(mode, state_dir, allow_host, command);
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }
@@ -52,7 +52,7 @@ pub(in crate::cli) async fn run(
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { context, host, .. } = config.into_runtime().context("starting the record")?;
     let agent = Agent::new(context, host, client, first);
-    let job = Job { cwd: &cwd, program, command_line, sockets: &sockets };
+    let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets };
     let FinishedRun { ended, is_unrecorded } =
         match terminal_run::run(&agent, end, job, &mut errors, stop).await {
             Ok(finished) => finished,

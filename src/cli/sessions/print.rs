@@ -1,11 +1,12 @@
 //! Prints sessions and their events as lines, Markdown or JSON.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::acp::{ContentBlock, PlanEntryStatus, SessionUpdate, ToolCallStatus};
+use crate::conversation::content::ToolContent;
 use crate::event::{Compaction, SessionEvent, SwitchOutcome};
 use crate::headless::printable;
 use crate::ids::time_text;
@@ -13,9 +14,7 @@ use crate::line_diff;
 use crate::session::Undone;
 use crate::store::events::{self, StoredEvent};
 use crate::store::sessions::{OldSession, StoredSession};
-use crate::text::{counted, start};
-use crate::tool::ToolContent;
-use crate::tool::content::code_block;
+use crate::text::{code_block, counted, start};
 use crate::workspace::{Changed, changed_files};
 
 const LINE: usize = 160;
@@ -117,8 +116,11 @@ pub(super) fn brief(stored: &StoredEvent, output: &mut impl Write) -> io::Result
 
 pub(super) fn changed(changes: Option<Vec<Changed>>, cwd: &Path, output: &mut impl Write) -> io::Result<()> {
     let files = changed_files(&changes.unwrap_or_default());
-    let name = |file: &PathBuf| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string());
-    let mut names: Vec<String> = files.iter().take(FILES).map(name).collect();
+    let mut names: Vec<String> = files
+        .iter()
+        .take(FILES)
+        .map(|file| line_of(&file.strip_prefix(cwd).unwrap_or(file).display().to_string()))
+        .collect();
     if files.len() > FILES {
         names.push(format!("and {} more", files.len() - FILES));
     }

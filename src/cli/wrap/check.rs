@@ -53,8 +53,8 @@ impl<W: Write> Check<W> {
     }
 
     fn describe(&mut self, id: &str, shell: &Shell) -> std::io::Result<()> {
-        let known = KnownAgent::of_command(&self.definition.command, &self.definition.args);
-        let kind = if known.is_some() { "known to Modegate" } else { "not known to Modegate" };
+        let known_agent = KnownAgent::of_command(&self.definition.command, &self.definition.args);
+        let kind = if known_agent.is_some() { "known to Modegate" } else { "not known to Modegate" };
         self.line("agent", format!("{id}, {kind}"))?;
         let folders: Vec<_> =
             self.definition.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs).collect();

@@ -91,7 +91,7 @@ fn fetch_settings_are_validated_and_user_only() {
     let project = crate::policy::Layers::default().add(
         "p",
         "fetch: {allow_private: [x]}",
-        crate::policy::Owner::Project,
+        crate::policy::LayerOwner::Project,
     );
     assert!(project.is_err());
 }

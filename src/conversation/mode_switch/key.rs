@@ -14,13 +14,13 @@ const MAX_BEFORE: usize = 4096;
 /// Reads a document piece by piece until its first key is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FirstKey {
-    state: State,
+    state: KeyState,
     is_in_flow: bool,
     read: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum KeyState {
     #[default]
     Start,
     Comment,
@@ -46,51 +46,53 @@ impl FirstKey {
 
     pub(super) fn push(&mut self, text: &str) {
         for byte in text.bytes() {
-            if let State::Known(_) = self.state {
+            if let KeyState::Known(_) = self.state {
                 return;
             }
             self.read += 1;
-            self.state = if self.read > MAX_BEFORE { State::Known(false) } else { self.next(byte) };
+            self.state = if self.read > MAX_BEFORE { KeyState::Known(false) } else { self.next(byte) };
         }
     }
 
     /// `None` while only blanks, comments or a part of the key have been read.
     pub(super) fn is_switch(&self) -> Option<bool> {
         match self.state {
-            State::Known(is_switch) => Some(is_switch),
+            KeyState::Known(is_switch) => Some(is_switch),
             _ => None,
         }
     }
 
     #[allow(clippy::match_same_arms, reason = "one arm for each transition")]
-    fn next(&mut self, byte: u8) -> State {
+    fn next(&mut self, byte: u8) -> KeyState {
         let is_blank = byte.is_ascii_whitespace();
         match (self.state, byte) {
-            (State::Comment, b'\n') => State::Start,
-            (State::Comment, _) => State::Comment,
-            (State::Start | State::Explicit, _) if is_blank => self.state,
-            (State::Start, b'#') => State::Comment,
-            (State::Start, b'-') => State::Marker(1),
-            (State::Marker(read @ 1..=2), b'-') => State::Marker(read + 1),
-            (State::Marker(3), _) if is_blank => State::Start,
-            (State::Start, b'{') if !self.is_in_flow => {
+            (KeyState::Comment, b'\n') => KeyState::Start,
+            (KeyState::Comment, _) => KeyState::Comment,
+            (KeyState::Start | KeyState::Explicit, _) if is_blank => self.state,
+            (KeyState::Start, b'#') => KeyState::Comment,
+            (KeyState::Start, b'-') => KeyState::Marker(1),
+            (KeyState::Marker(read @ 1..=2), b'-') => KeyState::Marker(read + 1),
+            (KeyState::Marker(3), _) if is_blank => KeyState::Start,
+            (KeyState::Start, b'{') if !self.is_in_flow => {
                 self.is_in_flow = true;
-                State::Start
+                KeyState::Start
             }
-            (State::Start, b'?') => State::Explicit,
-            (State::Start | State::Explicit, b'"' | b'\'') => State::Key { quote: Some(byte), read: 0 },
-            (State::Start | State::Explicit, b'm') => State::Key { quote: None, read: 1 },
-            (State::Key { quote, read }, _) if KEY.get(read) == Some(&byte) => {
-                State::Key { quote, read: read + 1 }
+            (KeyState::Start, b'?') => KeyState::Explicit,
+            (KeyState::Start | KeyState::Explicit, b'"' | b'\'') => {
+                KeyState::Key { quote: Some(byte), read: 0 }
             }
-            (State::Key { quote: Some(quote), read }, _) if read == KEY.len() && byte == quote => {
-                State::AfterKey
+            (KeyState::Start | KeyState::Explicit, b'm') => KeyState::Key { quote: None, read: 1 },
+            (KeyState::Key { quote, read }, _) if KEY.get(read) == Some(&byte) => {
+                KeyState::Key { quote, read: read + 1 }
             }
-            (State::Key { quote: None, read }, _) if read == KEY.len() && is_blank => State::AfterKey,
-            (State::Key { quote: None, read }, b':') if read == KEY.len() => State::Known(true),
-            (State::AfterKey, _) if is_blank => State::AfterKey,
-            (State::AfterKey, b':') => State::Known(true),
-            _ => State::Known(false),
+            (KeyState::Key { quote: Some(quote), read }, _) if read == KEY.len() && byte == quote => {
+                KeyState::AfterKey
+            }
+            (KeyState::Key { quote: None, read }, _) if read == KEY.len() && is_blank => KeyState::AfterKey,
+            (KeyState::Key { quote: None, read }, b':') if read == KEY.len() => KeyState::Known(true),
+            (KeyState::AfterKey, _) if is_blank => KeyState::AfterKey,
+            (KeyState::AfterKey, b':') => KeyState::Known(true),
+            _ => KeyState::Known(false),
         }
     }
 }

@@ -7,14 +7,14 @@ use super::*;
 use crate::conversation::growth::{FACTOR, check_linear};
 
 /// The forwarded text and the switches found.
-fn whole(text: &str) -> (String, Found) {
-    let mut reader = Reader::default();
+fn whole(text: &str) -> (String, FoundSwitch) {
+    let mut reader = SwitchReader::default();
     let out = reader.push(text).into_owned() + &reader.flush();
     (out, reader.take())
 }
 
-fn one(analysis: &str, new_mode: Option<&str>) -> Found {
-    Found::One(Switch { analysis: analysis.into(), new_mode: new_mode.map(str::to_owned) })
+fn one(analysis: &str, new_mode: Option<&str>) -> FoundSwitch {
+    FoundSwitch::One(Switch { analysis: analysis.into(), new_mode: new_mode.map(str::to_owned) })
 }
 
 const BLOCK: &str = "```yaml\nmode_switch:\n  analysis: |\n    Long,\n    reasoned.\n  new_mode: code\n```\n";
@@ -23,10 +23,10 @@ fn before_lines(mark: &str, text: &str) -> String {
     text.lines().flat_map(|line| [mark, line, "\n"]).collect()
 }
 
-fn cases() -> Vec<(String, Found, bool)> {
+fn cases() -> Vec<(String, FoundSwitch, bool)> {
     let switch = || one("Long,\nreasoned.", Some("code"));
-    let shown = |text: &str, found: Found| (text.to_owned(), found, true);
-    let hidden = |text: String, found: Found| (text, found, false);
+    let shown = |text: &str, found: FoundSwitch| (text.to_owned(), found, true);
+    let hidden = |text: String, found: FoundSwitch| (text, found, false);
     vec![
         hidden(format!("Before.\n{BLOCK}After.\n"), switch()),
         hidden(BLOCK.trim_end().to_owned(), switch()),
@@ -35,20 +35,20 @@ fn cases() -> Vec<(String, Found, bool)> {
         hidden(BLOCK.replace('\n', "\r\n"), switch()),
         hidden("```yaml\n\nmode_switch: {analysis: ' why '}\n```".into(), one("why", None)),
         hidden("```yaml\nmode_switch: {analysis: why, new_mode: ''}\n```".into(), one("why", None)),
-        hidden(format!("{BLOCK}{BLOCK}"), Found::Many),
-        shown("No block.\n", Found::Nothing),
-        shown("```yaml\na: 1\n```\n", Found::Nothing),
-        shown("```yaml\n# mode_switch:\na: mode_switch\n```\n", Found::Nothing),
-        shown("```yaml\na: 1\n```\nmode_switch: {analysis: x}\n", Found::Nothing),
-        shown("```yaml\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Invalid(NOT_FIRST.into())),
-        shown("mode_switch: {analysis: x, new_mode: code}\n", Found::Nothing),
-        shown(&BLOCK.replace("yaml", "rust"), Found::Nothing),
-        shown("```\na: 1\nmode_switch: {analysis: x}\n```\n", Found::Nothing),
-        shown("- ```yaml\n  a: 1\n  ```\n", Found::Nothing),
-        shown(&format!("````markdown\n{BLOCK}````\n"), Found::Nothing),
-        shown(&format!("~~~\n{BLOCK}~~~\n"), Found::Nothing),
-        shown("text ```yaml\nmode_switch: {analysis: x}\n", Found::Nothing),
-        shown("```yaml `x`\nmode_switch: {analysis: x}\n", Found::Nothing),
+        hidden(format!("{BLOCK}{BLOCK}"), FoundSwitch::Many),
+        shown("No block.\n", FoundSwitch::Nothing),
+        shown("```yaml\na: 1\n```\n", FoundSwitch::Nothing),
+        shown("```yaml\n# mode_switch:\na: mode_switch\n```\n", FoundSwitch::Nothing),
+        shown("```yaml\na: 1\n```\nmode_switch: {analysis: x}\n", FoundSwitch::Nothing),
+        shown("```yaml\na: 1\nmode_switch: {analysis: x}\n```\n", FoundSwitch::Invalid(NOT_FIRST.into())),
+        shown("mode_switch: {analysis: x, new_mode: code}\n", FoundSwitch::Nothing),
+        shown(&BLOCK.replace("yaml", "rust"), FoundSwitch::Nothing),
+        shown("```\na: 1\nmode_switch: {analysis: x}\n```\n", FoundSwitch::Nothing),
+        shown("- ```yaml\n  a: 1\n  ```\n", FoundSwitch::Nothing),
+        shown(&format!("````markdown\n{BLOCK}````\n"), FoundSwitch::Nothing),
+        shown(&format!("~~~\n{BLOCK}~~~\n"), FoundSwitch::Nothing),
+        shown("text ```yaml\nmode_switch: {analysis: x}\n", FoundSwitch::Nothing),
+        shown("```yaml `x`\nmode_switch: {analysis: x}\n", FoundSwitch::Nothing),
     ]
 }
 
@@ -127,7 +127,10 @@ fn switches_in_other_places_are_reported_and_the_next_block_applies() {
         {
             let (out, found) = whole(&text);
             assert_eq!(out, text);
-            assert!(matches!(&found, Found::Invalid(reason) if reason.contains(words)), "{text}: {found:?}");
+            assert!(
+                matches!(&found, FoundSwitch::Invalid(reason) if reason.contains(words)),
+                "{text}: {found:?}"
+            );
             let followed = format!("{text}\n{BLOCK}");
             assert_eq!(
                 whole(&followed),
@@ -147,13 +150,13 @@ fn switches_behind_another_key_are_reported() {
             assert_eq!(out, text);
             // The key of JSON in several lines is on the second.
             assert!(
-                matches!(&found, Found::Invalid(reason) if reason.contains("not the first key")),
+                matches!(&found, FoundSwitch::Invalid(reason) if reason.contains("not the first key")),
                 "{text}: {found:?}"
             );
         }
     }
     let list = "```yaml\n- mode_switch:\n    analysis: a\n```\n";
-    assert_eq!(whole(list).1, Found::Invalid(NOT_FIRST.into()));
+    assert_eq!(whole(list).1, FoundSwitch::Invalid(NOT_FIRST.into()));
 }
 
 #[test]
@@ -170,12 +173,15 @@ fn invalid_switch_blocks_stay_visible_and_are_reported() {
     ] {
         let (out, found) = whole(text);
         assert_eq!(out, text);
-        assert!(matches!(&found, Found::Invalid(reason) if reason.contains(words)), "{text}: {found:?}");
+        assert!(
+            matches!(&found, FoundSwitch::Invalid(reason) if reason.contains(words)),
+            "{text}: {found:?}"
+        );
     }
     let long = format!("```yaml\nmode_switch:\n  analysis: |\n{}```\n", "    x\n".repeat(4000));
     let (out, found) = whole(&long);
     assert_eq!(out, long);
-    assert!(matches!(found, Found::Invalid(reason) if reason.contains("longer")));
+    assert!(matches!(found, FoundSwitch::Invalid(reason) if reason.contains("longer")));
 }
 
 #[test]
@@ -183,11 +189,11 @@ fn switch_blocks_do_not_depend_on_chunk_boundaries() {
     for (text, ..) in cases() {
         let expected = whole(&text);
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-            let mut reader = Reader::default();
+            let mut reader = SwitchReader::default();
             let out = reader.push(&text[..cut]).into_owned() + &reader.push(&text[cut..]) + &reader.flush();
             assert_eq!((out, reader.take()), expected, "cut at {cut}: {text}");
         }
-        let mut reader = Reader::default();
+        let mut reader = SwitchReader::default();
         let mut out: String = text.chars().map(|c| reader.push(&c.to_string()).into_owned()).collect();
         out += &reader.flush();
         assert_eq!((out, reader.take()), expected, "in single characters: {text}");
@@ -196,7 +202,7 @@ fn switch_blocks_do_not_depend_on_chunk_boundaries() {
 
 #[test]
 fn ordinary_text_is_forwarded_immediately() {
-    let mut reader = Reader::default();
+    let mut reader = SwitchReader::default();
     for piece in [
         "Hello",
         " wor",
@@ -293,16 +299,16 @@ proptest! {
     #[test]
     fn fences_match_a_commonmark_parser(lines in proptest::collection::vec(any_fence(), 0..12)) {
         let text = before_lines("", &lines.join("\n"));
-        let mut reader = Reader::default();
+        let mut reader = SwitchReader::default();
         reader.push(&text);
         reader.flush();
         let found = reader.take();
         let blocks = blocks_of_a_parser(&text);
         let is_expected = match (blocks.keyed, blocks.complete) {
-            (0, _) if blocks.misplaced == 0 => found == Found::Nothing,
+            (0, _) if blocks.misplaced == 0 => found == FoundSwitch::Nothing,
             (1, 1) => found == one("a", None),
-            (0 | 1, _) => matches!(found, Found::Invalid(_)),
-            _ => found == Found::Many,
+            (0 | 1, _) => matches!(found, FoundSwitch::Invalid(_)),
+            _ => found == FoundSwitch::Many,
         };
         prop_assert!(is_expected, "{:?}: {}", found, text);
     }
@@ -341,7 +347,7 @@ proptest! {
     #[test]
     fn buffered_text_is_bounded(pieces in proptest::collection::vec(any_piece(), 0..24), step in 1..5000_usize) {
         let text = pieces.concat();
-        let mut reader = Reader::default();
+        let mut reader = SwitchReader::default();
         let (mut given, mut out) = (0, String::new());
         let mut rest = text.as_str();
         while !rest.is_empty() {
@@ -352,13 +358,13 @@ proptest! {
             rest = more;
             // Complete switches are removed, and only one incomplete block is buffered.
             prop_assert!(reader.line.len() + reader.pending_block.len() <= MAX_BLOCK + MAX_LINE + piece.len());
-            if reader.found == Found::Nothing {
+            if reader.found == FoundSwitch::Nothing {
                 prop_assert!(given - out.len() <= MAX_BLOCK + MAX_LINE + piece.len());
             }
         }
         out += &reader.flush();
         let found = reader.take();
-        if found == Found::Nothing || matches!(found, Found::Invalid(_)) {
+        if found == FoundSwitch::Nothing || matches!(found, FoundSwitch::Invalid(_)) {
             prop_assert!(out == text, "text was lost");
         }
         let (expected, expected_found) = whole(&text);
@@ -385,7 +391,7 @@ fn endless_reply_is_read_in_linear_time() {
     ] {
         let read = |bytes: usize| {
             let count = bytes / more.len();
-            let mut reader = Reader::default();
+            let mut reader = SwitchReader::default();
             let mut passed = reader.push(start).len();
             for _ in 0..count {
                 passed += reader.push(more).len();

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::mode::{Mode, ShellUse};
+use crate::mode::ShellUse;
 use crate::permission::{self, CallFacts, Ceilings, Effect, Grants, Verdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,31 +22,31 @@ pub struct Levels<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedTools {
     text: String,
     pub tools: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claim {
+pub enum ReminderClaim {
     /// No call that this previous mode denied is denied now.
     Lifted(String),
-    NoLongerRefused(Named),
+    NoLongerRefused(NamedTools),
     /// All changing tools are denied, some of them newly.
     NothingFromNowOn,
-    RefusedFromNowOn(Named),
-    NoLongerAsked(Named),
+    RefusedFromNowOn(NamedTools),
+    NoLongerAsked(NamedTools),
     SameAsBefore,
     NothingChanges,
     /// Read-only only according to their MCP servers.
-    ClaimedToRead(Named),
+    ClaimedToRead(NamedTools),
     /// Path patterns, as in [`Levels`].
     FilesOnly(Vec<Vec<String>>),
     NothingElseChanges,
-    Refused(Named),
-    Asked(Named),
+    Refused(NamedTools),
+    Asked(NamedTools),
     /// Allowed within the session's folders, whatever the arguments.
-    NotAsked(Named),
+    NotAsked(NamedTools),
 }
 
 type IsOfKind = fn(&CallFacts) -> bool;
@@ -72,8 +72,11 @@ impl<'a> Levels<'a> {
             Verdict::Deny(_) => Level::Denied,
         };
         let tools = tools.iter().filter(|tool| !tool.is_exit).map(|tool| (tool, level(tool))).collect();
-        let paths = |mode: &'a std::sync::Arc<Mode>| mode.write_paths.as_ref().map(|globs| &*globs.patterns);
-        let mut write_paths: Vec<&[String]> = ceilings.modes.iter().filter_map(paths).collect();
+        let mut write_paths: Vec<&[String]> = ceilings
+            .modes
+            .iter()
+            .filter_map(|mode| mode.write_paths.as_ref().map(|globs| &*globs.patterns))
+            .collect();
         write_paths.dedup();
         Self { tools, write_paths }
     }
@@ -87,11 +90,11 @@ impl<'a> Levels<'a> {
             || self.with(those).any(|(_, here, there)| here == Level::Denied && there != Level::Denied)
     }
 
-    fn named(&self, is_selected: impl Fn(&CallFacts, Level) -> bool) -> Option<Named> {
+    fn named(&self, is_selected: impl Fn(&CallFacts, Level) -> bool) -> Option<NamedTools> {
         self.name(|at| is_selected(self.tools[at].0, self.tools[at].1))
     }
 
-    fn name(&self, is_selected: impl Fn(usize) -> bool) -> Option<Named> {
+    fn name(&self, is_selected: impl Fn(usize) -> bool) -> Option<NamedTools> {
         let selected: Vec<bool> = (0..self.tools.len()).map(is_selected).collect();
         let each = || self.tools.iter().map(|(tool, _)| *tool).zip(&selected);
         let whole: Vec<_> = KINDS
@@ -105,7 +108,7 @@ impl<'a> Levels<'a> {
                 Some((_, kind)) if words.contains(kind) => {}
                 Some((_, kind)) => words.push(kind),
                 // Always name built-in tools that change something.
-                None if words.len() < MAX_NAMES || (tool.effect.is_change() && !tool.is_servers()) => {
+                None if words.len() < MAX_NAMES || (tool.effect.is_change() && !tool.server.is_some()) => {
                     words.push(&tool.tool);
                 }
                 None => more += 1,
@@ -118,7 +121,7 @@ impl<'a> Levels<'a> {
             _ => write!(text, " and {more} other tools").expect("writing to a string cannot fail"),
         }
         let tools: Vec<String> = chosen().map(|tool| tool.tool.clone()).collect();
-        (!tools.is_empty()).then_some(Named { text, tools })
+        (!tools.is_empty()).then_some(NamedTools { text, tools })
     }
 
     fn with<'b>(&'b self, before: &'b Self) -> impl Iterator<Item = (&'b CallFacts, Level, Level)> {
@@ -126,7 +129,7 @@ impl<'a> Levels<'a> {
         pairs.map(|((tool, now), (_, then))| (*tool, *now, *then))
     }
 
-    pub fn since(&self, before: &Self, from: &str) -> Vec<Claim> {
+    pub fn since(&self, before: &Self, from: &str) -> Vec<ReminderClaim> {
         let levels: Vec<(&CallFacts, Level, Level)> = self.with(before).collect();
         let name =
             |is_selected: fn(Level, Level) -> bool| self.name(|at| is_selected(levels[at].1, levels[at].2));
@@ -139,32 +142,35 @@ impl<'a> Levels<'a> {
             || (had_write_paths && any(|tool, now, _| now == Level::Denied && tool.effect == Effect::Edit));
         let mut claims = Vec::new();
         if before.restricts() && !stays && self.write_paths.is_empty() {
-            claims.push(Claim::Lifted(from.to_owned()));
+            claims.push(ReminderClaim::Lifted(from.to_owned()));
         } else {
             let freed = name(|now, then| now != Level::Denied && then == Level::Denied);
-            claims.extend(freed.map(Claim::NoLongerRefused));
+            claims.extend(freed.map(ReminderClaim::NoLongerRefused));
         }
-        let lost = name(|now, then| now == Level::Denied && then != Level::Denied);
+        let newly_denied = name(|now, then| now == Level::Denied && then != Level::Denied);
         let loses_a_change =
             any(|tool, now, then| tool.effect.is_change() && now == Level::Denied && then != Level::Denied);
         if loses_a_change && self.changes_nothing() {
-            claims.push(Claim::NothingFromNowOn);
+            claims.push(ReminderClaim::NothingFromNowOn);
         } else {
-            claims.extend(lost.clone().map(Claim::RefusedFromNowOn));
+            claims.extend(newly_denied.clone().map(ReminderClaim::RefusedFromNowOn));
         }
         let no_longer_asked = name(|now, then| now == Level::Free && then == Level::Asked);
-        claims.extend(no_longer_asked.map(Claim::NoLongerAsked));
-        let is_same = lost.is_none() && !any(|_, now, then| now != Level::Denied && then == Level::Denied);
+        claims.extend(no_longer_asked.map(ReminderClaim::NoLongerAsked));
+        let is_same =
+            newly_denied.is_none() && !any(|_, now, then| now != Level::Denied && then == Level::Denied);
         if is_same && self.restricts() && self.write_paths == before.write_paths {
-            claims.push(Claim::SameAsBefore);
+            claims.push(ReminderClaim::SameAsBefore);
         }
         claims
     }
 
-    pub fn refusals(&self) -> Vec<Claim> {
+    pub fn refusals(&self) -> Vec<ReminderClaim> {
         if self.changes_nothing() {
             let claimed = self.named(|tool, level| level != Level::Denied && tool.claim.is_some());
-            return std::iter::once(Claim::NothingChanges).chain(claimed.map(Claim::ClaimedToRead)).collect();
+            return std::iter::once(ReminderClaim::NothingChanges)
+                .chain(claimed.map(ReminderClaim::ClaimedToRead))
+                .collect();
         }
         let is_denied = |is_selected: fn(&CallFacts) -> bool| {
             self.tools
@@ -175,12 +181,13 @@ impl<'a> Levels<'a> {
         let mut edits = is_denied(|tool| tool.effect == Effect::Edit);
         let mut claims = Vec::new();
         if !self.write_paths.is_empty() && edits.clone().any(|denied| !denied) {
-            claims.push(Claim::FilesOnly(self.write_paths.iter().map(|list| list.to_vec()).collect()));
+            claims
+                .push(ReminderClaim::FilesOnly(self.write_paths.iter().map(|list| list.to_vec()).collect()));
         }
         let mut others = is_denied(|tool| tool.effect.is_change() && tool.effect != Effect::Edit);
         let only_edits = edits.all(|denied| !denied) && others.all(|denied| denied);
         if only_edits {
-            claims.push(Claim::NothingElseChanges);
+            claims.push(ReminderClaim::NothingElseChanges);
         }
         // For other read-only tools, the list of available tools suffices.
         let refused = self.named(|tool, level| {
@@ -189,17 +196,17 @@ impl<'a> Levels<'a> {
                 && !is_covered
                 && (tool.effect.is_change() || tool.effect == Effect::Network)
         });
-        claims.extend(refused.map(Claim::Refused));
+        claims.extend(refused.map(ReminderClaim::Refused));
         claims
     }
 
-    pub fn asked(&self) -> Option<Claim> {
-        self.named(|_, level| level == Level::Asked).map(Claim::Asked)
+    pub fn asked(&self) -> Option<ReminderClaim> {
+        self.named(|_, level| level == Level::Asked).map(ReminderClaim::Asked)
     }
 
     /// Returns read-only tools that never ask, if changing tools ask. Omits tools of which rules single out
     /// some calls.
-    pub fn not_asked(&self, ceilings: &Ceilings) -> Option<Claim> {
+    pub fn not_asked(&self, ceilings: &Ceilings) -> Option<ReminderClaim> {
         if !self.tools.iter().any(|(tool, level)| *level == Level::Asked && tool.effect.is_change()) {
             return None;
         }
@@ -208,7 +215,7 @@ impl<'a> Levels<'a> {
         self.named(|tool, level| {
             level == Level::Free && tool.effect == Effect::Read && has_no_pattern_rule(tool)
         })
-        .map(Claim::NotAsked)
+        .map(ReminderClaim::NotAsked)
     }
 
     pub fn misses_a_tool(&self) -> bool {
@@ -221,7 +228,7 @@ impl<'a> Levels<'a> {
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for ReminderClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lifted(mode) => write!(f, "The restrictions of {mode} mode no longer hold."),

@@ -11,7 +11,7 @@ use crate::conversation::neutralise::tests::{hostile, tags};
 use crate::event::{SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::mode::{Modes, ShellUse};
 use crate::permission::{Effect, Target, Verdict, decide};
-use crate::policy::{Layers, Owner};
+use crate::policy::{LayerOwner, Layers};
 
 /// Tools of every effect.
 fn tools() -> Vec<CallFacts> {
@@ -28,7 +28,7 @@ fn tools() -> Vec<CallFacts> {
         CallFacts::of_tool("fetch", Effect::Network),
         CallFacts::of_tool("save_memory", Effect::State),
         CallFacts::of_tool("delegate", Effect::Delegate),
-        CallFacts::of_tool("mcp__s__act", Effect::Unknown),
+        CallFacts { server: Some("s".into()), ..CallFacts::of_tool("mcp__s__act", Effect::Unknown) },
         CallFacts {
             claim: Some(crate::permission::Claim { server: "s".into(), flips: 0 }),
             ..CallFacts::of_tool("mcp__s__look", Effect::Read)
@@ -51,7 +51,7 @@ fn composed(modes: &Modes, id: &str, transition: Option<&Transition>, notes: &[&
     let known: Vec<&str> = modes.iter().map(|mode| mode.id.as_str()).collect();
     compose(&Inputs {
         mode: modes.resolve(id).unwrap(),
-        reader: Reader::Agent,
+        reader: ReminderReader::Agent,
         transition,
         is_first_turn: false,
         notes,
@@ -70,7 +70,7 @@ fn reminder(id: &str, from: Option<&str>) -> Option<String> {
 /// The built-in modes and those of the YAML `text`.
 fn with(text: &str) -> Modes {
     let mut layers = Layers::default();
-    layers.add("modes.yaml", text, Owner::User).unwrap();
+    layers.add("modes.yaml", text, LayerOwner::User).unwrap();
     layers.modes
 }
 
@@ -204,7 +204,7 @@ fn every_reminder_matches_the_fixture() {
             let mode = modes.resolve(&ids[at]).unwrap();
             let facts = Inputs {
                 mode,
-                reader: Reader::Agent,
+                reader: ReminderReader::Agent,
                 transition,
                 is_first_turn: false,
                 notes: &[],
@@ -314,40 +314,42 @@ impl Case<'_> {
     }
 
     /// True if a claim agrees with `decide()`; also the tools that the claim covers as denied or asked.
-    fn verify(&self, claim: &Claim) -> (bool, Vec<String>) {
+    fn verify(&self, claim: &ReminderClaim) -> (bool, Vec<String>) {
         let changes = |tool: &CallFacts| tool.effect.is_change();
         let others = |tool: &CallFacts| changes(tool) && tool.effect != Effect::Edit;
         let is_refused = |call: &CallFacts| self.is(call) == 2;
         let was_refused = |call: &CallFacts| self.was(call) == 2;
         match claim {
-            Claim::Lifted(mode) => {
+            ReminderClaim::Lifted(mode) => {
                 let mut calls = self.calls(|_| true);
                 calls.retain(was_refused);
                 (mode == self.from && !calls.is_empty() && !calls.iter().any(is_refused), vec![])
             }
-            Claim::NoLongerRefused(these) => {
+            ReminderClaim::NoLongerRefused(these) => {
                 (these.tools == self.names(|tool| was_refused(tool) && !is_refused(tool)), vec![])
             }
-            Claim::NothingFromNowOn => {
+            ReminderClaim::NothingFromNowOn => {
                 let is_so = self.calls(changes).iter().all(is_refused);
                 (is_so && !self.names(|tool| changes(tool) && !was_refused(tool)).is_empty(), vec![])
             }
-            Claim::RefusedFromNowOn(these) => {
+            ReminderClaim::RefusedFromNowOn(these) => {
                 (these.tools == self.names(|tool| !was_refused(tool) && is_refused(tool)), vec![])
             }
-            Claim::NoLongerAsked(these) => {
+            ReminderClaim::NoLongerAsked(these) => {
                 (these.tools == self.names(|tool| self.was(tool) == 1 && self.is(tool) == 0), vec![])
             }
-            Claim::SameAsBefore => {
+            ReminderClaim::SameAsBefore => {
                 let calls = self.calls(|_| true);
                 let is_same = calls.iter().all(|call| was_refused(call) == is_refused(call));
                 (is_same && calls.iter().any(is_refused), vec![])
             }
-            Claim::NothingChanges => (self.calls(changes).iter().all(is_refused), self.names(changes)),
-            Claim::ClaimedToRead(these) => {
+            ReminderClaim::NothingChanges => {
+                (self.calls(changes).iter().all(is_refused), self.names(changes))
+            }
+            ReminderClaim::ClaimedToRead(these) => {
                 (these.tools == self.names(|tool| tool.claim.is_some() && !is_refused(tool)), vec![])
             }
-            Claim::FilesOnly(lists) => {
+            ReminderClaim::FilesOnly(lists) => {
                 let lists: Vec<_> =
                     lists.iter().map(|list| crate::mode::Globs::new(list.clone()).unwrap()).collect();
                 let edits = self.calls(|tool| tool.effect == Effect::Edit && !is_refused(tool));
@@ -357,22 +359,24 @@ impl Case<'_> {
                 };
                 (edits.iter().all(is_so), vec![])
             }
-            Claim::NothingElseChanges => (self.calls(others).iter().all(is_refused), self.names(others)),
-            Claim::Refused(these) => {
+            ReminderClaim::NothingElseChanges => {
+                (self.calls(others).iter().all(is_refused), self.names(others))
+            }
+            ReminderClaim::Refused(these) => {
                 let refused = self.names(is_refused);
                 (these.tools.iter().all(|tool| refused.contains(tool)), these.tools.clone())
             }
-            Claim::Asked(these) => {
+            ReminderClaim::Asked(these) => {
                 (these.tools == self.names(|tool| self.is(tool) == 1), these.tools.clone())
             }
-            Claim::NotAsked(these) => {
+            ReminderClaim::NotAsked(these) => {
                 let calls = self.calls(|tool| these.tools.contains(&tool.tool));
                 (calls.iter().all(|call| self.is(call) == 0), vec![])
             }
         }
     }
 
-    fn check(&self, claims: &[Claim]) {
+    fn check(&self, claims: &[ReminderClaim]) {
         let Self { name, from, to, .. } = self;
         let mut mentioned = Vec::new();
         for claim in claims {
@@ -390,7 +394,7 @@ impl Case<'_> {
             assert!(is_mentioned, "{name}, {from} to {to}: {tool} is not mentioned: {claims:?}");
         }
         let limits_files = self.calls(|tool| self.is(tool) < 2).iter().any(|call| self.is(call) == 2);
-        let claims_files = claims.iter().any(|claim| matches!(claim, Claim::FilesOnly(_)));
+        let claims_files = claims.iter().any(|claim| matches!(claim, ReminderClaim::FilesOnly(_)));
         assert_eq!(limits_files, claims_files, "{name}, {from} to {to}: {claims:?}");
     }
 }
@@ -430,7 +434,7 @@ fn denials_by_any_ceiling_bring_a_reminder() {
             let mode = modes.resolve(id).unwrap();
             let facts = Inputs {
                 mode,
-                reader: Reader::Agent,
+                reader: ReminderReader::Agent,
                 transition: None,
                 is_first_turn: false,
                 notes: &[],
@@ -450,7 +454,7 @@ proptest! {
     fn hostile_text_never_closes_the_reminder(
         texts in prop::collection::vec(prop_oneof![hostile(), any::<String>()], 10),
         is_edit in any::<bool>(),
-        reader in prop::sample::select(vec![Reader::Agent, Reader::Subagent]),
+        reader in prop::sample::select(vec![ReminderReader::Agent, ReminderReader::Subagent]),
     ) {
         let mut mode = Modes::built_in().resolve("plan").unwrap().clone();
         (mode.name, mode.prompt, mode.id) = (texts[0].clone(), texts[1].clone(), texts[2].clone());

@@ -14,34 +14,34 @@ use super::{CallResult, call, unnumbered};
 use crate::model::ModelEvent;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum OfflineAction {
     Create { file: String, text: String },
     Replace { old: String, new: String, file: String },
     Append { text: String, file: String },
 }
 
-pub(super) fn parse(prompt: &str) -> Option<Action> {
+pub(super) fn parse(prompt: &str) -> Option<OfflineAction> {
     let prompt = prompt.trim();
     let (verb, rest) = prompt.split_once(char::is_whitespace)?;
     match verb.to_lowercase().as_str() {
         "create" => {
             let (file, text) = split(rest, "with")?;
-            Some(Action::Create { file: name(file)?, text: quoted(text) })
+            Some(OfflineAction::Create { file: name(file)?, text: quoted(text) })
         }
         "replace" => {
             let (old, rest) = split(rest, "by")?;
             let (new, file) = split_last(rest, "in")?;
-            Some(Action::Replace { old: quoted(old), new: quoted(new), file: name(file)? })
+            Some(OfflineAction::Replace { old: quoted(old), new: quoted(new), file: name(file)? })
         }
         "append" => {
             let (text, file) = split_last(rest, "to")?;
-            Some(Action::Append { text: quoted(text), file: name(file)? })
+            Some(OfflineAction::Append { text: quoted(text), file: name(file)? })
         }
         _ => None,
     }
 }
 
-impl Action {
+impl OfflineAction {
     pub(super) fn tools(&self) -> &'static [&'static str] {
         match self {
             Self::Create { .. } | Self::Append { .. } => &["read_file", "write_file"],
@@ -89,8 +89,9 @@ impl Action {
 
 /// The whole content of a file as `read_file` returned it; `None` if a part of it is missing.
 fn content(read: &str) -> Option<String> {
-    let is_whole = |line: &&str| !line.ends_with(" more characters]");
-    read.lines().map(|line| unnumbered(line).filter(is_whole).map(with_newline)).collect()
+    read.lines()
+        .map(|line| unnumbered(line).filter(|line| !line.ends_with(" more characters]")).map(with_newline))
+        .collect()
 }
 
 fn with_newline(text: &str) -> String {
@@ -152,9 +153,10 @@ mod tests {
     #[test]
     fn create_replace_and_append_prompts_are_parsed() {
         let s = str::to_owned;
-        let create = |file, text| Some(Action::Create { file: s(file), text: s(text) });
-        let replace = |old, new, file| Some(Action::Replace { old: s(old), new: s(new), file: s(file) });
-        let append = |text, file| Some(Action::Append { text: s(text), file: s(file) });
+        let create = |file, text| Some(OfflineAction::Create { file: s(file), text: s(text) });
+        let replace =
+            |old, new, file| Some(OfflineAction::Replace { old: s(old), new: s(new), file: s(file) });
+        let append = |text, file| Some(OfflineAction::Append { text: s(text), file: s(file) });
         let cases = [
             ("create notes.md with \"hello with love\"", create("notes.md", "hello with love")),
             ("Create `a b.txt` with x\ny", create("a b.txt", "x\ny")),

@@ -2,31 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::keywords::Word;
+use super::keywords::PromptWord;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FindingPlace {
     pub path: String,
     pub line: u32,
     pub text: String,
 }
 
 #[derive(Debug)]
-struct File {
+struct FindingFile {
     score: f64,
     words: BTreeSet<usize>,
-    places: Vec<(f64, Place)>,
+    places: Vec<(f64, FindingPlace)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Findings {
-    files: Vec<(String, File)>,
+    files: Vec<(String, FindingFile)>,
 }
 
 impl Findings {
     /// Reads search results. Calls `defined_N` and `mentioned_N` are about word N.
-    pub(super) fn of<'a>(words: &[Word], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut files: BTreeMap<String, File> = BTreeMap::new();
+    pub(super) fn of<'a>(words: &[PromptWord], results: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut files: BTreeMap<String, FindingFile> = BTreeMap::new();
         for (id, text) in results {
             let Some((kind, number)) = id.rsplit_once('_') else { continue };
             let worth = match kind {
@@ -38,7 +38,7 @@ impl Findings {
             else {
                 continue;
             };
-            let places: Vec<Place> = text.lines().filter_map(place).collect();
+            let places: Vec<FindingPlace> = text.lines().filter_map(place).collect();
             if places.is_empty() {
                 continue;
             }
@@ -67,11 +67,11 @@ impl Findings {
         self.files.is_empty()
     }
 
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &FindingPlace> {
         self.files.iter().filter_map(|(_, file)| file.places.first().map(|(_, place)| place))
     }
 
-    pub(super) fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&Place>)> {
+    pub(super) fn files(&self, most: usize, each: usize) -> impl Iterator<Item = (&str, Vec<&FindingPlace>)> {
         self.files.iter().take(most).map(move |(path, file)| {
             (path.as_str(), file.places.iter().take(each).map(|(_, place)| place).collect())
         })
@@ -82,8 +82,13 @@ impl Findings {
     }
 }
 
-fn add(files: &mut BTreeMap<String, File>, place: Place, worth: f64, (word, stem): (usize, &str)) {
-    let file = files.entry(place.path.clone()).or_insert_with(|| File {
+fn add(
+    files: &mut BTreeMap<String, FindingFile>,
+    place: FindingPlace,
+    worth: f64,
+    (word, stem): (usize, &str),
+) {
+    let file = files.entry(place.path.clone()).or_insert_with(|| FindingFile {
         score: 0.0,
         words: BTreeSet::new(),
         places: Vec::new(),
@@ -138,11 +143,11 @@ fn is_test(path: &str) -> bool {
         || ["_test.", ".test.", ".spec.", "_spec."].iter().any(|mark| name.contains(mark))
 }
 
-fn place(line: &str) -> Option<Place> {
+fn place(line: &str) -> Option<FindingPlace> {
     line.match_indices(':').find_map(|(at, _)| {
         let (number, text) = line[at + 1..].split_once(':')?;
         let line_number = number.parse().ok()?;
-        Some(Place { path: line[..at].to_owned(), line: line_number, text: text.trim().to_owned() })
+        Some(FindingPlace { path: line[..at].to_owned(), line: line_number, text: text.trim().to_owned() })
     })
 }
 

@@ -27,19 +27,19 @@ const LONGEST: usize = 60;
 const ENDINGS: [&str; 12] = ["ying", "ies", "ied", "ing", "ers", "es", "ed", "er", "y", "e", "s", ""];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct PromptWord {
     pub text: String,
     /// Shared start of all forms, in lower case. Identifiers stay whole.
     pub stem: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedPath {
     pub path: String,
     pub line: Option<u32>,
 }
 
-impl Word {
+impl PromptWord {
     fn new(text: &str) -> Self {
         Self { text: text.to_owned(), stem: stem(&text.to_lowercase()) }
     }
@@ -68,20 +68,20 @@ impl Word {
 }
 
 /// The most specific words come first: identifiers, then long words.
-pub(super) fn of(prompt: &str, most: usize) -> Vec<Word> {
+pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
     let outside_paths = scanned.split_whitespace().filter(|token| named(token).is_none());
-    let mut known = HashSet::new();
-    let mut words: Vec<Word> = Vec::new();
+    let mut known_stems = HashSet::new();
+    let mut words: Vec<PromptWord> = Vec::new();
     for text in outside_paths.flat_map(|token| token.split(|c: char| !is_part(c))) {
         let length = text.chars().count();
         let common = COMMON.binary_search(&text.to_lowercase().as_str()).is_ok();
         if !(3..=LONGEST).contains(&length) || common || text.parse::<u64>().is_ok() {
             continue;
         }
-        let word = Word::new(text);
-        if known.insert(word.stem.clone()) {
+        let word = PromptWord::new(text);
+        if known_stems.insert(word.stem.clone()) {
             words.push(word);
         }
     }
@@ -90,15 +90,15 @@ pub(super) fn of(prompt: &str, most: usize) -> Vec<Word> {
     words
 }
 
-pub(super) fn paths(prompt: &str, most: usize) -> Vec<Named> {
+pub(super) fn paths(prompt: &str, most: usize) -> Vec<NamedPath> {
     let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
-    let mut paths: Vec<Named> = scanned.split_whitespace().filter_map(named).collect();
+    let mut paths: Vec<NamedPath> = scanned.split_whitespace().filter_map(named).collect();
     paths.dedup();
     paths.truncate(most);
     paths
 }
 
-fn named(token: &str) -> Option<Named> {
+fn named(token: &str) -> Option<NamedPath> {
     // An editor's link: `[name](file:///path)`.
     let token = token.split_once("](").map_or(token, |(_, link)| link);
     let token = token.trim_start_matches("file://");
@@ -113,7 +113,7 @@ fn named(token: &str) -> Option<Named> {
     let is_ending = (1..=5).contains(&ending.len()) && ending.chars().all(|c| c.is_ascii_alphanumeric());
     let is_name = stem.chars().count() > 1 && !path.contains("://") && path.chars().any(char::is_alphabetic);
     let is_number = ending.chars().all(|c| c.is_ascii_digit());
-    (is_ending && is_name && !is_number).then(|| Named { path: path.to_owned(), line })
+    (is_ending && is_name && !is_number).then(|| NamedPath { path: path.to_owned(), line })
 }
 
 fn is_identifier(text: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::findings::Findings;
-use super::keywords::Word;
+use super::keywords::PromptWord;
 use super::unnumbered;
 
 use crate::text::shorten;
@@ -16,7 +16,7 @@ const EXCERPTS: usize = 2;
 
 const QUOTE: usize = 120;
 
-pub(super) struct Excerpt<'a> {
+pub(super) struct PlanExcerpt<'a> {
     pub path: &'a str,
     pub first: u64,
     pub text: &'a str,
@@ -24,9 +24,9 @@ pub(super) struct Excerpt<'a> {
 
 pub(super) struct Material<'a> {
     pub prompt: &'a str,
-    pub words: &'a [Word],
+    pub words: &'a [PromptWord],
     pub findings: &'a Findings,
-    pub excerpts: &'a [Excerpt<'a>],
+    pub excerpts: &'a [PlanExcerpt<'a>],
     pub unfinished: &'a [String],
 }
 
@@ -60,7 +60,7 @@ pub(super) fn write(material: &Material<'_>) -> String {
             plan.line(format_args!("  - line {}: {}", place.line, quote(&place.text)));
         }
     }
-    for Excerpt { path, first, text } in excerpts.iter().take(EXCERPTS) {
+    for PlanExcerpt { path, first, text } in excerpts.iter().take(EXCERPTS) {
         let lines = || text.lines().filter_map(unnumbered);
         let last = first + (lines().count() as u64).saturating_sub(1);
         plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n````"));
@@ -68,10 +68,13 @@ pub(super) fn write(material: &Material<'_>) -> String {
         plan.line(format_args!("````"));
     }
     plan.line(format_args!("\n## Where a change would go\n"));
-    let named = excerpts.iter().map(|excerpt| format!("`{}:{}`", excerpt.path, excerpt.first));
-    let found = findings.places().map(|place| format!("`{}:{}`", place.path, place.line));
-    let places =
-        if findings.is_empty() { named.take(3).collect::<Vec<_>>() } else { found.take(3).collect() };
+    let excerpt_places = excerpts.iter().map(|excerpt| format!("`{}:{}`", excerpt.path, excerpt.first));
+    let finding_places = findings.places().map(|place| format!("`{}:{}`", place.path, place.line));
+    let places = if findings.is_empty() {
+        excerpt_places.take(3).collect::<Vec<_>>()
+    } else {
+        finding_places.take(3).collect()
+    };
     for (number, place) in places.iter().enumerate() {
         let role = if number == 0 { "begin here; it matches best" } else { "then look here" };
         plan.line(format_args!("{}. {place}: {role}.", number + 1));

@@ -161,26 +161,25 @@ fn types(names: &[Value]) -> Types {
 /// The texts and numbers among them; `None` if there are others that would be forbidden then.
 fn choices(values: &[Value]) -> Option<Value> {
     let values: Vec<&Value> = values.iter().filter(|value| !value.is_null()).collect();
-    let is_known = |value: &&Value| value.is_string() || value.is_number();
-    (!values.is_empty() && values.iter().all(is_known))
+    (!values.is_empty() && values.iter().all(|value| value.is_string() || value.is_number()))
         .then(|| values.into_iter().cloned().collect::<Vec<_>>().into())
 }
 
 fn keep_known_required(reduced: &mut Map<String, Value>) {
     let Some(Value::Array(required)) = reduced.get("required") else { return };
     let properties = reduced.get("properties").and_then(Value::as_object);
-    let mut known: Vec<Value> = Vec::new();
+    let mut known_names: Vec<Value> = Vec::new();
     for name in required {
         let is_property =
             name.as_str().is_some_and(|name| properties.is_some_and(|it| it.contains_key(name)));
-        if is_property && !known.contains(name) {
-            known.push(name.clone());
+        if is_property && !known_names.contains(name) {
+            known_names.push(name.clone());
         }
     }
-    if known.is_empty() {
+    if known_names.is_empty() {
         reduced.shift_remove("required");
-    } else if known != *required {
-        reduced.insert("required".into(), known.into());
+    } else if known_names != *required {
+        reduced.insert("required".into(), known_names.into());
     }
 }
 

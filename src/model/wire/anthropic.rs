@@ -63,12 +63,12 @@ impl Wire for Anthropic {
         let effort = ask.effort();
         let mut messages = messages(ask);
         mark(&mut messages);
-        to_bytes(&Body {
+        to_bytes(&AnthropicBody {
             model: ask.name,
             max_tokens,
             stream: true,
-            tools: request.tools.iter().map(Tool::from).collect(),
-            system: [Part::Text { text: &request.system, cache_control: Some(MARKER) }],
+            tools: request.tools.iter().map(AnthropicTool::from).collect(),
+            system: [AnthropicPart::Text { text: &request.system, cache_control: Some(MARKER) }],
             thinking: thinking(ask, max_tokens),
             output_config: effort
                 .filter(|effort| {
@@ -82,23 +82,23 @@ impl Wire for Anthropic {
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(decode::Decoder::default())
+        Box::new(decode::AnthropicDecoder::default())
     }
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct AnthropicBody<'a> {
     model: &'a str,
     max_tokens: u64,
     stream: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    system: [Part<'a>; 1],
+    tools: Vec<AnthropicTool<'a>>,
+    system: [AnthropicPart<'a>; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig>,
-    messages: Vec<Message<'a>>,
+    messages: Vec<AnthropicMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -107,22 +107,22 @@ struct OutputConfig {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct AnthropicTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for AnthropicTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         Self { name: &offer.name, description: &offer.description, input_schema: offer.schema.as_json() }
     }
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct AnthropicMessage<'a> {
     role: &'static str,
-    content: Vec<Part<'a>>,
+    content: Vec<AnthropicPart<'a>>,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -134,7 +134,7 @@ const MARKER: Marker = Marker { r#type: "ephemeral" };
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
+enum AnthropicPart<'a> {
     Text {
         text: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,7 +146,7 @@ enum Part<'a> {
         text: &'a str,
     },
     Image {
-        source: Source<'a>,
+        source: AnthropicSource<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<Marker>,
     },
@@ -174,7 +174,7 @@ enum Part<'a> {
 }
 
 #[derive(Serialize)]
-struct Source<'a> {
+struct AnthropicSource<'a> {
     r#type: &'static str,
     media_type: &'a str,
     data: &'a str,
@@ -199,8 +199,8 @@ fn thinking(ask: &Ask<'_>, max_tokens: u64) -> Option<Value> {
     }
 }
 
-fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
-    let mut messages: Vec<Message<'a>> = Vec::with_capacity(ask.request.messages.len());
+fn messages<'a>(ask: &Ask<'a>) -> Vec<AnthropicMessage<'a>> {
+    let mut messages: Vec<AnthropicMessage<'a>> = Vec::with_capacity(ask.request.messages.len());
     for message in &ask.request.messages {
         let role = match message.role {
             Role::User => "user",
@@ -217,43 +217,46 @@ fn messages<'a>(ask: &Ask<'a>) -> Vec<Message<'a>> {
         }
         if message.role == Role::Assistant {
             // The API rejects a trailing thought, which interrupted replies leave.
-            while matches!(parts.last(), Some(Part::Thinking { .. } | Part::RedactedThinking { .. })) {
+            while matches!(
+                parts.last(),
+                Some(AnthropicPart::Thinking { .. } | AnthropicPart::RedactedThinking { .. })
+            ) {
                 parts.pop();
             }
         }
         match messages.last_mut() {
             _ if parts.is_empty() => {}
             Some(last) if last.role == role => last.content.append(&mut parts),
-            _ => messages.push(Message { role, content: parts }),
+            _ => messages.push(AnthropicMessage { role, content: parts }),
         }
     }
     messages
 }
 
 /// A thought goes back only with its signature.
-fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a>> {
+fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<AnthropicPart<'a>> {
     Some(match block {
-        Block::Text(text) | Block::Note(text) => Part::Text { text, cache_control: None },
-        Block::Reminder(text) => Part::Reminder { text },
+        Block::Text(text) | Block::Note(text) => AnthropicPart::Text { text, cache_control: None },
+        Block::Reminder(text) => AnthropicPart::Reminder { text },
         Block::Image(image) => match ask.image_omission(image) {
-            Some(text) => Part::Text { text, cache_control: None },
-            None => Part::Image {
-                source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data },
+            Some(text) => AnthropicPart::Text { text, cache_control: None },
+            None => AnthropicPart::Image {
+                source: AnthropicSource { r#type: "base64", media_type: &image.mime_type, data: &image.data },
                 cache_control: None,
             },
         },
         Block::ProviderState(state) if ask.is_own(&state.origin) => {
             match (state.data["signature"].as_str(), state.data["redacted"].as_str()) {
-                (Some(signature), _) => Part::Thinking { thinking: thought, signature },
-                (None, Some(data)) => Part::RedactedThinking { data },
+                (Some(signature), _) => AnthropicPart::Thinking { thinking: thought, signature },
+                (None, Some(data)) => AnthropicPart::RedactedThinking { data },
                 (None, None) => return None,
             }
         }
         Block::ProviderState(_) | Block::Thought(_) => return None,
         Block::ToolCall { id, name, arguments } => {
-            Part::ToolUse { id: call_id(id), name, input: as_object(arguments) }
+            AnthropicPart::ToolUse { id: call_id(id), name, input: as_object(arguments) }
         }
-        Block::ToolResult { id, text, is_error, .. } => Part::ToolResult {
+        Block::ToolResult { id, text, is_error, .. } => AnthropicPart::ToolResult {
             tool_use_id: call_id(id),
             content: text,
             is_error: *is_error,
@@ -262,17 +265,17 @@ fn part<'a>(block: &'a Block, thought: &'a str, ask: &Ask<'a>) -> Option<Part<'a
     })
 }
 
-fn mark(messages: &mut [Message<'_>]) {
+fn mark(messages: &mut [AnthropicMessage<'_>]) {
     let mut remaining = MARKED;
     for message in messages.iter_mut().rev().filter(|message| message.role == "user") {
         let stable = message.content.iter_mut().rev().find_map(|part| match part {
-            Part::Text { cache_control, .. }
-            | Part::Image { cache_control, .. }
-            | Part::ToolResult { cache_control, .. } => Some(cache_control),
-            Part::Reminder { .. }
-            | Part::Thinking { .. }
-            | Part::RedactedThinking { .. }
-            | Part::ToolUse { .. } => None,
+            AnthropicPart::Text { cache_control, .. }
+            | AnthropicPart::Image { cache_control, .. }
+            | AnthropicPart::ToolResult { cache_control, .. } => Some(cache_control),
+            AnthropicPart::Reminder { .. }
+            | AnthropicPart::Thinking { .. }
+            | AnthropicPart::RedactedThinking { .. }
+            | AnthropicPart::ToolUse { .. } => None,
         });
         if let Some(marker) = stable {
             *marker = Some(MARKER);

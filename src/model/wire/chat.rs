@@ -53,23 +53,23 @@ impl Wire for Chat {
         let has_tools = !request.tools.is_empty();
         let choice =
             request.allowed.as_ref().filter(|_| ask.is_official && has_tools && ask.may_send("tool_choice"));
-        to_bytes(&Body {
+        to_bytes(&ChatBody {
             model: ask.name,
             stream: true,
             stream_options: ask.may_send("stream_options").then_some(StreamOptions { include_usage: true }),
             reasoning_effort: effort(ask).filter(|_| ask.may_send("reasoning_effort")).map(Effort::as_str),
             prompt_cache_key: (ask.is_official && ask.may_send("prompt_cache_key"))
                 .then_some(&*request.session.0),
-            tools: request.tools.iter().map(Tool::from).collect(),
+            tools: request.tools.iter().map(ChatTool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
-            messages: std::iter::once(InputMessage::System { content: &request.system })
+            messages: std::iter::once(ChatMessage::System { content: &request.system })
                 .chain(text_messages(ask).into_iter().map(|message| input_message(message, ask)))
                 .collect(),
         })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(decode::Decoder::default())
+        Box::new(decode::ChatDecoder::default())
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn bearer(key: Option<&SecretString>) -> Vec<(&'static str, SecretStr
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ChatBody<'a> {
     model: &'a str,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,10 +96,10 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_cache_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<ChatTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
-    messages: Vec<InputMessage<'a>>,
+    messages: Vec<ChatMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -108,7 +108,7 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-pub(super) struct Tool<'a> {
+pub(super) struct ChatTool<'a> {
     r#type: &'static str,
     function: Function<'a>,
 }
@@ -120,7 +120,7 @@ struct Function<'a> {
     parameters: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for ChatTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let function = Function {
             name: &offer.name,
@@ -142,12 +142,12 @@ fn allowed_tools(names: &[String]) -> Value {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum InputMessage<'a> {
+enum ChatMessage<'a> {
     System {
         content: &'a str,
     },
     User {
-        content: Content<'a>,
+        content: ChatContent<'a>,
     },
     Assistant {
         content: Option<Cow<'a, str>>,
@@ -158,7 +158,7 @@ enum InputMessage<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_details: Option<&'a Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<ChatCall<'a>>,
     },
     Tool {
         tool_call_id: Cow<'a, str>,
@@ -168,28 +168,28 @@ enum InputMessage<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum ChatContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<Value>),
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct ChatCall<'a> {
     id: Cow<'a, str>,
     r#type: &'static str,
-    function: Called<'a>,
+    function: ChatFunctionCall<'a>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct ChatFunctionCall<'a> {
     name: &'a str,
     arguments: String,
 }
 
-fn input_message<'a>(message: TextMessage<'a>, ask: &Ask<'a>) -> InputMessage<'a> {
+fn input_message<'a>(message: TextMessage<'a>, ask: &Ask<'a>) -> ChatMessage<'a> {
     match message {
         TextMessage::User { text, images } if images.is_empty() => {
-            InputMessage::User { content: Content::Text(text) }
+            ChatMessage::User { content: ChatContent::Text(text) }
         }
         TextMessage::User { text, images } => {
             let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
@@ -197,14 +197,14 @@ fn input_message<'a>(message: TextMessage<'a>, ask: &Ask<'a>) -> InputMessage<'a
                 let url = format!("data:{};base64,{}", image.mime_type, image.data);
                 json!({ "type": "image_url", "image_url": { "url": url } })
             });
-            InputMessage::User { content: Content::Parts(text.into_iter().chain(images).collect()) }
+            ChatMessage::User { content: ChatContent::Parts(text.into_iter().chain(images).collect()) }
         }
         TextMessage::Assistant(message) => assistant(message, ask),
-        TextMessage::Tool { id, text, .. } => InputMessage::Tool { tool_call_id: id, content: text },
+        TextMessage::Tool { id, text, .. } => ChatMessage::Tool { tool_call_id: id, content: text },
     }
 }
 
-fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> InputMessage<'a> {
+fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> ChatMessage<'a> {
     let AssistantMessage { text, mut thoughts, states, calls } = message;
     // Servers that want thoughts back want them with the calls, and some even with calls of other models.
     let is_needed = ask.without.contains(&NEEDS_THOUGHTS);
@@ -217,10 +217,10 @@ fn assistant<'a>(message: AssistantMessage<'a>, ask: &Ask<'a>) -> InputMessage<'
     }
     let details = states.iter().rev().find_map(|state| state.get("reasoning_details"));
     let call = |ToolCall { id, name, arguments }| {
-        let function = Called { name, arguments: arguments.to_string() };
-        Call { id, r#type: "function", function }
+        let function = ChatFunctionCall { name, arguments: arguments.to_string() };
+        ChatCall { id, r#type: "function", function }
     };
-    InputMessage::Assistant {
+    ChatMessage::Assistant {
         content: (!text.is_empty() || !ask.is_official).then_some(tagged.unwrap_or(text)),
         reasoning: (wants_reasoning && !calls.is_empty()).then(|| thoughts.clone()),
         reasoning_content: (wants_content && !calls.is_empty()).then_some(thoughts),

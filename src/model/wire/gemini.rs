@@ -38,52 +38,55 @@ impl Wire for Gemini {
 
     fn body(&self, ask: &Ask<'_>) -> Vec<u8> {
         let request = ask.request;
-        let tools: Vec<Tool<'_>> = request.tools.iter().map(Tool::from).collect();
-        to_bytes(&Body {
-            tools: (!tools.is_empty()).then_some([Tools { function_declarations: tools }]),
+        let tools: Vec<GeminiFunction<'_>> = request.tools.iter().map(GeminiFunction::from).collect();
+        to_bytes(&GeminiBody {
+            tools: (!tools.is_empty()).then_some([GeminiTools { function_declarations: tools }]),
             tool_config: request
                 .allowed
                 .as_ref()
                 .filter(|_| !request.tools.is_empty())
                 .map(|names| allowed(names)),
-            system_instruction: Content { role: None, parts: vec![Part::Text { text: &request.system }] },
+            system_instruction: GeminiContent {
+                role: None,
+                parts: vec![GeminiPart::Text { text: &request.system }],
+            },
             generation_config: generation(ask),
             contents: request.messages.iter().flat_map(|message| contents(message, ask)).collect(),
         })
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(Decoder::default())
+        Box::new(GeminiDecoder::default())
     }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+struct GeminiBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<[Tools<'a>; 1]>,
+    tools: Option<[GeminiTools<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_config: Option<Value>,
-    system_instruction: Content<'a>,
+    system_instruction: GeminiContent<'a>,
     generation_config: Value,
-    contents: Vec<Content<'a>>,
+    contents: Vec<GeminiContent<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Tools<'a> {
-    function_declarations: Vec<Tool<'a>>,
+struct GeminiTools<'a> {
+    function_declarations: Vec<GeminiFunction<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Tool<'a> {
+struct GeminiFunction<'a> {
     name: &'a str,
     description: &'a str,
     parameters_json_schema: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for GeminiFunction<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         Self {
             name: &offer.name,
@@ -115,15 +118,15 @@ fn generation(ask: &Ask<'_>) -> Value {
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct GeminiContent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
-    parts: Vec<Part<'a>>,
+    parts: Vec<GeminiPart<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-enum Part<'a> {
+enum GeminiPart<'a> {
     Text {
         text: &'a str,
     },
@@ -131,12 +134,12 @@ enum Part<'a> {
         inline_data: Data<'a>,
     },
     Call {
-        function_call: Call<'a>,
+        function_call: GeminiCall<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         thought_signature: Option<&'a str>,
     },
     Result {
-        function_response: Outcome<'a>,
+        function_response: GeminiFunctionResponse<'a>,
     },
 }
 
@@ -148,7 +151,7 @@ struct Data<'a> {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct GeminiCall<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     name: &'a str,
@@ -156,7 +159,7 @@ struct Call<'a> {
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct GeminiFunctionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     name: &'a str,
@@ -170,7 +173,7 @@ fn id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !id.starts_with(OWN_ID))
 }
 
-fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
+fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<GeminiContent<'a>> {
     let role = Some(match message.role {
         Role::User => "user",
         Role::Assistant => "model",
@@ -180,10 +183,14 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
     let mut is_first_call = true;
     for block in blocks(message) {
         match block {
-            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => parts.push(Part::Text { text }),
+            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => {
+                parts.push(GeminiPart::Text { text })
+            }
             Block::Image(image) => parts.push(match ask.image_omission(image) {
-                Some(text) => Part::Text { text },
-                None => Part::Image { inline_data: Data { mime_type: &image.mime_type, data: &image.data } },
+                Some(text) => GeminiPart::Text { text },
+                None => {
+                    GeminiPart::Image { inline_data: Data { mime_type: &image.mime_type, data: &image.data } }
+                }
             }),
             Block::ProviderState(state) if ask.is_own(&state.origin) => {
                 signature = state.data["thoughtSignature"].as_str();
@@ -193,21 +200,23 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Content<'a>> {
                 let placeholder =
                     (is_first_call && ask.facts.thinking == Thinking::ByEffort).then_some(NOT_OURS);
                 is_first_call = false;
-                parts.push(Part::Call {
-                    function_call: Call { id: id(call), name, args: as_object(arguments) },
+                parts.push(GeminiPart::Call {
+                    function_call: GeminiCall { id: id(call), name, args: as_object(arguments) },
                     thought_signature: signature.take().or(placeholder),
                 });
             }
             Block::ToolResult { id: call, name, text, is_error } => {
                 let response = if *is_error { json!({ "error": text }) } else { json!({ "output": text }) };
-                results.push(Part::Result { function_response: Outcome { id: id(call), name, response } });
+                results.push(GeminiPart::Result {
+                    function_response: GeminiFunctionResponse { id: id(call), name, response },
+                });
             }
         }
     }
     [results, parts]
         .into_iter()
         .filter(|parts| !parts.is_empty())
-        .map(|parts| Content { role, parts })
+        .map(|parts| GeminiContent { role, parts })
         .collect()
 }
 
@@ -221,7 +230,7 @@ struct Chunk {
     #[serde(default, deserialize_with = "or_default")]
     candidates: Vec<Candidate>,
     prompt_feedback: Option<Value>,
-    usage_metadata: Option<Counts>,
+    usage_metadata: Option<GeminiCounts>,
 }
 
 #[derive(Deserialize)]
@@ -235,28 +244,28 @@ struct Candidate {
 #[derive(Deserialize)]
 struct WireMessage {
     #[serde(default, deserialize_with = "or_default")]
-    parts: Vec<Piece>,
+    parts: Vec<GeminiPiece>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Piece {
+struct GeminiPiece {
     text: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     thought: bool,
     thought_signature: Option<String>,
-    function_call: Option<Called>,
+    function_call: Option<GeminiFunctionCall>,
 }
 
 #[derive(Deserialize)]
-struct Called {
+struct GeminiFunctionCall {
     id: Option<String>,
     name: String,
     args: Option<Value>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
-struct Counts {
+struct GeminiCounts {
     #[serde(default, deserialize_with = "number", rename = "promptTokenCount")]
     prompt: u64,
     #[serde(default, deserialize_with = "number", rename = "cachedContentTokenCount")]
@@ -268,12 +277,12 @@ struct Counts {
 }
 
 #[derive(Default)]
-struct Decoder {
-    counts: Option<Counts>,
+struct GeminiDecoder {
+    counts: Option<GeminiCounts>,
     stop: Option<ModelStop>,
 }
 
-impl Decode for Decoder {
+impl Decode for GeminiDecoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let Some(chunk) = parse::<Chunk>(frame, &CALL_MARKS)? else { return Ok(()) };
         if let Some(error) = chunk.error.filter(|error| !is_blank(error)) {
@@ -324,7 +333,7 @@ fn stop(reason: &str, message: &str) -> Result<ModelStop, ProviderError> {
     }
 }
 
-fn say(piece: Piece, events: &mut VecDeque<ModelEvent>) {
+fn say(piece: GeminiPiece, events: &mut VecDeque<ModelEvent>) {
     if let Some(call) = piece.function_call {
         let state = piece
             .thought_signature

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::chat::{Tool, bearer};
+use super::chat::{ChatTool, bearer};
 use super::framing::Framing;
 use super::lenient::{call_arguments, is_blank, number, or_default, word};
 use super::text_messages::{AssistantMessage, TextMessage, ToolCall, text_messages};
@@ -36,16 +36,16 @@ impl Wire for Ollama {
             effort => Value::from(effort.as_str()),
         });
         let content = Cow::Borrowed(&*request.system);
-        let system = InputMessage { role: "system", content, ..InputMessage::default() };
+        let system = OllamaMessage { role: "system", content, ..OllamaMessage::default() };
         let messages = text_messages(ask).into_iter().map(input_message);
-        to_bytes(&Body {
+        to_bytes(&OllamaBody {
             model: ask.name,
             stream: true,
             // An error is better than a conversation that silently lost its start.
             truncate: false,
             think,
             options: Options { num_ctx: ask.facts.context },
-            tools: request.tools.iter().map(Tool::from).collect(),
+            tools: request.tools.iter().map(ChatTool::from).collect(),
             messages: std::iter::once(system).chain(messages).collect(),
         })
     }
@@ -55,12 +55,12 @@ impl Wire for Ollama {
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(Decoder::default())
+        Box::new(OllamaDecoder::default())
     }
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct OllamaBody<'a> {
     model: &'a str,
     stream: bool,
     truncate: bool,
@@ -68,8 +68,8 @@ struct Body<'a> {
     think: Option<Value>,
     options: Options,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    messages: Vec<InputMessage<'a>>,
+    tools: Vec<ChatTool<'a>>,
+    messages: Vec<OllamaMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -78,7 +78,7 @@ struct Options {
 }
 
 #[derive(Default, Serialize)]
-struct InputMessage<'a> {
+struct OllamaMessage<'a> {
     role: &'static str,
     content: Cow<'a, str>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -86,7 +86,7 @@ struct InputMessage<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     images: Vec<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<OllamaCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,40 +94,41 @@ struct InputMessage<'a> {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct OllamaCall<'a> {
     id: Cow<'a, str>,
-    function: Called<'a>,
+    function: OllamaFunction<'a>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct OllamaFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, Value>,
 }
 
-fn input_message(message: TextMessage<'_>) -> InputMessage<'_> {
-    let call = |ToolCall { id, name, arguments }| Call { id, function: Called { name, arguments } };
+fn input_message(message: TextMessage<'_>) -> OllamaMessage<'_> {
+    let call =
+        |ToolCall { id, name, arguments }| OllamaCall { id, function: OllamaFunction { name, arguments } };
     match message {
-        TextMessage::User { text, images } => InputMessage {
+        TextMessage::User { text, images } => OllamaMessage {
             role: "user",
             content: text,
             images: images.into_iter().map(|image| &*image.data).collect(),
-            ..InputMessage::default()
+            ..OllamaMessage::default()
         },
-        TextMessage::Assistant(AssistantMessage { text, thoughts, states, calls }) => InputMessage {
+        TextMessage::Assistant(AssistantMessage { text, thoughts, states, calls }) => OllamaMessage {
             role: "assistant",
             tool_calls: calls.into_iter().map(call).collect(),
             ..match with_thoughts(&text, &thoughts, &states) {
-                Some(content) => InputMessage { content, ..InputMessage::default() },
-                None => InputMessage { content: text, thinking: thoughts, ..InputMessage::default() },
+                Some(content) => OllamaMessage { content, ..OllamaMessage::default() },
+                None => OllamaMessage { content: text, thinking: thoughts, ..OllamaMessage::default() },
             }
         },
-        TextMessage::Tool { id, name, text } => InputMessage {
+        TextMessage::Tool { id, name, text } => OllamaMessage {
             role: "tool",
             content: text,
             tool_name: Some(name),
             tool_call_id: Some(id),
-            ..InputMessage::default()
+            ..OllamaMessage::default()
         },
     }
 }
@@ -136,10 +137,10 @@ fn input_message(message: TextMessage<'_>) -> InputMessage<'_> {
 const CALL_MARKS: [&str; 1] = ["tool_calls"];
 
 #[derive(Deserialize)]
-struct Line {
+struct OllamaLine {
     error: Option<Value>,
     #[serde(default, deserialize_with = "or_default")]
-    message: Piece,
+    message: OllamaPiece,
     #[serde(default, deserialize_with = "or_default")]
     done: bool,
     done_reason: Option<String>,
@@ -152,46 +153,46 @@ struct Line {
 }
 
 #[derive(Default, Deserialize)]
-struct Piece {
+struct OllamaPiece {
     #[serde(default, deserialize_with = "or_default")]
     content: String,
     #[serde(default, deserialize_with = "or_default")]
     thinking: String,
     #[serde(default, deserialize_with = "or_default")]
-    tool_calls: Vec<Request>,
+    tool_calls: Vec<OllamaRequestedCall>,
 }
 
 #[derive(Deserialize)]
-struct Request {
+struct OllamaRequestedCall {
     id: Option<Value>,
-    function: Requested,
+    function: OllamaRequestedFunction,
 }
 
 #[derive(Deserialize)]
-struct Requested {
+struct OllamaRequestedFunction {
     name: String,
     arguments: Option<Value>,
 }
 
 #[derive(Default)]
-struct Decoder {
+struct OllamaDecoder {
     thought_tags: ThoughtTags,
 }
 
-impl Decode for Decoder {
+impl Decode for OllamaDecoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let Some(line) = parse::<Line>(frame, &CALL_MARKS)? else { return Ok(()) };
+        let Some(line) = parse::<OllamaLine>(frame, &CALL_MARKS)? else { return Ok(()) };
         if let Some(error) = line.error.filter(|error| !is_blank(error)) {
             return Err(error_message(&error));
         }
-        let Piece { content, thinking, tool_calls } = line.message;
+        let OllamaPiece { content, thinking, tool_calls } = line.message;
         if !thinking.is_empty() {
             events.push_back(ModelEvent::Thought(thinking));
         }
         if !content.is_empty() {
             self.thought_tags.push(content, events);
         }
-        for Request { id, function } in tool_calls {
+        for OllamaRequestedCall { id, function } in tool_calls {
             events.push_back(ModelEvent::ToolCall {
                 id: id_or_new(id.as_ref().and_then(word), "call_"),
                 name: function.name,

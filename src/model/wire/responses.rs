@@ -42,7 +42,7 @@ impl Wire for Responses {
         let has_tools = !request.tools.is_empty();
         let choice = request.allowed.as_ref().filter(|_| has_tools && ask.may_send("tool_choice"));
         let reasons = ask.facts.thinking == Thinking::ByEffort;
-        to_bytes(&Body {
+        to_bytes(&ResponsesBody {
             model: ask.name,
             stream: true,
             store: false,
@@ -50,7 +50,7 @@ impl Wire for Responses {
             reasoning: reasons
                 .then(|| Reasoning { effort: ask.effort().map(Effort::as_str), summary: "auto" }),
             prompt_cache_key: ask.may_send("prompt_cache_key").then_some(&*request.session.0),
-            tools: request.tools.iter().map(Tool::from).collect(),
+            tools: request.tools.iter().map(ResponsesTool::from).collect(),
             tool_choice: choice.map(|names| allowed_tools(names)),
             instructions: &request.system,
             input: request.messages.iter().flat_map(|message| items(message, ask)).collect(),
@@ -58,12 +58,12 @@ impl Wire for Responses {
     }
 
     fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(Decoder::default())
+        Box::new(ResponsesDecoder::default())
     }
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ResponsesBody<'a> {
     model: &'a str,
     stream: bool,
     store: bool,
@@ -74,11 +74,11 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_cache_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<ResponsesTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     instructions: &'a str,
-    input: Vec<Item<'a>>,
+    input: Vec<ResponsesItem<'a>>,
 }
 
 #[derive(Serialize)]
@@ -89,7 +89,7 @@ struct Reasoning {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct ResponsesTool<'a> {
     r#type: &'static str,
     name: &'a str,
     description: &'a str,
@@ -97,7 +97,7 @@ struct Tool<'a> {
     strict: bool,
 }
 
-impl<'a> From<&'a ToolOffer> for Tool<'a> {
+impl<'a> From<&'a ToolOffer> for ResponsesTool<'a> {
     fn from(offer: &'a ToolOffer) -> Self {
         let ToolOffer { name, description, schema } = offer;
         Self { r#type: "function", name, description, parameters: schema.as_json(), strict: false }
@@ -114,46 +114,55 @@ fn allowed_tools(names: &[String]) -> Value {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Item<'a> {
-    Message(InputMessage<'a>),
+enum ResponsesItem<'a> {
+    Message(ResponsesMessage<'a>),
     Reasoning(&'a Value),
     Call { r#type: &'static str, call_id: Cow<'a, str>, name: &'a str, arguments: String },
     Output { r#type: &'static str, call_id: Cow<'a, str>, output: Cow<'a, str> },
 }
 
 #[derive(Serialize)]
-struct InputMessage<'a> {
+struct ResponsesMessage<'a> {
     r#type: &'static str,
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
-    content: Vec<Content<'a>>,
+    content: Vec<ResponsesContent<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Content<'a> {
+enum ResponsesContent<'a> {
     InputText { text: &'a str },
     OutputText { text: &'a str },
     InputImage { image_url: String, detail: &'static str },
 }
 
-fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
+fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<ResponsesItem<'a>> {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
     let say = |content| {
-        Item::Message(InputMessage { r#type: "message", role, phase: None, content: vec![content] })
+        ResponsesItem::Message(ResponsesMessage {
+            r#type: "message",
+            role,
+            phase: None,
+            content: vec![content],
+        })
     };
-    let mut items: Vec<Item<'a>> = Vec::with_capacity(message.blocks.len());
+    let mut items: Vec<ResponsesItem<'a>> = Vec::with_capacity(message.blocks.len());
     for block in blocks(message) {
         let item = match block {
-            Block::Text(text) if message.role == Role::Assistant => say(Content::OutputText { text }),
-            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => say(Content::InputText { text }),
+            Block::Text(text) if message.role == Role::Assistant => {
+                say(ResponsesContent::OutputText { text })
+            }
+            Block::Text(text) | Block::Note(text) | Block::Reminder(text) => {
+                say(ResponsesContent::InputText { text })
+            }
             Block::Image(image) => say(match ask.image_omission(image) {
-                Some(text) => Content::InputText { text },
-                None => Content::InputImage {
+                Some(text) => ResponsesContent::InputText { text },
+                None => ResponsesContent::InputImage {
                     image_url: format!("data:{};base64,{}", image.mime_type, image.data),
                     detail: "auto",
                 },
@@ -166,8 +175,8 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
             }
             Block::ProviderState(state) => {
                 match (&state.data["reasoning"], &state.data["phase"], items.last_mut()) {
-                    (item @ Value::Object(_), _, _) => Item::Reasoning(item),
-                    (_, Value::String(phase), Some(Item::Message(input))) => {
+                    (item @ Value::Object(_), _, _) => ResponsesItem::Reasoning(item),
+                    (_, Value::String(phase), Some(ResponsesItem::Message(input))) => {
                         input.phase = Some(phase);
                         continue;
                     }
@@ -176,9 +185,9 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
             }
             Block::ToolCall { id, name, arguments } => {
                 let arguments = as_object(arguments).to_string();
-                Item::Call { r#type: "function_call", call_id: call_id(id), name, arguments }
+                ResponsesItem::Call { r#type: "function_call", call_id: call_id(id), name, arguments }
             }
-            Block::ToolResult { id, text, is_error, .. } => Item::Output {
+            Block::ToolResult { id, text, is_error, .. } => ResponsesItem::Output {
                 r#type: "function_call_output",
                 call_id: call_id(id),
                 output: result_text(text, *is_error),
@@ -187,7 +196,7 @@ fn items<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<Item<'a>> {
         items.push(item);
     }
     // The server rejects reasoning without output after it, which interrupted replies leave.
-    while matches!(items.last(), Some(Item::Reasoning(_))) {
+    while matches!(items.last(), Some(ResponsesItem::Reasoning(_))) {
         items.pop();
     }
     items
@@ -198,7 +207,7 @@ const CALL_MARKS: [&str; 1] = ["function_call"];
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-enum Frame {
+enum ResponsesFrame {
     #[serde(rename = "response.output_text.delta")]
     Text { delta: String },
     #[serde(rename = "response.refusal.delta")]
@@ -215,7 +224,7 @@ enum Frame {
     #[serde(rename = "response.output_item.done")]
     Done { item: Value },
     #[serde(rename = "response.completed", alias = "response.incomplete", alias = "response.failed")]
-    Over { response: Over },
+    Over { response: ResponsesEnd },
     #[serde(rename = "error")]
     Error { error: Option<Value>, code: Option<String>, message: Option<String> },
     #[serde(other)]
@@ -223,25 +232,25 @@ enum Frame {
 }
 
 #[derive(Deserialize)]
-struct Over {
+struct ResponsesEnd {
     #[serde(default, deserialize_with = "or_default")]
     status: String,
     error: Option<Value>,
     incomplete_details: Option<Value>,
-    usage: Option<Counts>,
+    usage: Option<ResponsesCounts>,
 }
 
 #[derive(Deserialize)]
-struct Counts {
+struct ResponsesCounts {
     #[serde(default, deserialize_with = "number")]
     input_tokens: u64,
     #[serde(default, deserialize_with = "number")]
     output_tokens: u64,
-    input_tokens_details: Option<Details>,
+    input_tokens_details: Option<CountDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct CountDetails {
     #[serde(default, deserialize_with = "maybe_number")]
     cached_tokens: Option<u64>,
     #[serde(default, deserialize_with = "maybe_number")]
@@ -249,44 +258,48 @@ struct Details {
 }
 
 #[derive(Default)]
-struct Decoder {
+struct ResponsesDecoder {
     refused: bool,
 }
 
-impl Decode for Decoder {
+impl Decode for ResponsesDecoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if frame.trim() == "[DONE]" {
             return Ok(());
         }
         let Some(frame) = parse(frame, &CALL_MARKS)? else { return Ok(()) };
         match frame {
-            Frame::Text { delta } => events.push_back(ModelEvent::Text(delta)),
-            Frame::Refusal { delta } => {
+            ResponsesFrame::Text { delta } => events.push_back(ModelEvent::Text(delta)),
+            ResponsesFrame::Refusal { delta } => {
                 self.refused = true;
                 events.push_back(ModelEvent::Text(delta));
             }
-            Frame::Thought { delta } => events.push_back(ModelEvent::Thought(delta)),
-            Frame::Paragraph { summary_index } if summary_index > 0 => {
+            ResponsesFrame::Thought { delta } => events.push_back(ModelEvent::Thought(delta)),
+            ResponsesFrame::Paragraph { summary_index } if summary_index > 0 => {
                 events.push_back(ModelEvent::Thought("\n\n".into()));
             }
-            Frame::Added { item } => events.extend(call_started(&item)),
-            Frame::Done { item } => events.extend(done(item)),
-            Frame::Over { response } => return over(response, self.refused, events),
-            Frame::Error { error: Some(error), .. } => return Err(error_message(&error)),
-            Frame::Error { error: None, code, message } => {
+            ResponsesFrame::Added { item } => events.extend(call_started(&item)),
+            ResponsesFrame::Done { item } => events.extend(done(item)),
+            ResponsesFrame::Over { response } => return over(response, self.refused, events),
+            ResponsesFrame::Error { error: Some(error), .. } => return Err(error_message(&error)),
+            ResponsesFrame::Error { error: None, code, message } => {
                 return Err(ProviderError::reported(&code.unwrap_or_default(), &message.unwrap_or_default()));
             }
-            Frame::Paragraph { .. } | Frame::Other => {}
+            ResponsesFrame::Paragraph { .. } | ResponsesFrame::Other => {}
         }
         Ok(())
     }
 }
 
-fn over(response: Over, refused: bool, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
+fn over(
+    response: ResponsesEnd,
+    refused: bool,
+    events: &mut VecDeque<ModelEvent>,
+) -> Result<(), ProviderError> {
     if let Some(error) = response.error.filter(|error| !error.is_null()) {
         return Err(error_message(&error));
     }
-    if let Some(Counts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
+    if let Some(ResponsesCounts { input_tokens, output_tokens, input_tokens_details }) = response.usage {
         let details = input_tokens_details.as_ref();
         events.push_back(ModelEvent::Usage(Usage {
             used: input_tokens + output_tokens,

@@ -52,14 +52,14 @@ pub(super) fn text_messages<'a>(ask: &Ask<'a>) -> Vec<TextMessage<'a>> {
 }
 
 fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<AssistantMessage<'a>> {
-    let mut found = AssistantMessage::default();
+    let mut assistant = AssistantMessage::default();
     for block in blocks(message) {
         match block {
-            Block::Text(more) => append(&mut found.text, more, ""),
-            Block::Thought(more) => found.thoughts.push_str(more),
-            Block::ProviderState(state) if ask.is_own(&state.origin) => found.states.push(&state.data),
+            Block::Text(more) => append(&mut assistant.text, more, ""),
+            Block::Thought(more) => assistant.thoughts.push_str(more),
+            Block::ProviderState(state) if ask.is_own(&state.origin) => assistant.states.push(&state.data),
             Block::ToolCall { id, name, arguments } => {
-                found.calls.push(ToolCall { id: call_id(id), name, arguments: as_object(arguments) });
+                assistant.calls.push(ToolCall { id: call_id(id), name, arguments: as_object(arguments) });
             }
             Block::ProviderState(_)
             | Block::Image(_)
@@ -68,8 +68,8 @@ fn assistant<'a>(message: &'a Message, ask: &Ask<'a>) -> Option<AssistantMessage
             | Block::Reminder(_) => {}
         }
     }
-    let has_content = !found.text.trim().is_empty() || !found.calls.is_empty();
-    has_content.then_some(found)
+    let has_content = !assistant.text.trim().is_empty() || !assistant.calls.is_empty();
+    has_content.then_some(assistant)
 }
 
 fn user<'a>(message: &'a Message, ask: &Ask<'a>, messages: &mut Vec<TextMessage<'a>>) {

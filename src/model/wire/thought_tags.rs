@@ -80,8 +80,8 @@ impl ThoughtTags {
             self.state = TextPart::Gap;
             (&self.held[..end], self.held[end + closing.len()..].to_owned())
         } else {
-            let is_start_of_tag = |at: &usize| closing.starts_with(&self.held[*at..]);
-            let at = self.held.char_indices().map(|(at, _)| at).find(is_start_of_tag);
+            let at =
+                self.held.char_indices().map(|(at, _)| at).find(|at| closing.starts_with(&self.held[*at..]));
             let (thought, rest) = self.held.split_at(at.unwrap_or(self.held.len()));
             (thought, rest.to_owned())
         };

@@ -22,13 +22,13 @@ const LABELS: &[u8] = b"security.";
 /// # Errors
 /// Returns an error if the process may not set one of these. The file is useless then.
 pub fn copy_identity(from: &File, to: &File) -> io::Result<()> {
-    let (found, created) = (fstat(from)?, fstat(to)?);
-    if (found.st_uid, found.st_gid) != (created.st_uid, created.st_gid) {
-        fchown(to, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid)))?;
+    let (from_stat, created) = (fstat(from)?, fstat(to)?);
+    if (from_stat.st_uid, from_stat.st_gid) != (created.st_uid, created.st_gid) {
+        fchown(to, Some(Uid::from_raw(from_stat.st_uid)), Some(Gid::from_raw(from_stat.st_gid)))?;
     }
     copy_attributes(from, to)?;
     // Last, because a change of the owner or of the access list changes the mode.
-    let mode = Mode::from_raw_mode(found.st_mode & 0o7777);
+    let mode = Mode::from_raw_mode(from_stat.st_mode & 0o7777);
     if mode != Mode::from_raw_mode(fstat(to)?.st_mode & 0o7777) {
         fchmod(to, mode)?;
     }

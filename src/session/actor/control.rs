@@ -10,7 +10,7 @@ use crate::acp::{
     MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId, StopReason,
 };
 use crate::agents::AgentSpec;
-use crate::conversation::mode_switch::Found;
+use crate::conversation::mode_switch::FoundSwitch;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
 use crate::event::{NoticeKind, SessionEvent};
@@ -130,7 +130,7 @@ impl Actor {
     /// Handles a `mode_switch` block in the model's text. Replies once it is settled.
     pub(in crate::session) async fn in_band(
         &mut self,
-        found: Found,
+        found: FoundSwitch,
         reply: oneshot::Sender<Option<&'static str>>,
     ) {
         let is_cancelled = self.turns.is_cancelled();

@@ -26,7 +26,7 @@ use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
 use crate::store::Row;
-use crate::store::entry::Consent;
+use crate::store::entry::RecordedConsent;
 use crate::text::counted;
 use crate::tool::agent::background::BackgroundRole;
 use crate::tool::{self, SessionAction};
@@ -285,7 +285,7 @@ impl Actor {
             self.checkpoints.snapshot_for(grant.facts.shell, ancestry, &self.workspace, log).await
         };
         // A server's hint is only a claim, so calls of its tools are always recorded.
-        let is_recorded = grant.facts.effect.is_change() || grant.facts.is_servers();
+        let is_recorded = grant.facts.effect.is_change() || grant.facts.server.is_some();
         let starts = !grant.facts.is_exit;
         if starts && is_recorded {
             self.approvals.record(&grant, &self.policy, &mut self.log).await;
@@ -298,8 +298,9 @@ impl Actor {
         // The facts keep the claim only if no answer of the user allowed the call. Such a call ends under a
         // mode that denies changes.
         let claim = facts.claim.clone();
-        let has_no_consent =
-            |_: &Claim| !has_user_consent && matches!(self.policy.without_asking(&facts), Consent::Mode);
+        let has_no_consent = |_: &Claim| {
+            !has_user_consent && matches!(self.policy.without_asking(&facts), RecordedConsent::Mode)
+        };
         let unconsented = claim.clone().filter(has_no_consent);
         let facts = CallFacts { claim: unconsented, ..facts };
         let files_of =

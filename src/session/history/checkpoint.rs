@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::intents;
 use crate::acp::MessageId;
 use crate::bounded_file::read_below;
+use crate::busy::BusyGuard;
 use crate::error::AgentError;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::git_folder::git_index;
@@ -22,9 +23,9 @@ use crate::session::handle::Undone;
 use crate::session::mode::ancestry::{Ancestry, Change, Parent};
 use crate::session::mode::policy::Policy;
 use crate::store::Row;
-use crate::store::checkpoint::{Checkpoint, Found};
-use crate::store::entry::Entry;
-use crate::tool::{BusyGuard, SnapshotHandle};
+use crate::store::checkpoint::{Checkpoint, FoundCheckpoint};
+use crate::store::entry::ChainEntry;
+use crate::tool::SnapshotHandle;
 use crate::workspace::{
     Changed, Changes, Intent, RestoreError, Workspace, WorkspaceSnapshot, changed_files, create_record_folder,
 };
@@ -148,11 +149,11 @@ impl Checkpoints {
     ) -> (Vec<String>, Vec<String>) {
         self.record_reported(ancestry, log);
         match log.store.checkpoint(&log.id, Some(log.turns)).await {
-            Ok(Found::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
+            Ok(FoundCheckpoint::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
                 let files = changed_files(&changed);
                 (files.iter().map(|file| relative(file, workspace)).collect(), uncovered)
             }
-            Ok(Found::Nothing { uncovered, .. }) => (Vec::new(), uncovered),
+            Ok(FoundCheckpoint::Nothing { uncovered, .. }) => (Vec::new(), uncovered),
             Err(error) => (Vec::new(), vec![format!("The changes could not be read: {error}.")]),
         }
     }
@@ -174,7 +175,7 @@ impl Checkpoints {
         if ancestry.parent.is_none() && !changes.unrecorded.is_empty() {
             self.unrecorded_turn = Some(turn);
             for why in std::mem::take(&mut changes.unrecorded) {
-                log.chain(&Entry::Unrecorded { turn, why: why.clone(), at: log.now_ms() });
+                log.chain(&ChainEntry::Unrecorded { turn, why: why.clone(), at: log.now_ms() });
                 let message_id = MessageId::new(format!("msg_{turn}_unrecorded_{}", log.head.length));
                 log.record_notice(NoticeKind::Warning, message_id, why.clone());
                 changes.uncovered.push(why);
@@ -201,8 +202,8 @@ impl Checkpoints {
         self.record_reported(&policy.ancestry, log);
         let found = log.store.checkpoint(&log.id, turn).await;
         let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
-            Found::Checkpoint(checkpoint) => checkpoint,
-            Found::Nothing { was_undone, uncovered } => {
+            FoundCheckpoint::Checkpoint(checkpoint) => checkpoint,
+            FoundCheckpoint::Nothing { was_undone, uncovered } => {
                 let mut message = match turn {
                     Some(turn) if was_undone => format!("turn {turn} was already undone"),
                     Some(turn) => format!("turn {turn} has changed nothing that can be undone"),
@@ -316,7 +317,7 @@ pub(crate) fn why_not(
 /// Records an undo for the chain, the store and the client. Returns a note for the model.
 pub(crate) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &mut EventLog) -> String {
     let (turn, at) = (undone.turn, log.now_ms());
-    log.chain(&Entry::Undo { turn, files: undone.files.len() as u64, at });
+    log.chain(&ChainEntry::Undo { turn, files: undone.files.len() as u64, at });
     if let Err(error) = log.store.mark_undone(&log.id, turn, at).await {
         tracing::warn!(%error, "cannot record the undo");
     }

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 use super::checkpoint::{record_changes, why_not};
 use crate::acp::MessageId;
+use crate::busy::BusyGuard;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::session::event_log::EventLog;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::store::StoreError;
-use crate::tool::BusyGuard;
 use crate::workspace::{Changes, Intent, Interrupted, Workspace};
 
 struct Settled {

@@ -18,7 +18,7 @@ use crate::session::event_log::EventLog;
 use crate::session::mode::ancestry::Ancestry;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
-use crate::store::entry::Entry;
+use crate::store::entry::ChainEntry;
 use crate::store::sessions::StoredSession;
 use crate::store::{ModeSource, Row, StoreError};
 use crate::workspace::Workspace;
@@ -251,7 +251,7 @@ async fn begin_chain(stored: &StoredSession, log: &mut EventLog) -> Result<(), S
     }
     let (mode_changes, denials) = log.store.counts(&stored.id).await?;
     let (turns, at) = (stored.turns, log.now_ms());
-    log.chain(&Entry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
+    log.chain(&ChainEntry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
     Ok(())
 }
 

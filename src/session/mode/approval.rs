@@ -16,6 +16,7 @@ use super::permission_options::{self, Answer, PermissionAnswer};
 use super::policy::{Policy, text_of_ceilings};
 use crate::acp::{RequestPermissionRequest, ToolCallId};
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::event::ToolCallEvent;
 use crate::ids;
 use crate::mode::definition::near;
@@ -24,10 +25,9 @@ use crate::permission::{
 };
 use crate::session::event_log::EventLog;
 use crate::session::turn::message::Authorization;
-use crate::store::entry::{Consent, Entry, Facts};
+use crate::store::entry::{ChainEntry, RecordedConsent, RecordedFacts};
 use crate::store::sessions::StoredGrant;
 use crate::store::{self, Row};
-use crate::tool::ToolContent;
 use crate::tool::client_io::ClientIo;
 
 const MAX_DENIALS: u32 = 3;
@@ -272,16 +272,16 @@ impl Approvals {
     /// Records a call before it starts, with the ceilings under which it was decided.
     pub(crate) async fn record(&mut self, grant: &Grant, policy: &Policy, log: &mut EventLog) {
         let Grant { call, facts, has_user_consent } = grant;
-        let consent = if *has_user_consent { Consent::User } else { policy.without_asking(facts) };
+        let consent = if *has_user_consent { RecordedConsent::User } else { policy.without_asking(facts) };
         // The event of the call precedes its chain entry.
         log.post_unsaved();
         let hash = self.record_ceilings(&policy.call_ceilings(), log);
         // The hash lets an audit compare the chain with the events.
         let arguments = |call: &ToolCallEvent| ids::hash(&call.arguments.to_string());
-        let entry = Entry::Call {
+        let entry = ChainEntry::Call {
             turn: log.turns,
             call: call.to_string(),
-            facts: Facts::new(facts, policy.context.source.is_counted()),
+            facts: RecordedFacts::new(facts, policy.context.source.is_counted()),
             arguments: log.conversation.open_calls.get(call).map(arguments).unwrap_or_default(),
             mode: policy.mode.to_string(),
             under: hash,
@@ -319,7 +319,7 @@ impl Approvals {
             self.permitted_under.clone_from(&under);
         }
         let (turn, at, agent) = (log.turns, log.now_ms(), policy.agent.id.clone());
-        log.chain(&Entry::ExternalAgent { turn, agent, sandboxed, decided: is_decided, under, at });
+        log.chain(&ChainEntry::ExternalAgent { turn, agent, sandboxed, decided: is_decided, under, at });
         log.save().await;
     }
 
@@ -335,10 +335,10 @@ impl Approvals {
             targets,
             ..CallFacts::of_tool("edit_file", Effect::Edit)
         };
-        log.chain(&Entry::Changes {
+        log.chain(&ChainEntry::Changes {
             turn: log.turns,
             agent: policy.agent.id.clone(),
-            facts: Facts::new(&facts, policy.context.source.is_counted()),
+            facts: RecordedFacts::new(&facts, policy.context.source.is_counted()),
             under: under.clone(),
             at: log.now_ms(),
         });
@@ -399,7 +399,7 @@ fn not_asked(why: String, facts: &CallFacts) -> String {
 fn remember(mode: &str, allows: bool, scopes: Vec<Scope>, policy: &mut Policy, log: &mut EventLog) {
     let (turn, at) = (log.turns, log.now_ms());
     for scope in scopes {
-        let entry = Entry::Answer { turn, mode: mode.to_owned(), allows, scope: (&scope).into(), at };
+        let entry = ChainEntry::Answer { turn, mode: mode.to_owned(), allows, scope: (&scope).into(), at };
         let link = log.link(&entry);
         let grant = StoredGrant { mode: mode.to_owned(), allows, scope: scope.clone() };
         log.store.post(Row::Grant { session: log.id.clone(), turn, grant, link, at });
@@ -421,7 +421,7 @@ pub(crate) fn record_denial(
     let mode = policy.mode.clone();
     tracing::info!(session = %log.id, %mode, tool, rule, "denied a call");
     let (turn, at) = (log.turns, log.now_ms());
-    let link = log.link(&Entry::Denial {
+    let link = log.link(&ChainEntry::Denial {
         turn,
         call: call.to_string(),
         tool: tool.clone(),
@@ -430,7 +430,7 @@ pub(crate) fn record_denial(
         at,
     });
     let session = log.id.clone();
-    log.store.post(Row::Denial(store::Denial {
+    log.store.post(Row::Denial(store::DenialRow {
         session,
         turn,
         call,

@@ -13,11 +13,12 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
+use crate::conversation::content::ToolContent;
 use crate::permission::compare;
 use crate::session::event_log::EventLog;
 use crate::session::turn::message::Proposed;
 use crate::text::capitalised;
-use crate::tool::{Proposal, ToolContent};
+use crate::tool::Proposal;
 
 pub(crate) const ASKS_FEEDBACK: &str = "\nWhat should change in the plan?\n";
 

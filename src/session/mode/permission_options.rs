@@ -6,8 +6,8 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::permission::Scope;
+use crate::text::visible;
 use crate::tool::client_io::{ClientIo, Elicited};
-use crate::tool::content::visible;
 
 const ALLOW_ONCE: &str = "allow_once";
 const ALLOW_ALWAYS: &str = "allow_always";

@@ -19,7 +19,7 @@ use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
 use crate::permission::{self, CallFacts, CallSource, Ceilings, Denial, Effect, Grants, Verdict, compare};
 use crate::session::{SessionContext, valid_modes};
-use crate::store::entry::Consent;
+use crate::store::entry::RecordedConsent;
 use crate::tool::{Toolset, skill};
 
 pub(crate) struct Policy {
@@ -232,11 +232,11 @@ impl Policy {
         Denial { message, ..denial }
     }
 
-    pub(crate) fn without_asking(&self, facts: &CallFacts) -> Consent {
+    pub(crate) fn without_asking(&self, facts: &CallFacts) -> RecordedConsent {
         match permission::decide(&self.call_ceilings(), &Grants::default(), facts) {
-            Verdict::Ask(_) if facts.source == CallSource::ExternalAgent => Consent::ExternalAgent,
-            Verdict::Ask(_) => Consent::Remembered,
-            Verdict::Allow | Verdict::Deny(_) => Consent::Mode,
+            Verdict::Ask(_) if facts.source == CallSource::ExternalAgent => RecordedConsent::ExternalAgent,
+            Verdict::Ask(_) => RecordedConsent::Remembered,
+            Verdict::Allow | Verdict::Deny(_) => RecordedConsent::Mode,
         }
     }
 
@@ -314,7 +314,7 @@ pub(crate) fn text_of_ceilings(ceilings: &Ceilings) -> (String, String) {
 
 /// Updates the facts of a server's tool, which may have changed since. A missing tool gets the worst effect.
 pub(crate) fn current_facts(tools: &Toolset, facts: &CallFacts) -> CallFacts {
-    if !facts.is_servers() {
+    if facts.server.is_none() {
         return facts.clone();
     }
     let tool = tools.find(&facts.tool);

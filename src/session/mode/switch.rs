@@ -23,7 +23,7 @@ use crate::acp::{
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
-use crate::conversation::mode_switch::{self, Found, Switch};
+use crate::conversation::mode_switch::{self, FoundSwitch, Switch};
 use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
@@ -110,23 +110,23 @@ impl Switches {
     }
 
     /// Reads the model's request. Returns `None` if there is nothing to do.
-    pub(crate) fn read(&mut self, found: Found, policy: &Policy, log: &mut EventLog) -> Option<Requested> {
+    pub(crate) fn read(&mut self, found: FoundSwitch, policy: &Policy, log: &mut EventLog) -> Option<Requested> {
         let (modes, mode) = (&policy.context.modes, &policy.mode);
         let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         let switch = match found {
-            Found::Nothing => return None,
+            FoundSwitch::Nothing => return None,
             _ if !reads => {
                 self.not_applied("this mode ignores such blocks");
                 record(mode, "", "", "off", log);
                 return None;
             }
-            Found::One(switch) => switch,
-            Found::Invalid(reason) => {
+            FoundSwitch::One(switch) => switch,
+            FoundSwitch::Invalid(reason) => {
                 self.not_applied(reason);
                 record(mode, "", "", "malformed", log);
                 return None;
             }
-            Found::Many => {
+            FoundSwitch::Many => {
                 let text = "The mode_switch blocks were not applied: a message may contain only one.";
                 self.notes.push((text.into(), false));
                 record(mode, "", "", "several", log);

@@ -12,7 +12,7 @@ use crate::permission::compare;
 use crate::session::event_log::EventLog;
 use crate::session::mode::policy::Policy;
 use crate::store::Row;
-use crate::store::entry::Entry;
+use crate::store::entry::ChainEntry;
 
 /// Returns the agent that the user chose. Refuses to switch from or to an external agent.
 pub(crate) fn chosen(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, AgentError> {
@@ -52,6 +52,6 @@ pub(crate) fn proposed(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, Stri
 
 pub(crate) fn record(from: &AgentSpec, to: &AgentSpec, log: &mut EventLog) {
     let (turn, at) = (log.turns, log.now_ms());
-    log.chain(&Entry::Agent { turn, from: from.id.clone(), to: to.id.clone(), at });
+    log.chain(&ChainEntry::Agent { turn, from: from.id.clone(), to: to.id.clone(), at });
     log.store.post(Row::Agent { session: log.id.clone(), agent: to.id.clone() });
 }

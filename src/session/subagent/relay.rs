@@ -18,9 +18,9 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
+use crate::conversation::content::ToolContent;
 use crate::conversation::open_calls::OpenCalls;
 use crate::gate::Gate;
-use crate::tool::ToolContent;
 use crate::tool::agent::background::BackgroundStatus;
 
 /// `_meta` key of a sub-agent's tool call: the parent's call id.

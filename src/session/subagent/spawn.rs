@@ -20,7 +20,7 @@ use crate::session::mode::policy::Policy;
 use crate::session::options::ModelSelection;
 use crate::session::{Origin, SessionContext, SessionInit, start};
 use crate::skill::Skill;
-use crate::store::entry::Entry;
+use crate::store::entry::ChainEntry;
 use crate::tool::agent::background::{BackgroundAgent, BackgroundStatus, Finished};
 use crate::workspace::Workspace;
 
@@ -117,7 +117,7 @@ impl Subagents {
             chosen: Some(chosen),
         };
         let (turn, at) = (log.turns, log.now_ms());
-        log.chain(&Entry::Delegate {
+        log.chain(&ChainEntry::Delegate {
             turn,
             call: call.to_string(),
             session: id.to_string(),

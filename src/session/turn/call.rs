@@ -13,13 +13,14 @@ use super::message::{Authorization, Proposed, TurnMessage};
 use super::{After, Announced, Turn, TurnError};
 use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
+use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
 use crate::session::mode::ancestry::Change;
 use crate::tool::user::chat_question;
 use crate::tool::{
-    Action, PreviewContext, Proposal, RunContext, Task, ToolContent, ToolError, ToolOutput, ToolSpec,
+    CallAction, CallTask, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec,
 };
 use crate::workspace::{Changes, Journal};
 
@@ -75,12 +76,12 @@ impl Turn {
         match answer {
             Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions } => {
                 match prepared.action {
-                    Action::Propose(proposal) => {
+                    CallAction::Propose(proposal) => {
                         drop(permit);
                         self.propose(id, proposal).await
                     }
-                    Action::Session(action) => session_action::run(self, id, action, permit).await,
-                    Action::Run(run) => {
+                    CallAction::Session(action) => session_action::run(self, id, action, permit).await,
+                    CallAction::Run(run) => {
                         let (changes, reported_changes) = mpsc::unbounded_channel();
                         let recording =
                             tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
@@ -124,7 +125,7 @@ impl Turn {
         &self,
         id: ToolCallId,
         spec: &ToolSpec,
-        run: Task<RunContext, ToolOutput>,
+        run: CallTask<RunContext, ToolOutput>,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {

@@ -6,8 +6,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{MessageId, ToolCallId};
+use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
-use crate::conversation::mode_switch::Found;
+use crate::conversation::mode_switch::FoundSwitch;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
 use crate::gate::Permit;
@@ -18,7 +19,7 @@ use crate::session::handle::CommandEnd;
 use crate::session::subagent::spawn::Spawned;
 use crate::tool::agent::background::BackgroundAgent;
 use crate::tool::user::chat_question::ChatQuestion;
-use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle, ToolContent};
+use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle};
 
 /// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
 pub(crate) enum TurnMessage {
@@ -74,7 +75,7 @@ pub(crate) enum TurnMessage {
     },
     /// Replies once the switch is settled, with a text if the turn must end.
     InBand {
-        found: Found,
+        found: FoundSwitch,
         reply: oneshot::Sender<Option<&'static str>>,
     },
     /// The model's proposal to leave the mode.

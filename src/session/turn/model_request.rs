@@ -8,8 +8,8 @@ use super::context_window::ContextWindow;
 use super::message::{Next, Summary};
 use super::model_selection::Models;
 use crate::conversation::neutralise::{map_strings, neutralise};
-use crate::conversation::reminder::{self, Reader, Transition};
-use crate::conversation::system_prompt::{self, Role};
+use crate::conversation::reminder::{self, ReminderReader, Transition};
+use crate::conversation::system_prompt::{self, PromptRole};
 use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
@@ -128,7 +128,11 @@ impl Requests {
         let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
         reminder::compose(&reminder::Inputs {
             mode: above.as_deref().unwrap_or(own),
-            reader: if policy.ancestry.parent.is_some() { Reader::Subagent } else { Reader::Agent },
+            reader: if policy.ancestry.parent.is_some() {
+                ReminderReader::Subagent
+            } else {
+                ReminderReader::Agent
+            },
             transition: self.transition.as_ref().map(|pending| &pending.transition),
             is_first_turn: self.first_turn.is_none_or(|first| first == log.turns),
             notes,
@@ -188,7 +192,7 @@ impl Requests {
         let now = log.now_ms();
         let context = &policy.context;
         let (is_subagent, client) = (policy.ancestry.parent.is_some(), context.client_prompt.as_deref());
-        let role = Role { agent: &policy.agent, is_subagent, client };
+        let role = PromptRole { agent: &policy.agent, is_subagent, client };
         let (sources, skills) = (&context.sources, &context.skills);
         let text = system_prompt::make(sources, skills, cwd, now, &role).await;
         log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });

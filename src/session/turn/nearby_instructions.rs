@@ -8,10 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bounded_file::{self, ReadError};
-use crate::conversation::instructions::{self, Content, Instructions, MAX_READ, TIMEOUT};
+use crate::busy::BusyGuard;
+use crate::conversation::instructions::{self, InstructionContent, Instructions, MAX_READ, TIMEOUT};
 use crate::event::InstructionSource;
 use crate::permission::FilesBelow;
-use crate::tool::BusyGuard;
 use crate::workspace::{FileError, Workspace, open_dir};
 
 /// `admitted` are the instruction files that the model may read.
@@ -57,7 +57,7 @@ fn of_folder(workspace: &Workspace, admitted: &FilesBelow, folder: &Path) -> Opt
     }
 }
 
-fn read_file(workspace: &Workspace, admitted: &FilesBelow, path: &Path) -> Content {
+fn read_file(workspace: &Workspace, admitted: &FilesBelow, path: &Path) -> InstructionContent {
     let target = workspace.place(path.to_owned());
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(ReadError::Missing);

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::{Announced, Turn, TurnError, waiting};
 use crate::acp::{MessageId, ToolCallId, ToolKind};
-use crate::conversation::mode_switch::{Found, Reader};
+use crate::conversation::content::Location;
+use crate::conversation::mode_switch::{FoundSwitch, SwitchReader};
 use crate::conversation::neutralise::{map_strings, restore};
 use crate::event::{NoticeKind, SessionEvent, ToolCallEvent, ToolCallUpdateEvent};
 use crate::model::written_call::{self, CallFilter, CallScope, WrittenCall, WrittenCalls};
@@ -20,7 +21,6 @@ use crate::model::{
     Block, Failure, Message, ModelError, ModelEvent, ModelId, ModelRequest, ModelStop, ProviderState, Reply,
     Role, ToolOffer,
 };
-use crate::tool::Location;
 
 /// Replies in a row that may break off in a turn before it fails.
 const MAX_INTERRUPTIONS: u32 = 6;
@@ -39,7 +39,7 @@ fn interrupted_note(called: &[String]) -> String {
 pub(super) struct Step {
     pub(super) calls: Vec<Announced>,
     pub(super) stop: ModelStop,
-    pub(super) found: Found,
+    pub(super) found: FoundSwitch,
     /// Tools whose calls are incomplete.
     pub(super) cut_calls: Vec<String>,
     /// True if the history contains a part of the reply.
@@ -79,7 +79,7 @@ pub(super) struct Listener<'a> {
     turn: &'a Turn,
     ids: &'a mut Ids,
     model: &'a ModelId,
-    switches: Option<Reader>,
+    switches: Option<SwitchReader>,
     scope: RequestScope,
     call_filter: CallFilter,
     /// Text of the reply so far.
@@ -171,7 +171,7 @@ impl<'a> Listener<'a> {
         turn: &'a Turn,
         ids: &'a mut Ids,
         model: &'a ModelId,
-        switches: Option<Reader>,
+        switches: Option<SwitchReader>,
         scope: RequestScope,
     ) -> Self {
         Self {
@@ -347,7 +347,7 @@ impl<'a> Listener<'a> {
     }
 
     async fn forward_rest(&mut self) -> Result<(), TurnError> {
-        let rest = self.switches.as_mut().map(Reader::flush).unwrap_or_default();
+        let rest = self.switches.as_mut().map(SwitchReader::flush).unwrap_or_default();
         if rest.is_empty() {
             return Ok(());
         }

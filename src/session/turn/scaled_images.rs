@@ -4,10 +4,10 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::acp::{ContentBlock, ImageContent};
+use crate::conversation::content::ToolContent;
 use crate::conversation::prompt_block::MAX_PICTURE;
 use crate::error::AgentError;
 use crate::image_scaling::{self, SCALED_TYPE, Scaled};
-use crate::tool::ToolContent;
 
 /// Maximum bytes in Base64 of an image that is scaled down.
 pub(crate) const MAX_TO_SCALE: usize = 20 * 1024 * 1024;

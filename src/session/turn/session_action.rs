@@ -4,11 +4,12 @@
 
 use super::message::TurnMessage;
 use crate::acp::ToolCallId;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::session::subagent::spawn::Spawned;
 use crate::session::turn::{After, Turn, TurnError};
 use crate::tool::agent::background::Finished;
-use crate::tool::{SessionAction, ToolContent, ToolOutput};
+use crate::tool::{SessionAction, ToolOutput};
 
 pub(crate) async fn run(
     turn: &Turn,

@@ -9,7 +9,7 @@ use super::reply::{Ids, Interruptions, Listener, RequestScope, interruption_noti
 use super::{After, Announced, Turn, TurnError};
 use super::{background, compact};
 use crate::acp::{MessageId, StopReason};
-use crate::conversation::mode_switch::{Found, Reader};
+use crate::conversation::mode_switch::{FoundSwitch, SwitchReader};
 use crate::event::{NoticeKind, SessionEvent};
 use crate::model::{Failure, ModelStop};
 use crate::session::handle::EndReason;
@@ -60,7 +60,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         let (request, switches, is_read_only) = match next {
             None => return Ok(StopReason::MaxTurnRequests.into()),
             Some(Next::Ask { request, reads_switches, is_read_only }) => {
-                (request, reads_switches.then(Reader::default), is_read_only)
+                (request, reads_switches.then(SwitchReader::default), is_read_only)
             }
             Some(Next::Summarise(summary)) => match compact::summarise(turn, summary).await? {
                 Some(reason) => return Ok(reason.into()),
@@ -99,7 +99,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         steps += 1;
         interruptions = Interruptions::default();
         let non_answer = NonAnswer::of(&step);
-        if step.found != Found::Nothing {
+        if step.found != FoundSwitch::Nothing {
             let found = step.found;
             let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
             if let Some(text) = ends {

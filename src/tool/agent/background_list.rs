@@ -39,7 +39,7 @@ pub(in crate::tool) fn next_number<'a>(mut ids: impl DoubleEndedIterator<Item = 
 }
 
 #[derive(Debug)]
-pub(super) enum Entry<'a> {
+pub(super) enum BackgroundEntry<'a> {
     Job(&'a Job),
     Agent(&'a BackgroundAgent),
 }
@@ -48,9 +48,9 @@ pub(super) fn find<'a>(
     jobs: &'a [Job],
     agents: &'a [BackgroundAgent],
     id: &str,
-) -> Result<Entry<'a>, ToolError> {
-    let job = jobs.iter().find(|job| job.id == id).map(Entry::Job);
-    let agent = || agents.iter().find(|agent| agent.id == id).map(Entry::Agent);
+) -> Result<BackgroundEntry<'a>, ToolError> {
+    let job = jobs.iter().find(|job| job.id == id).map(BackgroundEntry::Job);
+    let agent = || agents.iter().find(|agent| agent.id == id).map(BackgroundEntry::Agent);
     job.or_else(agent).ok_or_else(|| {
         let job_ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
         let agent_ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();

@@ -14,7 +14,7 @@ use crate::tool::{PreparedCall, Tool, ToolSpec};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DelegateArguments {
     /// The complete task, and the answer you expect: the sub-agent does not see this conversation.
     task: String,
     /// Id of the agent. Default: an agent like you.
@@ -26,17 +26,17 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
-    let what = "Run a sub-agent on a task and wait for its answer: to keep long searches out of this conversation, or because \
+    let description = "Run a sub-agent on a task and wait for its answer: to keep long searches out of this conversation, or because \
                 the agent suits the task better. It has its own conversation, the same folders and mode, and cannot ask \
                 the user. Several calls in one message run at the same time if their agents change nothing, else one after the \
                 other unless they are in the background.";
-    let what = format!("{what}\n\n{}", list(agents));
-    let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, what);
+    let description = format!("{description}\n\n{}", list(agents));
+    let spec = ToolSpec::new("delegate", ToolKind::Other, Effect::Delegate, description);
     let agents = agents.clone();
     ToolSpec { background: BackgroundRole::Starts, ..spec }.tool(
-        move |Arguments { task, agent, background: is_background }, _| {
-            let named = agent.as_deref().and_then(|id| agents.resolve(id).ok());
-            let is_reader = named.is_some_and(|agent| agent.only_reads());
+        move |DelegateArguments { task, agent, background: is_background }, _| {
+            let agent_spec = agent.as_deref().and_then(|id| agents.resolve(id).ok());
+            let is_reader = agent_spec.is_some_and(|agent| agent.only_reads());
             let call = SessionAction::Delegate { agent, task, is_background, is_reader }.prepared()?;
             Ok(PreparedCall { is_background, ..call })
         },

@@ -15,14 +15,14 @@ pub(in crate::tool) const NAME: &str = "handoff";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct HandoffArguments {
     /// Id of the agent that continues.
     agent: String,
 }
 
 pub(in crate::tool) fn tool(agents: &AgentRegistry) -> Arc<dyn Tool> {
-    let what = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
-    let what = format!("{what}\n\n{}", list(agents));
-    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
-        .tool(|Arguments { agent }, _| SessionAction::Handoff { agent }.prepared())
+    let description = "Hand this conversation over to another agent permanently, from the next step on. The mode stays the same.";
+    let description = format!("{description}\n\n{}", list(agents));
+    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, description)
+        .tool(|HandoffArguments { agent }, _| SessionAction::Handoff { agent }.prepared())
 }

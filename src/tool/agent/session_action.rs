@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::agents::AgentRegistry;
 use crate::text::shorten;
-use crate::tool::{Action, PreparedCall, ToolError};
+use crate::tool::{CallAction, PreparedCall, ToolError};
 
 const MAX_TASK: usize = 64 * 1024;
 
@@ -49,7 +49,7 @@ impl SessionAction {
             Self::Handoff { agent } => (format!("Hand over to {agent}"), Some(agent)),
         };
         let mentions = of.map(PathBuf::from).into_iter().collect();
-        Ok(PreparedCall { mentions, ..PreparedCall::with_action(title, Action::Session(self)) })
+        Ok(PreparedCall { mentions, ..PreparedCall::with_action(title, CallAction::Session(self)) })
     }
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::background::BackgroundRole;
-use super::background_list::{Entry, find};
+use super::background_list::{BackgroundEntry, find};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
 use crate::tool::shell::jobs::lost;
@@ -14,23 +14,23 @@ use crate::tool::{PreparedCall, Tool, ToolOutput, ToolSpec};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct StopBackgroundArguments {
     /// `job_1` or `agent_1`.
     id: String,
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Stop a background job or agent with everything it started, and show its last output.";
-    let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, what);
-    ToolSpec { background: BackgroundRole::Controls, ..spec }.tool(|Arguments { id }, _| {
+    let description = "Stop a background job or agent with everything it started, and show its last output.";
+    let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, description);
+    ToolSpec { background: BackgroundRole::Controls, ..spec }.tool(|StopBackgroundArguments { id }, _| {
         Ok(PreparedCall::new(format!("Stop {id}"), async move |context| {
             let text = match find(&context.jobs, &context.agents, &id)? {
-                Entry::Job(job) => {
+                BackgroundEntry::Job(job) => {
                     job.stop().await;
                     job.ending().await;
                     job.unseen().await.ok_or_else(lost)?.describe()
                 }
-                Entry::Agent(agent) => {
+                BackgroundEntry::Agent(agent) => {
                     agent.stop.cancel();
                     agent.over().await;
                     agent.snapshot()

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::background::{BackgroundAgent, BackgroundRole};
-use super::background_list::{Entry, find};
+use super::background_list::{BackgroundEntry, find};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
 use crate::tool::shell::jobs::{describe, lost};
@@ -18,7 +18,7 @@ const MAX_WAIT: u64 = 600;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ViewBackgroundArguments {
     /// `job_1` or `agent_1`. Default: list all with their status.
     #[serde(default)]
     id: Option<String>,
@@ -31,11 +31,11 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Show the status of background work: the output of a job since you last looked, or an agent's answer.";
-    let spec = ToolSpec::new("view_background", ToolKind::Read, Effect::Session, what);
+    let description = "Show the status of background work: the output of a job since you last looked, or an agent's answer.";
+    let spec = ToolSpec::new("view_background", ToolKind::Read, Effect::Session, description);
     let timeout = Duration::from_secs(MAX_WAIT + 10);
     let spec = ToolSpec { timeout, background: BackgroundRole::Controls, ..spec };
-    spec.tool(|Arguments { id, wait, all }, _| {
+    spec.tool(|ViewBackgroundArguments { id, wait, all }, _| {
         if wait > MAX_WAIT {
             return Err(ToolError::arguments(format!("wait is at most {MAX_WAIT}")));
         }
@@ -45,7 +45,7 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
         let wait = Duration::from_secs(wait);
         Ok(PreparedCall::new(format!("View {id}"), async move |context| {
             let text = match find(&context.jobs, &context.agents, &id)? {
-                Entry::Job(job) => {
+                BackgroundEntry::Job(job) => {
                     // A timeout is not an error.
                     let _ = tokio::time::timeout(wait, job.ending()).await;
                     let snapshot = if all { job.snapshot().await } else { job.unseen().await };
@@ -54,7 +54,7 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
                     let nothing = if is_old { "[No new output.]\n" } else { "" };
                     format!("{nothing}{}", snapshot.describe())
                 }
-                Entry::Agent(agent) => {
+                BackgroundEntry::Agent(agent) => {
                     let _ = tokio::time::timeout(wait, agent.over()).await;
                     agent.snapshot()
                 }

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use self::hunk::Hunk;
-use self::place::{Failure, Patched};
-use self::unified::{FilePatch, Operation};
+use self::hunk::PatchHunk;
+use self::place::{Patched, PlaceFailure};
+use self::unified::{FilePatch, PatchOperation};
 use super::edit_file::list;
 use super::text_change::{self, Plan};
 use super::text_match::changed_lines;
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::not_applied;
 use crate::tool::file::text_file::{BOM, MAX_FILE, TextFile};
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{self, ContentHash, Workspace};
 
 mod begin_patch;
@@ -38,21 +39,24 @@ const MAX_REPORTED: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ApplyPatchArguments {
     /// A unified diff as `git diff` writes it, where `@@` headers may lack line numbers; or a patch between
     /// `*** Begin Patch` and `*** End Patch`.
     patch: String,
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
+    let description = "Apply a patch over several files at once: create, change, move and delete. Takes unified diffs, also with \
                 bare `@@` headers, and `*** Begin Patch`. If any part does not apply, nothing is changed.";
-    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    ToolSpec::new("apply_patch", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
-fn prepare(Arguments { patch }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    ApplyPatchArguments { patch }: ApplyPatchArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let bad = |reason: String| ToolError::arguments(format!("patch: {reason}"));
-    let mut files: Vec<File> = Vec::new();
+    let mut files: Vec<PatchedFile> = Vec::new();
     let mut targets = Vec::new();
     for FilePatch { operation, executable, hunks } in unified::parse(&patch).map_err(bad)? {
         let of_section = operation.paths().into_iter().map(|path| workspace.resolve_entry(path));
@@ -66,7 +70,7 @@ fn prepare(Arguments { patch }: Arguments, workspace: &Workspace) -> Result<Prep
             file.rounds.push(hunks);
             file.executable = executable.or(file.executable);
         } else {
-            files.push(File { operation, at: targets.len(), executable, rounds: vec![hunks] });
+            files.push(PatchedFile { operation, at: targets.len(), executable, rounds: vec![hunks] });
             targets.extend(of_section);
         }
     }
@@ -78,16 +82,17 @@ fn prepare(Arguments { patch }: Arguments, workspace: &Workspace) -> Result<Prep
 
 /// Finds the file to which another section adds hunks. Returns an error if its operations conflict.
 fn merge<'a>(
-    files: &'a mut [File],
+    files: &'a mut [PatchedFile],
     targets: &[Target],
-    operation: &Operation,
+    operation: &PatchOperation,
     of_section: &[Target],
-) -> Result<Option<&'a mut File>, String> {
-    let is_source =
-        |file: &File, target: usize| matches!(file.operation, Operation::Copy { .. }) && target == file.at;
+) -> Result<Option<&'a mut PatchedFile>, String> {
+    let is_source = |file: &PatchedFile, target: usize| {
+        matches!(file.operation, PatchOperation::Copy { .. }) && target == file.at
+    };
     for (number, (target, path)) in of_section.iter().zip(operation.paths()).enumerate() {
         // A copy uses the file as it was before the patch.
-        if matches!(operation, Operation::Copy { .. }) && number == 0 {
+        if matches!(operation, PatchOperation::Copy { .. }) && number == 0 {
             continue;
         }
         let used = files.iter().position(|file| {
@@ -96,7 +101,9 @@ fn merge<'a>(
         });
         let Some(used) = used else { continue };
         return match (&files[used].operation, operation) {
-            (Operation::Create(_) | Operation::Modify(_), Operation::Modify(_)) => Ok(files.get_mut(used)),
+            (PatchOperation::Create(_) | PatchOperation::Modify(_), PatchOperation::Modify(_)) => {
+                Ok(files.get_mut(used))
+            }
             _ => Err(format!("{path} occurs more than once with conflicting operations")),
         };
     }
@@ -104,16 +111,16 @@ fn merge<'a>(
 }
 
 #[derive(Debug)]
-struct File {
-    operation: Operation,
+struct PatchedFile {
+    operation: PatchOperation,
     at: usize,
     executable: Option<bool>,
     /// The hunks of each section for this file.
-    rounds: Vec<Vec<Hunk>>,
+    rounds: Vec<Vec<PatchHunk>>,
 }
 
 struct Patch {
-    files: Vec<File>,
+    files: Vec<PatchedFile>,
     targets: Vec<Target>,
     workspace: Workspace,
 }
@@ -151,19 +158,19 @@ impl Patch {
     }
 
     /// Describes the change for the model.
-    fn plan_file(&self, file: &File, buffers: &Buffers, plan: &mut Plan) -> Result<String, ToolError> {
+    fn plan_file(&self, file: &PatchedFile, buffers: &Buffers, plan: &mut Plan) -> Result<String, ToolError> {
         let target = &self.targets[file.at];
         let to = &self.targets[file.at + file.operation.paths().len() - 1];
         let name = self.workspace.display(target);
         let mut done = match &file.operation {
-            Operation::Create(_) => format!("created {name}"),
-            Operation::Rename { .. } => format!("moved {name} to {}", self.workspace.display(to)),
-            Operation::Copy { .. } => format!("copied {name} to {}", self.workspace.display(to)),
-            Operation::Remove(_) | Operation::Delete(_) => format!("deleted {name}"),
-            Operation::Modify(_) => format!("edited {name}"),
+            PatchOperation::Create(_) => format!("created {name}"),
+            PatchOperation::Rename { .. } => format!("moved {name} to {}", self.workspace.display(to)),
+            PatchOperation::Copy { .. } => format!("copied {name} to {}", self.workspace.display(to)),
+            PatchOperation::Remove(_) | PatchOperation::Delete(_) => format!("deleted {name}"),
+            PatchOperation::Modify(_) => format!("edited {name}"),
         };
         match &file.operation {
-            Operation::Create(_) => {
+            PatchOperation::Create(_) => {
                 self.check_free(target, "create it")?;
                 buffers.check_new(target)?;
                 plan.depends_on(file.at, &name, ContentHash::Absent);
@@ -171,8 +178,8 @@ impl Patch {
                 self.show(plan, target, None, &new);
                 plan.write(target, None, new.into_bytes(), None);
             }
-            Operation::Rename { .. } | Operation::Copy { .. } => {
-                let is_copy = matches!(file.operation, Operation::Copy { .. });
+            PatchOperation::Rename { .. } | PatchOperation::Copy { .. } => {
+                let is_copy = matches!(file.operation, PatchOperation::Copy { .. });
                 self.check_free(to, &format!("{} {name} there", if is_copy { "copy" } else { "move" }))?;
                 buffers.check_new(to)?;
                 let is_same = file.rounds.iter().all(Vec::is_empty);
@@ -187,17 +194,17 @@ impl Patch {
                     plan.remove(target);
                 }
             }
-            Operation::Modify(_) if file.rounds.iter().all(Vec::is_empty) => {
+            PatchOperation::Modify(_) if file.rounds.iter().all(Vec::is_empty) => {
                 plan.depends_on(file.at, &name, content_hash(target, buffers)?);
             }
-            Operation::Remove(_) => {
+            PatchOperation::Remove(_) => {
                 plan.depends_on(file.at, &name, content_hash(target, buffers)?);
                 if let Ok((old, _)) = buffers.read(target) {
                     self.show(plan, target, Some(&old.text), "");
                 }
                 plan.remove(target);
             }
-            Operation::Modify(_) | Operation::Delete(_) => {
+            PatchOperation::Modify(_) | PatchOperation::Delete(_) => {
                 done.push_str(&self.plan_text(file, target, buffers, plan)?);
             }
         }
@@ -210,7 +217,7 @@ impl Patch {
     /// Returns the first changed line and the numbers of changed lines, for the model.
     fn plan_text(
         &self,
-        file: &File,
+        file: &PatchedFile,
         to: &Target,
         buffers: &Buffers,
         plan: &mut Plan,
@@ -238,7 +245,7 @@ impl Patch {
             plan.note(&format!("{name}: hunk {} matched ignoring {what}.", number + 1));
         }
         let text = new.strip_prefix(BOM).unwrap_or(&new);
-        if matches!(file.operation, Operation::Delete(_)) {
+        if matches!(file.operation, PatchOperation::Delete(_)) {
             if !text.is_empty() {
                 return Err(ToolError::Failed(format!("{name} has more lines than the patch deletes.")));
             }
@@ -271,7 +278,7 @@ impl Patch {
     }
 }
 
-impl File {
+impl PatchedFile {
     /// Applies the hunks of each section in order, up to the first section that fails. In a changed file, line
     /// numbers do not count, and old lines have to be there as they are. An error is a sentence.
     fn patched(&self, name: &str, old: &str, is_changed: bool) -> Result<Patched, String> {
@@ -289,7 +296,7 @@ impl File {
     }
 }
 
-fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failure)>) -> String {
+fn failed(name: &str, hunks: &[PatchHunk], before: usize, failures: Vec<(usize, PlaceFailure)>) -> String {
     let more = failures.len().saturating_sub(MAX_REPORTED);
     let mut reports: Vec<String> = Vec::new();
     for (number, failure) in failures.into_iter().take(MAX_REPORTED) {
@@ -306,20 +313,20 @@ fn failed(name: &str, hunks: &[Hunk], before: usize, failures: Vec<(usize, Failu
     reports.join("\n")
 }
 
-fn reason(failure: &Failure, hunk: &Hunk) -> String {
+fn reason(failure: &PlaceFailure, hunk: &PatchHunk) -> String {
     match failure {
-        Failure::Inexact(ignored) => {
+        PlaceFailure::Inexact(ignored) => {
             format!("its lines occur only if {ignored} are ignored, and the file has changed.")
         }
-        Failure::Missing(Some(listing)) => format!(
+        PlaceFailure::Missing(Some(listing)) => format!(
             "its lines do not occur. The nearest lines, and after `>` what the hunk has instead:\n{}",
             listing.trim_end()
         ),
-        Failure::Missing(None) => {
+        PlaceFailure::Missing(None) => {
             let expected = hunk.old.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
             format!("no lines of the file are similar to `{}`.", shorten(expected, SHOWN))
         }
-        Failure::Ambiguous(lines) => format!(
+        PlaceFailure::Ambiguous(lines) => format!(
             "its lines occur more than once, at lines {}: add context lines or correct its {}.",
             list(lines),
             if hunk.numbers.is_some_and(|numbers| !numbers.is_counted) {
@@ -328,16 +335,16 @@ fn reason(failure: &Failure, hunk: &Hunk) -> String {
                 "line number"
             }
         ),
-        Failure::Overlap => {
+        PlaceFailure::Overlap => {
             "its lines were changed by an earlier hunk, or its line numbers are wrong.".into()
         }
-        Failure::Place => "it only adds lines and does not say where: add context lines.".into(),
-        Failure::NotAtEnd => {
+        PlaceFailure::Place => "it only adds lines and does not say where: add context lines.".into(),
+        PlaceFailure::NotAtEnd => {
             "it says that the file ends there without a line feed, and more lines follow.".into()
         }
-        Failure::Unchanged => "the file has its new lines already.".into(),
-        Failure::Size => "the file has too many lines to be patched: use edit_file.".into(),
-        Failure::Work => "too many hunks have wrong line numbers: correct them.".into(),
+        PlaceFailure::Unchanged => "the file has its new lines already.".into(),
+        PlaceFailure::Size => "the file has too many lines to be patched: use edit_file.".into(),
+        PlaceFailure::Work => "too many hunks have wrong line numbers: correct them.".into(),
     }
 }
 

@@ -6,14 +6,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::text_change::{self, Plan};
-use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, Refusal};
+use super::text_match::{self, Edited, MAX_COUNTED, MAX_NAMED, MatchRefusal};
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::text::shorten;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::not_applied;
 use crate::tool::file::text_file::MAX_FILE;
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::Workspace;
 
 /// Characters shown of a line that an ambiguous text is in.
@@ -21,7 +22,7 @@ const MAX_LINE: usize = 160;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct EditFileArguments {
     /// Path of the file.
     path: String,
     /// The text to replace, as it stands in the file, with enough around it to occur only once.
@@ -34,19 +35,19 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
-    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    let description =
+        "Replace text in a file. The old text must occur exactly once, unless replace_all is set.";
+    ToolSpec::new("edit_file", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
-fn prepare(edit: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(edit: EditFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(&edit.path)?;
     let name = workspace.display(&target);
     let (title, targets) = (format!("Edit {name}"), vec![target.clone()]);
-    let plan = move |buffers: &Buffers| plan(&edit, &target, &name, buffers);
-    Ok(text_change::prepared(title, targets, workspace, plan))
+    Ok(text_change::prepared(title, targets, workspace, move |buffers| plan(&edit, &target, &name, buffers)))
 }
 
-fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
+fn plan(edit: &EditFileArguments, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {
     let file = buffers.read_to_edit(target, name)?;
     let new_lines = buffers.new_lines(target, name, &file);
     let edited = match replace(&file.text, edit) {
@@ -71,7 +72,7 @@ fn plan(edit: &Arguments, target: &Target, name: &str, buffers: &Buffers) -> Res
     Ok(plan)
 }
 
-fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
+fn replace(text: &str, edit: &EditFileArguments) -> Result<Edited, String> {
     if edit.old_text.is_empty() {
         return Err("old_text is empty. Use write_file for a new file.".into());
     }
@@ -81,15 +82,15 @@ fn replace(text: &str, edit: &Arguments) -> Result<Edited, String> {
     let max_bytes = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
     let edited = text_match::replace(text, &edit.old_text, &edit.new_text, edit.replace_all, max_bytes);
     edited.map_err(|refusal| match refusal {
-        Refusal::Missing(Some(listing)) => format!(
+        MatchRefusal::Missing(Some(listing)) => format!(
             "old_text does not occur. The nearest lines, and after `>` what old_text has instead:\n{listing}"
         ),
-        Refusal::Missing(None) => {
+        MatchRefusal::Missing(None) => {
             "old_text does not occur, and no lines are similar. Read the file again.".into()
         }
-        Refusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
-        Refusal::Unchanged => "the file has new_text already.".into(),
-        Refusal::Large(bytes) => {
+        MatchRefusal::Ambiguous { lines, count } => ambiguous(text, &lines, count),
+        MatchRefusal::Unchanged => "the file has new_text already.".into(),
+        MatchRefusal::Large(bytes) => {
             format!("the result would have {bytes} bytes; at most {MAX_FILE} are written.")
         }
     })
@@ -125,9 +126,9 @@ fn summary(name: &str, edited: &Edited) -> String {
 
 /// The first lines of a list.
 pub(super) fn list(lines: &[usize]) -> String {
-    let shown: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let first_lines: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = if lines.len() > MAX_NAMED { " and more" } else { "" };
-    shown.join(", ") + more
+    first_lines.join(", ") + more
 }
 
 #[cfg(test)]
@@ -140,7 +141,12 @@ mod tests {
 
     fn outcome(file: &str, old: &str, new: &str) -> String {
         let replace_all = new == "all";
-        let edit = Arguments { path: String::new(), old_text: old.into(), new_text: new.into(), replace_all };
+        let edit = EditFileArguments {
+            path: String::new(),
+            old_text: old.into(),
+            new_text: new.into(),
+            replace_all,
+        };
         replace(file, &edit).map_or_else(|reason| reason, |edited| summary("f", &edited))
     }
 

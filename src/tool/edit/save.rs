@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::difference::Difference;
+use self::difference::SaveDifference;
 use crate::client::ClientError;
 use crate::file_lock::FileLock;
 use crate::gate::Permit;
@@ -19,7 +19,7 @@ use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{ClientIo, ToolError, ToolOutput, blocking, outcome};
-use crate::workspace::{Change, Changes, ContentHash, Journal, Operation, PendingWrite, Workspace};
+use crate::workspace::{Change, Changes, ContentHash, FileOperation, Journal, PendingWrite, Workspace};
 
 mod difference;
 
@@ -83,7 +83,7 @@ struct Saving {
     workspace: Workspace,
     buffers: Buffers,
     journal: Journal,
-    operation: Option<Operation>,
+    operation: Option<FileOperation>,
     done: Vec<Planning>,
     pending_writes: Vec<PendingWrite>,
     differences: Differences,
@@ -185,9 +185,9 @@ impl Saving {
                 pending_write.revert();
             }
             let file = TextFile::read(&target).ok();
-            let found = file.as_ref().map(|file| file.content_hash);
-            let is_saved = found == Some(ContentHash::of(&content));
-            let is_untouched = found == stood;
+            let saved_hash = file.as_ref().map(|file| file.content_hash);
+            let is_saved = saved_hash == Some(ContentHash::of(&content));
+            let is_untouched = saved_hash == stood;
             if let Some(file) = file.as_ref().filter(|_| is_done && (is_saved || !is_untouched)) {
                 buffers.wrote(&target, before.as_deref(), &file.bytes(), true);
             }
@@ -202,7 +202,7 @@ impl Saving {
         });
         if let Ok((pending_write, is_saved, is_untouched, difference)) = looked.await {
             self.pending_writes.push(pending_write);
-            if let Some((Difference { note, is_whole }, seen)) = difference {
+            if let Some((SaveDifference { note, is_whole }, seen)) = difference {
                 self.differences.notes.push(note);
                 self.differences.seen.extend(seen.filter(|_| is_whole));
             }
@@ -240,11 +240,11 @@ impl Saving {
             return Err(stopped());
         }
         let before = planning.before.as_deref().map_or(ContentHash::Absent, ContentHash::of);
-        let found = content_hash(&self.client_io, target, &permit.cancel).await;
+        let current_hash = content_hash(&self.client_io, target, &permit.cancel).await;
         if permit.cancel.is_cancelled() {
             return Err(stopped());
         }
-        match found.map_err(|error| SaveError::NotDone(error.to_string()))? {
+        match current_hash.map_err(|error| SaveError::NotDone(error.to_string()))? {
             found if found == before => Ok(()),
             _ => Err(not_done(name, &"it has changed since the call began. Read it again")),
         }
@@ -287,8 +287,8 @@ impl Saving {
         planning: &Planning,
         target: &Target,
     ) -> Result<(), SaveError> {
-        let found = content_hash(&self.client_io, target, &permit.cancel).await;
-        let is_lost = found.is_ok_and(|found| found == ContentHash::Absent);
+        let current_hash = content_hash(&self.client_io, target, &permit.cancel).await;
+        let is_lost = current_hash.is_ok_and(|found| found == ContentHash::Absent);
         if !is_lost || !self.client_io.capabilities().reads {
             return Ok(());
         }
@@ -337,8 +337,8 @@ impl Saving {
 
     /// Removes a file that this call created. Returns true on success.
     async fn remove(&self, permit: &Permit, target: &Target, content: &[u8]) -> bool {
-        let found = content_hash(&self.client_io, target, &permit.cancel).await;
-        if !found.is_ok_and(|found| found == ContentHash::of(content)) {
+        let saved_hash = content_hash(&self.client_io, target, &permit.cancel).await;
+        if !saved_hash.is_ok_and(|found| found == ContentHash::of(content)) {
             return false;
         }
         let (workspace, cancel) = (self.workspace.clone(), permit.cancel.clone());

@@ -12,12 +12,13 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::save::{Applying, Planned, Planning, is_sent, unsaved, write_through_editor};
+use crate::conversation::content::ToolContent;
 use crate::permission::Target;
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::{LastSeen, NewLines, check_unchanged};
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{
-    PreparedCall, Preview, PreviewContext, RunContext, ToolContent, ToolError, ToolOutput, blocking, effect,
+    PreparedCall, Preview, PreviewContext, RunContext, ToolError, ToolOutput, blocking, effect,
 };
 use crate::workspace::{Change, Changes, ContentHash, Workspace};
 
@@ -29,7 +30,7 @@ pub(super) struct Plan {
     /// Bytes of the files, before and after.
     pub total: usize,
     /// The files that the plan is based on.
-    before: Vec<Before>,
+    before: Vec<TextBefore>,
     changes: Vec<Planning>,
     /// The files on disk that the plan is based on.
     on_disk: Vec<(PathBuf, ContentHash)>,
@@ -38,7 +39,7 @@ pub(super) struct Plan {
     shown: Vec<(PathBuf, LastSeen)>,
 }
 
-struct Before {
+struct TextBefore {
     name: String,
     /// Index of the target.
     target: usize,
@@ -85,7 +86,7 @@ impl Plan {
     }
 
     fn uses(&mut self, target: usize, name: &str, content_hash: ContentHash, use_of_content: UseOfContent) {
-        self.before.push(Before { name: name.to_owned(), target, content_hash, use_of_content });
+        self.before.push(TextBefore { name: name.to_owned(), target, content_hash, use_of_content });
     }
 
     /// Tells the model of other changes in a file that the plan edits.
@@ -93,8 +94,8 @@ impl Plan {
         let Some(NewLines { text, is_whole }) = new_lines else { return };
         self.note(&format!("[Before this edit, {text}]"));
         // Until it reads this, the model does not know the file, so it must not replace the whole.
-        let known = self.seen.remove_entry(&target.path);
-        self.shown.extend(known.filter(|_| is_whole));
+        let seen_file = self.seen.remove_entry(&target.path);
+        self.shown.extend(seen_file.filter(|_| is_whole));
     }
 
     /// Writes a file in place of `old`. The new file gets the mode bits of `like`.
@@ -147,12 +148,12 @@ impl Plan {
         // The user allowed the changes that the preview shows. An edit makes them, whatever else has changed.
         let is_as_shown = shown.is_none_or(|shown| shown.diffs == self.diffs);
         for (number, before) in self.before.iter().enumerate() {
-            let Before { name, target, content_hash, use_of_content } = before;
+            let TextBefore { name, target, content_hash, use_of_content } = before;
             let is_edit = *use_of_content == UseOfContent::Edited;
-            let shown = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
+            let shown_hash = shown.and_then(|shown| shown.content_hashes.get(number)).copied();
             let last_seen = last_seen.get(*target).and_then(Option::as_ref);
-            let shown = shown.filter(|_| !(is_edit && is_as_shown));
-            check_unchanged(name, *content_hash, last_seen.filter(|_| !is_edit), shown)?;
+            let shown_hash = shown_hash.filter(|_| !(is_edit && is_as_shown));
+            check_unchanged(name, *content_hash, last_seen.filter(|_| !is_edit), shown_hash)?;
             if *use_of_content == UseOfContent::Replaced
                 && !last_seen.is_some_and(|last_seen| last_seen.is_in_context)
             {
@@ -181,9 +182,9 @@ pub(super) fn prepared(
     plan: impl Fn(&Buffers) -> Result<Plan, ToolError> + Send + Sync + 'static,
 ) -> PreparedCall {
     let plan = Arc::new(plan);
-    let shown = Arc::new(OnceLock::new());
+    let previewed = Arc::new(OnceLock::new());
     let preview = {
-        let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&shown));
+        let (files, plan, shown) = (targets.clone(), Arc::clone(&plan), Arc::clone(&previewed));
         Preview::new(async move |PreviewContext { client_io, last_seen }| {
             let buffers = Buffers::to_change(&client_io, &files, &CancellationToken::new()).await?;
             let buffers = buffers.with_last_seen(&files, &last_seen);
@@ -201,15 +202,15 @@ pub(super) fn prepared(
     };
     let (files, workspace) = (targets.clone(), workspace.clone());
     let call = PreparedCall::new(title, async move |context: RunContext| {
-        let known = shown.get().and_then(|shown| shown.buffers.clone());
+        let previewed_buffers = previewed.get().and_then(|shown| shown.buffers.clone());
         let (last_seen, targets) = (context.last_seen.clone(), files.clone());
         let plan = move |buffers: Buffers| {
             let buffers = buffers.with_last_seen(&files, &last_seen);
             let plan = plan(&buffers)?;
-            plan.check(&last_seen, shown.get())?;
+            plan.check(&last_seen, previewed.get())?;
             Ok((plan.into_planned(), buffers))
         };
-        change_text(context, TextFiles { workspace, targets, known }, plan).await
+        change_text(context, TextFiles { workspace, targets, known: previewed_buffers }, plan).await
     });
     PreparedCall { targets, preview, ..call }
 }

@@ -33,7 +33,7 @@ const MAX_SHOWN: usize = 5;
 
 /// What a match ignores; a later step ignores what the earlier ones do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum MatchStep {
     Exact,
     /// LF or CRLF, and the byte order mark.
     Endings,
@@ -43,7 +43,7 @@ pub(super) enum Step {
     Indentation,
 }
 
-impl Step {
+impl MatchStep {
     /// The steps for a text. Line endings are ignored from the start unless the text contains some.
     pub(super) fn all(is_exact: bool) -> impl Iterator<Item = Self> {
         let steps = [Self::Exact, Self::Endings, Self::Characters, Self::Indentation];
@@ -85,21 +85,21 @@ impl<'a> Document<'a> {
     pub(super) fn find(
         &self,
         replacement: &Replacement<'_>,
-        step: Step,
+        step: MatchStep,
         is_free: impl Fn(&Range<usize>) -> bool,
         most: usize,
     ) -> Result<Vec<Range<usize>>, OutOfWork> {
         let pattern = Folded::new(&replacement.old, step);
         let pattern = pattern.text();
-        if pattern.is_empty() || (step >= Step::Characters && pattern.trim().is_empty()) {
+        if pattern.is_empty() || (step >= MatchStep::Characters && pattern.trim().is_empty()) {
             return Ok(Vec::new());
         }
         self.work.set(self.work.get() + self.text.len() + pattern.len());
         if self.work.get() > MAX_WORK {
             return Err(OutOfWork);
         }
-        let is_cut = step >= Step::Characters && replacement.old.ends_with(is_blank);
-        let is_lines = replacement.is_lines || step == Step::Indentation;
+        let is_cut = step >= MatchStep::Characters && replacement.old.ends_with(is_blank);
+        let is_lines = replacement.is_lines || step == MatchStep::Indentation;
         let folded = self.folded[step as usize].get_or_init(|| Folded::file(self.text, step));
         // Text that begins with a part of the indentation would shift the lines after it.
         let has_indent = pattern.starts_with(is_blank) && !pattern.trim().is_empty();
@@ -114,12 +114,11 @@ impl<'a> Document<'a> {
         };
         let places = folded.find_all(pattern).filter(fits).map(|place| folded.original(&place));
         let places = places.filter(is_free);
-        if step < Step::Indentation {
+        if step < MatchStep::Indentation {
             return Ok(places.take(most).collect());
         }
         let old = &replacement.old;
-        let is_alike = |place: &Range<usize>| adapt(self.text, place, old, old, step).is_some();
-        Ok(places.filter(is_alike).take(most).collect())
+        Ok(places.filter(|place| adapt(self.text, place, old, old, step).is_some()).take(most).collect())
     }
 
     /// The new text for a place of the old one.
@@ -127,7 +126,7 @@ impl<'a> Document<'a> {
         &self,
         place: &Range<usize>,
         replacement: &Replacement<'_>,
-        step: Step,
+        step: MatchStep,
     ) -> Option<String> {
         adapt(self.text, place, &replacement.old, &replacement.new, step)
     }
@@ -153,7 +152,7 @@ pub(super) struct Edited {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum MatchRefusal {
     /// With the lines of the file that are most similar.
     Missing(Option<String>),
     /// Lines of the first places, and the count of places up to [`MAX_COUNTED`], plus one if there are more.
@@ -173,28 +172,28 @@ pub(super) fn replace(
     new: &str,
     is_all: bool,
     max_bytes: usize,
-) -> Result<Edited, Refusal> {
+) -> Result<Edited, MatchRefusal> {
     let document = Document::new(text);
     let most = if is_all { usize::MAX } else { MAX_COUNTED + 1 };
     let variants = variants(old, new);
     for (number, (replacement, prefix)) in variants.iter().enumerate() {
         let is_last = number + 1 == variants.len();
-        for step in Step::all(old.contains('\r')).filter(|step| is_last || *step <= Step::Endings) {
+        for step in MatchStep::all(old.contains('\r')).filter(|step| is_last || *step <= MatchStep::Endings) {
             let end = Cell::new(0);
             let is_free = |place: &Range<usize>| {
                 !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start)
             };
-            let found = document.find(replacement, step, is_free, most);
-            let places = found.map_err(|OutOfWork| Refusal::Missing(None))?;
+            let places = document.find(replacement, step, is_free, most);
+            let places = places.map_err(|OutOfWork| MatchRefusal::Missing(None))?;
             let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
                 0 => {}
                 count @ 2.. if !is_all => {
                     let lines = places.iter().take(MAX_SHOWN).map(|at| document.line(at.start)).collect();
-                    return Err(Refusal::Ambiguous { lines, count });
+                    return Err(MatchRefusal::Ambiguous { lines, count });
                 }
                 _ if bytes - total(&places) > max_bytes => {
-                    return Err(Refusal::Large(bytes - total(&places)));
+                    return Err(MatchRefusal::Large(bytes - total(&places)));
                 }
                 _ => {
                     let ignored = prefix.iter().copied().chain(step.ignored()).collect();
@@ -204,7 +203,9 @@ pub(super) fn replace(
         }
     }
     let hint = numbered(old).map_or(0, |(number, _)| number);
-    Err(Refusal::Missing(variants.last().and_then(|(replacement, _)| nearest(text, &replacement.old, hint))))
+    Err(MatchRefusal::Missing(
+        variants.last().and_then(|(replacement, _)| nearest(text, &replacement.old, hint)),
+    ))
 }
 
 fn total(places: &[Range<usize>]) -> usize {
@@ -252,13 +253,13 @@ impl Document<'_> {
         &self,
         places: &[Range<usize>],
         replacement: &Replacement<'_>,
-        step: Step,
+        step: MatchStep,
         ignored: Vec<&'static str>,
-    ) -> Result<Edited, Refusal> {
+    ) -> Result<Edited, MatchRefusal> {
         let mut edited = Edited { text: String::new(), lines: Vec::new(), added: 0, removed: 0, ignored };
         let mut copied = 0;
         for place in places {
-            let new = self.adapted(place, replacement, step).ok_or(Refusal::Missing(None))?;
+            let new = self.adapted(place, replacement, step).ok_or(MatchRefusal::Missing(None))?;
             let (first, added, removed) = changed_lines(self.text, place, &new);
             edited.lines.push(first);
             edited.added += added;
@@ -268,7 +269,7 @@ impl Document<'_> {
             copied = place.end;
         }
         edited.text.push_str(&self.text[copied..]);
-        if edited.text == self.text { Err(Refusal::Unchanged) } else { Ok(edited) }
+        if edited.text == self.text { Err(MatchRefusal::Unchanged) } else { Ok(edited) }
     }
 }
 

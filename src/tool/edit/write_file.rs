@@ -7,15 +7,16 @@ use serde::Deserialize;
 
 use super::text_change::{self, Plan};
 use crate::acp::ToolKind;
+use crate::conversation::content::ToolContent;
 use crate::permission::{Effect, Target};
 use crate::tool::file::buffers::Buffers;
 use crate::tool::file::text_file::MAX_FILE;
-use crate::tool::{PreparedCall, Tool, ToolContent, ToolError, ToolSpec};
+use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{ContentHash, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct WriteFileArguments {
     /// Path of the file. Missing folders are created.
     path: String,
     /// The whole content.
@@ -23,11 +24,15 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
-    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, what).waiting_for_user().tool(prepare)
+    let description =
+        "Write a whole text file. Read an existing file first; to change a part of it, use edit_file.";
+    ToolSpec::new("write_file", ToolKind::Edit, Effect::Edit, description).waiting_for_user().tool(prepare)
 }
 
-fn prepare(Arguments { path, content }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    WriteFileArguments { path, content }: WriteFileArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     if content.len() as u64 > MAX_FILE {
         let reason = format!("content has {} bytes; at most {MAX_FILE} are written", content.len());
         return Err(ToolError::arguments(reason));
@@ -35,8 +40,9 @@ fn prepare(Arguments { path, content }: Arguments, workspace: &Workspace) -> Res
     let target = workspace.resolve(&path)?;
     let name = workspace.display(&target);
     let (title, targets) = (format!("Write {name}"), vec![target.clone()]);
-    let plan = move |buffers: &Buffers| plan(&content, &target, &name, buffers);
-    Ok(text_change::prepared(title, targets, workspace, plan))
+    Ok(text_change::prepared(title, targets, workspace, move |buffers| {
+        plan(&content, &target, &name, buffers)
+    }))
 }
 
 fn plan(content: &str, target: &Target, name: &str, buffers: &Buffers) -> Result<Plan, ToolError> {

@@ -51,12 +51,12 @@ impl Buffers {
             return Ok(Self::default());
         }
         let (mut requested, disk_texts) = (targets.to_vec(), client_io.disk_texts().clone());
-        let known = disk_texts.clone();
+        let held_texts = disk_texts.clone();
         let requested = blocking(move || {
             // The editor may answer with this text after another writer has changed the disk.
             requested.retain(|target| match read_utf8(target) {
                 Some(file) => {
-                    known.held(&target.path, &file.text);
+                    held_texts.held(&target.path, &file.text);
                     true
                 }
                 None => is_asked_without_text(target),
@@ -67,8 +67,8 @@ impl Buffers {
         let ask = async |target: Target| (client_io.shown(&target.path).await, target.path);
         tokio::select! {
             shown = join_all(requested.into_iter().map(ask)) => {
-                let shown = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
-                Ok(Self { shown, disk_texts, last_seen: HashMap::new() })
+                let shown_texts = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
+                Ok(Self { shown: shown_texts, disk_texts, last_seen: HashMap::new() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }

@@ -7,23 +7,27 @@ use serde::Deserialize;
 
 use crate::acp::ToolKind;
 use crate::permission::Effect;
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{LastSeen, PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DeleteFileArguments {
     /// Path of the file.
     path: String,
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
-    ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, what).tool(prepare)
+    let description =
+        "Delete one file. Of a symbolic link, the link is deleted. Directories are not deleted.";
+    ToolSpec::new("delete_file", ToolKind::Delete, Effect::Edit, description).tool(prepare)
 }
 
-fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    DeleteFileArguments { path }: DeleteFileArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve_entry(&path)?;
     let (name, targets, workspace) = (workspace.display(&target), vec![target.clone()], workspace.clone());
     let call = PreparedCall::new(format!("Delete {}", code_span(&name)), |context| {

@@ -10,8 +10,7 @@ use super::walk::{ToolWalk, globs};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::text::{counted, grouped};
-use crate::tool::content::code_span;
+use crate::text::{code_span, counted, grouped};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{EntryKind, Workspace, open_dir};
 
@@ -21,7 +20,7 @@ const DEPTH: usize = 3;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct DirectoryTreeArguments {
     /// Path of the directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
@@ -31,11 +30,14 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Show a directory and what lies below it, as an indented list. Leaves out `.git` and files that git ignores.";
-    ToolSpec::new("directory_tree", ToolKind::Read, Effect::Read, what).tool(prepare)
+    let description = "Show a directory and what lies below it, as an indented list. Leaves out `.git` and files that git ignores.";
+    ToolSpec::new("directory_tree", ToolKind::Read, Effect::Read, description).tool(prepare)
 }
 
-fn prepare(Arguments { path, depth }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    DirectoryTreeArguments { path, depth }: DirectoryTreeArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let title = format!("Tree of {}", code_span(&workspace.display(&target)));
     let depth = depth.unwrap_or(DEPTH).max(1);
@@ -67,16 +69,16 @@ struct Node {
 /// below it.
 fn outline(nodes: &[Node], deepest: usize, most: usize) -> Vec<String> {
     let parents = parents(nodes);
-    let shown = choose(nodes, &parents, deepest, most);
+    let is_shown = choose(nodes, &parents, deepest, most);
     let mut left_out = vec![0; nodes.len()];
     for at in 0..nodes.len() {
-        let visible = std::iter::successors(Some(at), |at| parents[*at]).find(|at| shown[*at]);
+        let visible = std::iter::successors(Some(at), |at| parents[*at]).find(|at| is_shown[*at]);
         if let Some(folder) = visible.filter(|folder| *folder != at) {
             left_out[folder] += 1;
         }
     }
     let mut lines = Vec::new();
-    for at in (0..nodes.len()).filter(|at| shown[*at]) {
+    for at in (0..nodes.len()).filter(|at| is_shown[*at]) {
         let Node { depth, name } = &nodes[at];
         let more =
             if left_out[at] > 0 { format!(" [{} more]", grouped(left_out[at])) } else { String::new() };
@@ -107,8 +109,8 @@ fn parents(nodes: &[Node]) -> Vec<Option<usize>> {
 
 /// Chooses whole levels while they fit. The folders of the next level get equal shares.
 fn choose(nodes: &[Node], parents: &[Option<usize>], deepest: usize, most: usize) -> Vec<bool> {
-    let mut shown = vec![false; nodes.len()];
-    let mut left = most;
+    let mut is_shown = vec![false; nodes.len()];
+    let mut remaining = most;
     let depths = nodes.iter().map(|node| node.depth).max().unwrap_or(0);
     for depth in 1..=depths.min(deepest) {
         let mut siblings: Vec<Vec<usize>> = Vec::new();
@@ -122,15 +124,15 @@ fn choose(nodes: &[Node], parents: &[Option<usize>], deepest: usize, most: usize
         let largest = siblings.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..largest {
             for at in siblings.iter().filter_map(|same| same.get(rank)) {
-                if left == 0 {
-                    return shown;
+                if remaining == 0 {
+                    return is_shown;
                 }
-                shown[*at] = true;
-                left -= 1;
+                is_shown[*at] = true;
+                remaining -= 1;
             }
         }
     }
-    shown
+    is_shown
 }
 
 #[cfg(test)]

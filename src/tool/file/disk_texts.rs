@@ -38,7 +38,7 @@ struct Texts {
 
 /// Kinds of text in the editor that differ from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EditorText {
+pub(in crate::tool) enum EditorText {
     /// The disk had it before. The editor has not seen the change yet.
     Stale,
     Unsaved,
@@ -87,9 +87,9 @@ impl DiskTexts {
     /// Judges a text of the editor that differs from the disk.
     pub(super) fn judge(&self, path: &Path, shown: &str, disk: &str) -> EditorText {
         self.of(path, |texts| {
-            let (shown, disk) = (content_hash(shown), content_hash(disk));
+            let (shown_hash, disk) = (content_hash(shown), content_hash(disk));
             texts.hold(disk);
-            if texts.held.contains(&shown) {
+            if texts.held.contains(&shown_hash) {
                 EditorText::Stale
             } else if texts.agreed == Some(disk) || texts.held.len() == 1 {
                 EditorText::Unsaved

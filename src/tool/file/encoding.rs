@@ -6,7 +6,7 @@ use encoding_rs::WINDOWS_1252;
 const MAX_RUN: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(in crate::tool) enum Encoding {
     Utf8,
     /// As Windows extends it (windows-1252).
     Latin1,
@@ -51,8 +51,9 @@ impl Encoding {
             Self::Utf8 => Ok(text.as_bytes().to_vec()),
             Self::Latin1 => {
                 let (bytes, _, is_missing) = WINDOWS_1252.encode(text);
-                let is_missing_char = |c: &char| WINDOWS_1252.encode(c.encode_utf8(&mut [0; 4])).2;
-                let missing = is_missing.then(|| text.chars().find(is_missing_char)).flatten();
+                let missing = is_missing
+                    .then(|| text.chars().find(|c| WINDOWS_1252.encode(c.encode_utf8(&mut [0; 4])).2))
+                    .flatten();
                 missing.map_or(Ok(bytes.into_owned()), Err)
             }
             Self::Utf16Le => Ok(text.encode_utf16().flat_map(u16::to_le_bytes).collect()),

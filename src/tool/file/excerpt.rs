@@ -20,21 +20,21 @@ const MAX_LINE: usize = 2000;
 const COUNTED: usize = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
+pub(in crate::tool) struct Range {
     /// Counted from 1.
     pub first: u64,
     pub limit: usize,
 }
 
 impl Range {
-    pub(super) fn new(line: Option<u32>, limit: Option<u32>) -> Self {
+    pub(in crate::tool) fn new(line: Option<u32>, limit: Option<u32>) -> Self {
         let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
         Self { first: line.unwrap_or(1).max(1).into(), limit: limit as usize }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Excerpt {
+pub(in crate::tool) struct Excerpt {
     /// With a note about the lines that follow.
     pub text: String,
     /// Invalid UTF-8 was replaced.
@@ -42,19 +42,20 @@ pub(super) struct Excerpt {
 }
 
 /// Returns an error if there is no such line, if reading fails, or if the call is cancelled.
-pub(super) fn excerpt(
+pub(in crate::tool) fn excerpt(
     mut reader: impl BufRead,
     range: Range,
     cancel: &CancellationToken,
 ) -> Result<Excerpt, ToolError> {
-    let mut page = Page::new(range);
+    let mut page = ExcerptPage::new(range);
     let mut counted = 0;
     loop {
         if cancel.is_cancelled() {
             return Err(ToolError::Failed("The call was cancelled.".into()));
         }
-        let failed = |error| ToolError::Failed(format!("The file cannot be read: {error}"));
-        let chunk = reader.fill_buf().map_err(failed)?;
+        let chunk = reader
+            .fill_buf()
+            .map_err(|error| ToolError::Failed(format!("The file cannot be read: {error}")))?;
         if chunk.is_empty() {
             return page.finish(true);
         }
@@ -70,7 +71,7 @@ pub(super) fn excerpt(
     }
 }
 
-struct Page {
+struct ExcerptPage {
     range: Range,
     text: String,
     /// Number of the last line in `text`.
@@ -86,7 +87,7 @@ struct Page {
     lossy: bool,
 }
 
-impl Page {
+impl ExcerptPage {
     fn new(range: Range) -> Self {
         Self {
             range,
@@ -119,8 +120,8 @@ impl Page {
     fn add(&mut self, part: &[u8]) {
         if self.is_wanted() {
             // No character has more than four bytes. One more shows that the line is too long.
-            let kept = part.len().min((4 * (MAX_LINE + 1)).saturating_sub(self.line.len()));
-            self.line.extend_from_slice(&part[..kept]);
+            let kept_length = part.len().min((4 * (MAX_LINE + 1)).saturating_sub(self.line.len()));
+            self.line.extend_from_slice(&part[..kept_length]);
             self.characters += part.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
         }
     }
@@ -150,16 +151,16 @@ impl Page {
         self.lossy |= valid.is_err_and(|error| !is_cut(error));
         let text = String::from_utf8_lossy(line);
         let number = self.complete + 1;
-        let mut shown = format!("{number:>6}\t");
+        let mut row = format!("{number:>6}\t");
         match text.char_indices().nth(MAX_LINE) {
             Some((end, _)) => {
                 let more = self.characters.saturating_sub(MAX_LINE);
-                shown += &format!("{}[… {more} more characters]", &text[..end]);
+                row += &format!("{}[… {more} more characters]", &text[..end]);
             }
-            None => shown.push_str(&text),
+            None => row.push_str(&text),
         }
-        shown.push('\n');
-        shown
+        row.push('\n');
+        row
     }
 
     /// `is_counted` is false if more lines may follow.

@@ -10,7 +10,7 @@ use super::walk::{ToolWalk, globs};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{EntryKind, Workspace};
 
@@ -18,7 +18,7 @@ const MAX_PATHS: usize = 500;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct FindFilesArguments {
     /// Glob over paths, as in .gitignore: `*.rs` anywhere, `src/**/*.ts`, `.github` with all below it.
     glob: String,
     /// Directory to look in. Default: the working directory.
@@ -27,11 +27,14 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Find files by a glob over their paths, hidden ones too. Files that git ignores and .git are left out.";
-    ToolSpec::new("find_files", ToolKind::Search, Effect::Read, what).tool(prepare)
+    let description = "Find files by a glob over their paths, hidden ones too. Files that git ignores and .git are left out.";
+    ToolSpec::new("find_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 
-fn prepare(Arguments { glob, path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    FindFilesArguments { glob, path }: FindFilesArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let globs = globs(&target.path, Some(&glob)).map_err(ToolError::Arguments)?;
     let title = format!("Find {}", code_span(&glob));

@@ -59,8 +59,9 @@ impl LastSeen {
         for op in ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. })) {
             let (old, new) = (op.old_range(), op.new_range());
             let header = format!("@@ -{} +{} @@\n", range(&old), range(&new));
-            let line = |at: usize| format!("{:>6}\t{}\n", at + 1, lines[at].trim_end_matches(['\r', '\n']));
-            for row in std::iter::once(header).chain(new.map(line)) {
+            for row in std::iter::once(header)
+                .chain(new.map(|at| format!("{:>6}\t{}\n", at + 1, lines[at].trim_end_matches(['\r', '\n']))))
+            {
                 rows += 1;
                 if rows > MAX_ROWS || listing.len() + row.len() > MAX_BYTES {
                     return Some((listing, false));

@@ -9,7 +9,7 @@ use super::walk::left_out;
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
 use crate::workspace::{self, FileError, Workspace};
 
@@ -17,18 +17,22 @@ const MAX_ENTRIES: usize = 1000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ListDirectoryArguments {
     /// Path of the directory. Default: the working directory.
     #[serde(default)]
     path: Option<String>,
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "List the entries of one directory. Directories end with a slash, links with an at sign.";
-    ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, what).tool(prepare)
+    let description =
+        "List the entries of one directory. Directories end with a slash, links with an at sign.";
+    ToolSpec::new("list_directory", ToolKind::Read, Effect::Read, description).tool(prepare)
 }
 
-fn prepare(Arguments { path }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    ListDirectoryArguments { path }: ListDirectoryArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let target = workspace.resolve(path.as_deref().unwrap_or("."))?;
     let title = format!("List {}", code_span(&workspace.display(&target)));
     let place = target.clone();

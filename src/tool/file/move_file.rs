@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::acp::ToolKind;
 use crate::permission::{Effect, FilesBelow, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{self, Change, Workspace};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct MoveFileArguments {
     /// Path of the file or directory.
     from: String,
     /// New path, which must not exist. Missing folders are created.
@@ -21,11 +21,14 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Move or rename a file or a directory. Nothing is overwritten.";
-    ToolSpec::new("move_file", ToolKind::Move, Effect::Edit, what).tool(prepare)
+    let description = "Move or rename a file or a directory. Nothing is overwritten.";
+    ToolSpec::new("move_file", ToolKind::Move, Effect::Edit, description).tool(prepare)
 }
 
-fn prepare(Arguments { from, to }: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    MoveFileArguments { from, to }: MoveFileArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
     let (from, to) = (workspace.resolve_entry(&from)?, workspace.resolve_entry(&to)?);
     let [old, new] = [&from, &to].map(|target| workspace.display(target));
     let (targets, workspace) = (vec![from.clone(), to.clone()], workspace.clone());

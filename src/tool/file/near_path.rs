@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 
 use super::walk::globs;
 use crate::permission::{FilesBelow, Target};
-use crate::tool::{Action, PreparedCall, RunContext, ToolError, blocking};
+use crate::tool::{CallAction, PreparedCall, RunContext, ToolError, blocking};
 use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
 
 /// Paths of the same name elsewhere that a message names.
@@ -21,7 +21,7 @@ const SEARCH: Duration = Duration::from_millis(50);
 
 /// Adds a suggestion to the error of a call whose target does not exist.
 pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
-    let PreparedCall { targets, action: Action::Run(run), .. } = call else { return call };
+    let PreparedCall { targets, action: CallAction::Run(run), .. } = call else { return call };
     let near = targets.clone();
     let run = async move |context: RunContext| {
         let near = NearPath { targets: near, files: context.permit.files.clone() };
@@ -30,7 +30,7 @@ pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
             outcome => outcome,
         }
     };
-    PreparedCall { targets, action: Action::Run(Box::new(|context| run(context).boxed())), ..call }
+    PreparedCall { targets, action: CallAction::Run(Box::new(|context| run(context).boxed())), ..call }
 }
 
 /// The targets of a call, and the files that it may learn of.
@@ -69,8 +69,8 @@ impl NearPath {
         let name = nearest_name(first.file_name()?.to_str()?, &names)?;
         let mut path = folder.path.join(name);
         path.extend(rest);
-        let found = inside(target, &path)?;
-        (self.admits(&found) && found.path.symlink_metadata().is_ok()).then_some(found.path)
+        let near_target = inside(target, &path)?;
+        (self.admits(&near_target) && near_target.path.symlink_metadata().is_ok()).then_some(near_target.path)
     }
 
     /// Returns the first paths with the same name elsewhere in the session's folder. Blocks for [`SEARCH`].
@@ -83,8 +83,10 @@ impl NearPath {
         let options = WalkOptions { globs, depth: None, gitignore_only: false, without: None };
         let end = Instant::now() + SEARCH;
         let entries = Walk::new(&root, options).ok()?.take(MAX_ENTRIES).take_while(|_| Instant::now() < end);
-        let named = entries.filter(|entry| entry.name().eq_ignore_ascii_case(name)).map(|entry| entry.path);
-        let admitted = named.filter(|path| inside(target, path).is_some_and(|found| self.admits(&found)));
+        let same_named =
+            entries.filter(|entry| entry.name().eq_ignore_ascii_case(name)).map(|entry| entry.path);
+        let admitted =
+            same_named.filter(|path| inside(target, path).is_some_and(|found| self.admits(&found)));
         Some(admitted.take(MAX_NAMED).collect())
     }
 

@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::acp::{ContentBlock, ImageContent};
-use crate::tool::{ToolContent, ToolError, ToolOutput};
+use crate::conversation::content::ToolContent;
+use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::OpenFile;
 
 /// Maximum bytes of an image: 5 MiB in Base64, which every provider accepts.

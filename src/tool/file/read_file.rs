@@ -14,7 +14,7 @@ use super::picture;
 use super::text_file::MAX_FILE;
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::tool::content::code_span;
+use crate::text::code_span;
 use crate::tool::{PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
 use crate::workspace::{self, FileError, Workspace};
 
@@ -27,7 +27,7 @@ const CHUNK: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadFileArguments {
     /// Path of the file.
     path: String,
     /// First line to read, counted from 1. Default: 1.
@@ -39,13 +39,13 @@ struct Arguments {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
+    let description = "Read a text file, whole or from a given line, with line numbers; or look at an image (PNG, JPEG, GIF, WebP). \
                 Read a file before you edit it.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(prepare)
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description).tool(prepare)
 }
 
-fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-    let Arguments { path, line, limit } = given;
+fn prepare(given: ReadFileArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let ReadFileArguments { path, line, limit } = given;
     let target = workspace.resolve(&path)?;
     let range = Range::new(line, limit);
     let first = range.first;
@@ -72,8 +72,11 @@ fn read(
 ) -> Result<ToolOutput, ToolError> {
     let mut open = workspace::open(target)?;
     let mut head = Vec::new();
-    let io_error = |error| FileError::io(&target.path, &error);
-    open.file.by_ref().take(HEAD).read_to_end(&mut head).map_err(io_error)?;
+    open.file
+        .by_ref()
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .map_err(|error| FileError::io(&target.path, &error))?;
     if let Some(mime_type) = picture::mime_type(&head) {
         return picture::read(&head, open, mime_type);
     }

@@ -16,10 +16,9 @@ use super::walk::{ToolWalk, globs};
 use crate::acp::ToolKind;
 use crate::gate::Permit;
 use crate::permission::{Effect, Target};
-use crate::text::{counted, shorten};
-use crate::tool::content::code_span;
+use crate::text::{code_span, counted, shorten};
 use crate::tool::{PreparedCall, Tool, ToolError, ToolSpec};
-use crate::workspace::{Entry, EntryKind, Workspace};
+use crate::workspace::{EntryKind, WalkEntry, Workspace};
 
 /// Default number of lines.
 const MATCHES: usize = 200;
@@ -41,7 +40,7 @@ const MAX_COLUMNS: usize = 300;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SearchFilesArguments {
     /// Regular expression in ripgrep's syntax, matched against each line.
     pattern: String,
     /// File or directory to search. Default: the working directory.
@@ -52,7 +51,7 @@ struct Arguments {
     glob: Option<String>,
     /// What to return: matching lines, paths of files, or the number of matching lines of each file. Default: content.
     #[serde(default)]
-    output: Output,
+    output: SearchOutput,
     /// Lines to show before and after each match, at most 20. Default: 0.
     #[serde(default)]
     context: usize,
@@ -73,7 +72,7 @@ struct Arguments {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-enum Output {
+enum SearchOutput {
     #[default]
     Content,
     Files,
@@ -81,14 +80,24 @@ enum Output {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
+    let description = "Search the content of files, as it is saved, for a regular expression. Answers with `path:12:text`, and \
                 `path-11-text` for context. Hidden files are searched; files that git ignores, .git and binary files are \
                 not. What the user has not saved yet is not found; read_file shows it.";
-    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, what).tool(prepare)
+    ToolSpec::new("search_files", ToolKind::Search, Effect::Read, description).tool(prepare)
 }
 
-fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-    let Arguments { pattern, path, glob, output, context, ignore_case, multiline, limit, per_file } = given;
+fn prepare(given: SearchFilesArguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
+    let SearchFilesArguments {
+        pattern,
+        path,
+        glob,
+        output,
+        context,
+        ignore_case,
+        multiline,
+        limit,
+        per_file,
+    } = given;
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(ignore_case)
         .multi_line(true)
@@ -105,7 +114,7 @@ fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, Tool
     } else {
         format!("Search {} for {pattern}", code_span(&place))
     };
-    let context = if output == Output::Content { context.min(MAX_CONTEXT) } else { 0 };
+    let context = if output == SearchOutput::Content { context.min(MAX_CONTEXT) } else { 0 };
     let searcher = SearcherBuilder::new()
         .binary_detection(BinaryDetection::quit(0))
         .line_number(true)
@@ -114,15 +123,21 @@ fn prepare(given: Arguments, workspace: &Workspace) -> Result<PreparedCall, Tool
         .before_context(context)
         .after_context(context)
         .build();
-    let found = Found {
+    let findings = SearchFindings {
         output,
         has_context: context > 0,
         limit: limit.unwrap_or(MATCHES).clamp(1, MAX_MATCHES),
         per_file: per_file.unwrap_or(usize::MAX).max(1),
-        ..Found::default()
+        ..SearchFindings::default()
     };
-    let search =
-        Search { target: target.clone(), matcher, globs, searcher, found, workspace: workspace.clone() };
+    let search = Search {
+        target: target.clone(),
+        matcher,
+        globs,
+        searcher,
+        found: findings,
+        workspace: workspace.clone(),
+    };
     Ok(PreparedCall::reading(title, target, move |permit| search.run(permit)))
 }
 
@@ -131,7 +146,7 @@ struct Search {
     matcher: RegexMatcher,
     globs: Override,
     searcher: Searcher,
-    found: Found,
+    found: SearchFindings,
     workspace: Workspace,
 }
 
@@ -159,10 +174,10 @@ impl Search {
 }
 
 fn search_file(
-    entry: &Entry,
+    entry: &WalkEntry,
     name: &str,
     (matcher, searcher): (&RegexMatcher, &mut Searcher),
-    found: &mut Found,
+    found: &mut SearchFindings,
     permit: &Permit,
 ) {
     let mut file = FileMatches { found, name, lines: 0 };
@@ -179,8 +194,8 @@ fn search_file(
 
 /// The lines for the model, and the totals.
 #[derive(Debug, Default)]
-struct Found {
-    output: Output,
+struct SearchFindings {
+    output: SearchOutput,
     has_context: bool,
     limit: usize,
     per_file: usize,
@@ -193,7 +208,7 @@ struct Found {
     total_files: usize,
 }
 
-impl Found {
+impl SearchFindings {
     /// Shows a match, unless a limit is reached.
     fn show(&mut self, line: String) {
         self.is_full |= self.shown == self.limit;
@@ -225,19 +240,21 @@ impl Found {
             |number, one: &str| format!("{} {one}{}", walk.total(number), if number == 1 { "" } else { "s" });
         let (files, lines) = (noun(self.total_files, "file"), noun(self.total_lines, "matching line"));
         self.lines.extend(match self.output {
-            Output::Files if self.is_full => Some(format!("[{} of {files} are shown.]", self.shown)),
-            Output::Content if self.is_full => {
+            SearchOutput::Files if self.is_full => Some(format!("[{} of {files} are shown.]", self.shown)),
+            SearchOutput::Content if self.is_full => {
                 Some(format!("[{} of {lines} in {files} are shown.]", self.shown))
             }
-            Output::Count if self.is_full => Some(format!("[{lines}; {} of {files} are shown.]", self.shown)),
-            Output::Count if self.total_files > 1 => Some(format!("[{lines} in {files}.]")),
-            Output::Content | Output::Files | Output::Count => None,
+            SearchOutput::Count if self.is_full => {
+                Some(format!("[{lines}; {} of {files} are shown.]", self.shown))
+            }
+            SearchOutput::Count if self.total_files > 1 => Some(format!("[{lines} in {files}.]")),
+            SearchOutput::Content | SearchOutput::Files | SearchOutput::Count => None,
         });
     }
 }
 
 struct FileMatches<'a> {
-    found: &'a mut Found,
+    found: &'a mut SearchFindings,
     name: &'a str,
     lines: usize,
 }
@@ -255,15 +272,15 @@ impl FileMatches<'_> {
         }
         found.total_files += 1;
         match found.output {
-            Output::Content => {
+            SearchOutput::Content => {
                 if lines > found.per_file && !found.is_full {
                     let more = counted(lines - found.per_file, "more matching line", "more matching lines");
                     found.push(format!("[{name}: {more}.]"));
                 }
                 found.separate();
             }
-            Output::Files => found.show(name.to_owned()),
-            Output::Count => found.show(format!("{name}: {lines}")),
+            SearchOutput::Files => found.show(name.to_owned()),
+            SearchOutput::Count => found.show(format!("{name}: {lines}")),
         }
     }
 }
@@ -275,11 +292,11 @@ impl Sink for FileMatches<'_> {
         for (number, line) in (matched.line_number().unwrap_or(1)..).zip(matched.lines()) {
             self.lines += 1;
             self.found.total_lines += 1;
-            if self.found.output == Output::Content && self.lines <= self.found.per_file {
+            if self.found.output == SearchOutput::Content && self.lines <= self.found.per_file {
                 self.found.show(self.line(':', number, line));
             }
         }
-        Ok(self.found.output != Output::Files)
+        Ok(self.found.output != SearchOutput::Files)
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {

@@ -73,13 +73,13 @@ impl TextFile {
     /// carriage returns and the final newline, so a text that differs only in these is the saved one. Any other text
     /// gets the saved file's mark and line endings.
     pub(super) fn shown_as(&self, shown: &str) -> Option<Self> {
-        let shown = shown.strip_prefix(BOM).unwrap_or(shown);
-        let [saved, plain] = [self.text.as_str(), shown].map(|text| text.replace("\r\n", "\n"));
+        let shown_text = shown.strip_prefix(BOM).unwrap_or(shown);
+        let [saved, plain] = [self.text.as_str(), shown_text].map(|text| text.replace("\r\n", "\n"));
         if !self.is_utf8() || saved == plain || saved.strip_suffix('\n') == Some(&plain) {
             return None;
         }
-        let shown = Self { text: self.with_endings(shown), unsaved: true, ..*self };
-        Some(Self { content_hash: ContentHash::of(&shown.bytes()), ..shown })
+        let unsaved_file = Self { text: self.with_endings(shown_text), unsaved: true, ..*self };
+        Some(Self { content_hash: ContentHash::of(&unsaved_file.bytes()), ..unsaved_file })
     }
 
     /// The bytes that saving the text writes.

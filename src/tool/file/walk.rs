@@ -9,7 +9,7 @@ use crate::gate::Permit;
 use crate::permission::Target;
 use crate::text::grouped;
 use crate::tool::ToolError;
-use crate::workspace::{Entry, EntryKind, Walk, WalkOptions, Workspace};
+use crate::workspace::{EntryKind, Walk, WalkEntry, WalkOptions, Workspace};
 
 /// Time for counting what is not shown any more.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -29,12 +29,12 @@ pub(super) fn globs(root: &std::path::Path, glob: Option<&str>) -> Result<Overri
 
 /// The glob of all files below the folders that a glob names.
 fn below(glob: &str) -> Option<String> {
-    let named = glob.trim_end_matches('/');
-    let last = named.rsplit_once('/').map(|(_, last)| last);
+    let pattern = glob.trim_end_matches('/');
+    let last = pattern.rsplit_once('/').map(|(_, last)| last);
     match last {
-        _ if named.is_empty() || named.starts_with('!') => None,
-        None => Some(format!("**/{named}/**")),
-        Some(last) => (!last.contains(['*', '?', '[', '{'])).then(|| format!("{named}/**")),
+        _ if pattern.is_empty() || pattern.starts_with('!') => None,
+        None => Some(format!("**/{pattern}/**")),
+        Some(last) => (!last.contains(['*', '?', '[', '{'])).then(|| format!("{pattern}/**")),
     }
 }
 
@@ -63,7 +63,7 @@ impl<'a> ToolWalk<'a> {
     }
 
     /// Returns an error if the call is cancelled before `what`.
-    pub(super) fn next(&mut self, what: &str) -> Result<Option<Entry>, ToolError> {
+    pub(super) fn next(&mut self, what: &str) -> Result<Option<WalkEntry>, ToolError> {
         for entry in self.walk.by_ref() {
             if self.permit.cancel.is_cancelled() {
                 return Err(ToolError::Failed(format!("cancelled before {what}")));

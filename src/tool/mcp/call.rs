@@ -3,124 +3,63 @@
 //! A decision uses the server's hints of that moment. Right before the request the hints are compared again:
 //! if they differ, the tool is not called.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use rmcp::ServiceError;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientNotification, ClientRequest, CustomNotification,
     CustomResult, JsonObject, ProgressNotificationParam, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient};
-use rmcp::{ErrorData, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::listing::plain;
+use super::fault::{cannot_be_used, error_message};
+use super::listing::ServerTool;
 use super::message_limit::TOO_LARGE;
 use super::result::ToolAnswer;
-use super::schema_repair::RepairedSchema;
-use super::server::{Server, ServerPeer, WeakServer};
-use super::{cannot_be_used, connect};
-use crate::acp::ToolKind;
+use super::server::{Server, WeakServer};
+use super::task::ServerPeer;
+use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
-use crate::mode::ShellUse;
-use crate::permission::hints::Belief;
-use crate::permission::{Claim, Effect};
+use crate::permission::Effect;
 use crate::platform::Platform;
-use crate::server::Entry;
-use crate::text::shorten;
-use crate::tool::agent::background::BackgroundRole;
-use crate::tool::content::visible;
+use crate::server::ServerEntry;
+use crate::text::{shorten, visible};
 use crate::tool::shell::job;
 use crate::tool::{
-    PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, arguments,
-    blocking,
+    PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, arguments, blocking,
 };
 use crate::workspace::{Changes, Outputs, Workspace};
 
 /// Grace period for a call that the mode now denies, before the server is killed.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-const MAX_DESCRIPTION: usize = 4000;
-
 /// Maximum strings in the arguments to treat as paths, and maximum bytes of each.
 const MAX_MENTIONS: usize = 1000;
 const MAX_MENTION: usize = 4096;
 
-type Answer = Result<ServerResult, ServiceError>;
+type ServerAnswer = Result<ServerResult, ServiceError>;
 
 pub(super) struct RemoteTool {
-    spec: ToolSpec,
-    name: String,
-    title: String,
-    /// Arguments with another name for the model, to the server's.
-    renamed: BTreeMap<String, String>,
-    server: WeakServer,
-}
-
-impl RemoteTool {
-    pub(super) fn new(
-        name: String,
-        tool: rmcp::model::Tool,
-        schema: RepairedSchema,
-        belief: Belief,
-        server: WeakServer,
-    ) -> Self {
-        let title = tool.title.or_else(|| tool.annotations.and_then(|annotations| annotations.title));
-        let title = title.filter(|title| !title.trim().is_empty());
-        let shown = plain(title.as_deref().unwrap_or(&tool.name), 80);
-        let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
-        let claim =
-            (belief == Belief::ClaimsToRead).then(|| Claim { server: server.part.to_string(), flips: 0 });
-        let spec = ToolSpec {
-            name: name.into(),
-            description: about.into_owned().into(),
-            // Clients may trust the kind, so an unverified hint must not set it.
-            kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
-            effect: belief.effect(),
-            claim,
-            shell: ShellUse::Off,
-            is_exit: false,
-            background: BackgroundRole::None,
-            schema: (&schema.schema).into(),
-            timeout: server.entry.timeout,
-        };
-        let title = format!("{}: {shown}", plain(&server.entry.name, 60));
-        Self { spec, name: tool.name.into_owned(), title, renamed: schema.renamed, server }
-    }
-
-    pub(super) fn own_name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn belief(&self) -> Belief {
-        match self.spec.effect {
-            Effect::Read if self.spec.claim.is_some() => Belief::ClaimsToRead,
-            Effect::Read => Belief::Reads,
-            _ => Belief::MayChange,
-        }
-    }
-
-    pub(super) fn set_flips(&mut self, flips: u64) {
-        if let Some(claim) = &mut self.spec.claim {
-            claim.flips = flips;
-        }
-    }
+    pub tool: Arc<ServerTool>,
+    pub server: WeakServer,
 }
 
 #[async_trait]
 impl Tool for RemoteTool {
     fn spec(&self) -> &ToolSpec {
-        &self.spec
+        &self.tool.spec
     }
 
     async fn prepare(&self, given: Value, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
         let mut arguments: JsonObject =
-            arguments::object(given).map_err(|error| error.of_tool(&self.spec.name))?;
-        for (shown, own) in &self.renamed {
+            arguments::object(given).map_err(|error| error.of_tool(&self.tool.spec.name))?;
+        for (shown, own) in &self.tool.renamed {
             if let Some(value) = arguments.shift_remove(shown) {
                 arguments.insert(own.clone(), value);
             }
@@ -129,10 +68,10 @@ impl Tool for RemoteTool {
             self.server.get().ok_or_else(|| ToolError::Failed("The MCP server has ended.".into()))?;
         let given = Value::Object(arguments.clone());
         let (mentions, preview) = (mentions(&given, workspace), preview(&given));
-        let (tool, name) = (self.spec.name.to_string(), self.name.clone());
+        let (tool, name) = (self.tool.spec.name.to_string(), self.tool.own_name.clone());
         let outputs = workspace.outputs().clone();
         let call = RemoteCall { tool, name, arguments, server, outputs };
-        let call = PreparedCall::new(&self.title, |context| call.run(context));
+        let call = PreparedCall::new(&self.tool.title, |context| call.run(context));
         Ok(PreparedCall { mentions, preview: Preview::Content(preview), ..call })
     }
 }
@@ -163,7 +102,7 @@ impl RemoteCall {
             () = permit.cancel.cancelled() => return Err(not_called()),
             ready = self.server.ready() => ready,
         };
-        let server = &self.server.entry.name;
+        let server = &self.server.identity.entry.name;
         let failed = |why: &str| ToolError::Failed(cannot_be_used(server, why));
         let (line, listing) = ready.map_err(|why| failed(&why))?;
         match listing.spec_of(&self.tool) {
@@ -186,7 +125,7 @@ impl RemoteCall {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let RequestHandle { mut rx, peer, id, progress_token, .. } =
-            sent.map_err(|error| failed(&error_message(&error, &self.server.entry)))?;
+            sent.map_err(|error| failed(&error_message(&error, &self.server.identity.entry)))?;
         if permit.effect != Effect::Read {
             let why = format!("Changes made by {} of the MCP server {server} are not tracked.", self.tool);
             // The receiver may be gone.
@@ -202,7 +141,7 @@ impl RemoteCall {
                         permit.release_unconfirmed();
                     }
                     let answer = answer.unwrap_or(Err(ServiceError::TransportClosed));
-                    let result = result_of(answer, &self.server.entry, failed)?;
+                    let result = result_of(answer, &self.server.identity.entry, failed)?;
                     let (outputs, scratch) = (self.outputs, self.server.scratch.clone());
                     let shorten = move |text| job::shortened(text, &outputs, scratch.as_deref());
                     return blocking(move || result.into_output(shorten)).await;
@@ -260,7 +199,7 @@ pub fn mentions(arguments: &Value, workspace: &Workspace) -> Vec<PathBuf> {
 async fn await_cancelled_call(
     server: Server,
     (peer, id): (Peer<RoleClient>, RequestId),
-    mut answer: oneshot::Receiver<Answer>,
+    mut answer: oneshot::Receiver<ServerAnswer>,
     permit: Permit,
 ) {
     // In a separate task, because sending blocks if the server does not read.
@@ -282,7 +221,7 @@ async fn await_cancelled_call(
 }
 
 /// True if the server answered, even with an error.
-fn is_answer(answer: &Result<Answer, oneshot::error::RecvError>) -> bool {
+fn is_answer(answer: &Result<ServerAnswer, oneshot::error::RecvError>) -> bool {
     matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse)))
 }
 
@@ -296,8 +235,8 @@ async fn send_cancellation(peer: Peer<RoleClient>, id: RequestId) {
 }
 
 fn result_of(
-    answer: Answer,
-    entry: &Entry,
+    answer: ServerAnswer,
+    entry: &ServerEntry,
     failed: impl Fn(&str) -> ToolError,
 ) -> Result<ToolAnswer, ToolError> {
     let unusable = || failed("its answer is not a tool result");
@@ -318,21 +257,6 @@ fn result_of(
     }
 }
 
-pub(super) fn error_message(error: &ServiceError, entry: &Entry) -> String {
-    match error {
-        ServiceError::TransportSend(error) => {
-            connect::request_fault(&*error.error, entry).unwrap_or_else(|| "the connection is closed".into())
-        }
-        ServiceError::TransportClosed => "the connection is closed".into(),
-        ServiceError::McpError(error) => answered_with(error),
-        _ => "its answer was invalid".into(),
-    }
-}
-
-pub(super) fn answered_with(error: &ErrorData) -> String {
-    format!("it answered with the error {}: {}", error.code.0, shorten(&error.message, 200))
-}
-
 fn words(step: &ProgressNotificationParam) -> String {
     let of = step.total.map(|total| format!(" of {total}")).unwrap_or_default();
     let message = step.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
@@ -342,9 +266,9 @@ fn words(step: &ProgressNotificationParam) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acp::ToolCallId;
+    use crate::acp::{ToolCallId, ToolKind};
     use crate::gate::Gate;
-    use crate::permission::CallFacts;
+    use crate::permission::{CallFacts, Claim};
 
     #[test]
     fn urls_of_files_are_mentions_of_their_paths() {

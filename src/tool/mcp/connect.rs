@@ -1,6 +1,5 @@
 //! Connects to a server: starts its program in the configured sandbox, or calls its URL.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +9,24 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::auth::AuthClient;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
-    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
-use rmcp::transport::worker::WorkerQuitReason;
 use rmcp::{ServiceExt, service::ClientInitializeError};
 
-use super::call::answered_with;
+use super::fault::{has_own_key, start_error};
 use super::handler::Handler;
-use super::listing::plain;
-use super::login::{self, Logins};
+use super::login::Logins;
 use super::message_limit::MessageLimit;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
-use crate::http::{self, Http, HttpError, LibraryError};
+use crate::http::{self, Http, HttpError};
 use crate::platform::files::real_path;
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
 use crate::process::{Command, Streams};
-use crate::server::{Entry, ServerSandbox, Transport};
-use crate::text::shorten;
+use crate::server::{ServerEntry, ServerSandbox, ServerTransport};
 
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-
-type HttpFailure = StreamableHttpError<LibraryError>;
 
 /// Grace period for a program's last output.
 const EXIT_GRACE: Duration = Duration::from_millis(100);
@@ -49,7 +43,7 @@ pub struct ConnectOptions {
     pub roots: Arc<[PathBuf]>,
 }
 
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     /// Hangs up when dropped.
     pub running: RunningService<RoleClient, Handler>,
     pub program: Option<Program>,
@@ -58,20 +52,20 @@ pub(super) struct Connection {
 
 /// `started` gets the program before the server answers. The error is a sentence without a full stop.
 pub(super) async fn connect(
-    entry: &Entry,
+    entry: &ServerEntry,
     options: &ConnectOptions,
     handler: Handler,
     started: impl FnOnce(Program),
-) -> Result<Connection, String> {
+) -> Result<ServerConnection, String> {
     match &entry.transport {
-        Transport::Program { command, args, env, cwd } => {
+        ServerTransport::Program { command, args, env, cwd } => {
             let shell = options.shell.as_ref().ok_or("programs cannot be started here")?;
-            let named = || {
-                let named =
+            let readable_paths = || {
+                let absolute_paths =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
-                named.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
+                absolute_paths.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
             };
-            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, named)?;
+            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, readable_paths)?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
             // Passes only the usual environment: Modegate's own may contain keys.
             let mut environment = shell.environment().to_vec();
@@ -105,16 +99,16 @@ pub(super) async fn connect(
                 biased;
                 running = &mut serving => running.map_err(|error| {
                     use ClientInitializeError::{ConnectionClosed, TransportError};
-                    (error_message(&error, entry, &options.http), matches!(error, ConnectionClosed(_) | TransportError { .. }))
+                    (start_error(&error, entry, &options.http), matches!(error, ConnectionClosed(_) | TransportError { .. }))
                 }),
                 // The last output may still arrive.
                 over = program.over() => match tokio::time::timeout(EXIT_GRACE, serving).await {
-                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((error_message(&error, entry, &options.http), false)),
+                    Ok(Err(error @ ClientInitializeError::JsonRpcError(_))) => Err((start_error(&error, entry, &options.http), false)),
                     _ => Err((over.how, false)),
                 },
             };
             match running {
-                Ok(running) => Ok(Connection { running, program: Some(program), monitor }),
+                Ok(running) => Ok(ServerConnection { running, program: Some(program), monitor }),
                 Err((why, is_disconnect)) => {
                     // A program that ends closes its pipes first, and may be about to report the reason.
                     let over = tokio::time::timeout(EXIT_GRACE, program.over()).await;
@@ -123,7 +117,7 @@ pub(super) async fn connect(
                 }
             }
         }
-        Transport::Address { url, headers } => {
+        ServerTransport::Address { url, headers } => {
             let unusable = |error: HttpError| error.to_string();
             let client = options.http.client_for(url).await.map_err(unusable)?;
             let headers = http::headers(headers).map_err(unusable)?;
@@ -142,8 +136,8 @@ pub(super) async fn connect(
                 }
                 None => handler.serve(StreamableHttpClientTransport::with_client(client, config)).await,
             };
-            let running = running.map_err(|error| error_message(&error, entry, &options.http))?;
-            Ok(Connection { running, program: None, monitor: ReadMonitor::default() })
+            let running = running.map_err(|error| start_error(&error, entry, &options.http))?;
+            Ok(ServerConnection { running, program: None, monitor: ReadMonitor::default() })
         }
     }
 }
@@ -167,14 +161,15 @@ fn server_sandbox(
     roots: &[PathBuf],
     besides: impl FnOnce() -> Vec<PathBuf>,
 ) -> Result<CommandSandbox, String> {
-    let (what, command_sandbox) = match sandbox {
+    let (limits, command_sandbox) = match sandbox {
         ServerSandbox::Off => return Ok(CommandSandbox::none()),
         ServerSandbox::ReadOnly => ("read-only access", shell.read_only_with(roots, &besides())),
         ServerSandbox::Workspace => {
             ("writes limited to the session's folders", shell.workspace_sandbox(roots))
         }
     };
-    command_sandbox.ok_or_else(|| format!("this system cannot sandbox it with {what} (run modegate doctor)"))
+    command_sandbox
+        .ok_or_else(|| format!("this system cannot sandbox it with {limits} (run modegate doctor)"))
 }
 
 /// Paths a program reads of its own installation: the path in the command line, its link target, and the
@@ -183,12 +178,14 @@ fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
     let Ok(real) = real_path(path) else { return places };
-    let is_store = |above: &&Path| above.ends_with("node_modules") || above.ends_with("site-packages");
     let has = |above: &Path, name: &str| above.join(name).is_file();
     let is_package =
         |above: &&Path| ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has(above, name));
-    let package =
-        real.ancestors().filter(is_store).last().or_else(|| real.ancestors().skip(1).find(is_package));
+    let package = real
+        .ancestors()
+        .filter(|above| above.ends_with("node_modules") || above.ends_with("site-packages"))
+        .last()
+        .or_else(|| real.ancestors().skip(1).find(is_package));
     places.extend(package.map(Path::to_owned));
     places.push(real.clone());
     places
@@ -198,75 +195,4 @@ fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {
     let root = roots.first().cloned().unwrap_or_default();
     let folder = named.map_or(root.clone(), |named| root.join(named));
     if folder.is_dir() { Ok(folder) } else { Err(format!("its cwd {} is not a directory", folder.display())) }
-}
-
-/// Why a request over HTTP failed, if the connection itself is not to blame.
-pub(super) fn request_fault(error: &(dyn Error + 'static), entry: &Entry) -> Option<String> {
-    match http_failure(error)? {
-        StreamableHttpError::ResponseBodyTooLarge { .. } => Some("its answer is larger than 16 MiB".into()),
-        StreamableHttpError::AuthRequired(_) => Some(login_needed(entry)),
-        StreamableHttpError::InsufficientScope(error) => {
-            let scope = error.required_scope.as_deref().unwrap_or("SCOPE");
-            Some(format!(
-                "the login lacks a right: run `modegate mcp login {} --scope \"{}\"`",
-                login_target(entry),
-                plain(scope, 200)
-            ))
-        }
-        StreamableHttpError::Auth(error) => {
-            Some(format!("its login cannot be renewed: {}", login::explain(error)))
-        }
-        _ => None,
-    }
-}
-
-fn login_needed(entry: &Entry) -> String {
-    if has_own_key(entry) {
-        return "it refuses the key in the header Authorization".into();
-    }
-    format!("it requires a login: run `modegate mcp login {}`", login_target(entry))
-}
-
-/// The name of a server of the user, or the address of one of the client.
-fn login_target(entry: &Entry) -> String {
-    let Transport::Address { url, .. } = &entry.transport else { return entry.name.clone() };
-    // The rest of an address may be a key.
-    let target = if entry.is_own { &entry.name } else { url.split(['?', '#']).next().unwrap_or_default() };
-    let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
-    if target.chars().all(is_word) { target.to_owned() } else { format!("{target:?}") }
-}
-
-fn has_own_key(entry: &Entry) -> bool {
-    let Transport::Address { headers, .. } = &entry.transport else { return false };
-    headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-}
-
-fn http_failure<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpFailure> {
-    match error.downcast_ref() {
-        Some(WorkerQuitReason::Fatal { error, .. }) => Some(error),
-        _ => error.downcast_ref::<HttpFailure>(),
-    }
-}
-
-fn error_message(error: &ClientInitializeError, entry: &Entry, http: &Http) -> String {
-    match error {
-        ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".into(),
-        ClientInitializeError::JsonRpcError(error) => answered_with(error),
-        _ if error.is_authorization_required() => login_needed(entry),
-        ClientInitializeError::TransportError { error, .. } => {
-            if let Some(fault) = request_fault(&*error.error, entry) {
-                return fault;
-            }
-            let text = match (http_failure(&*error.error), &entry.transport) {
-                // The full error contains the URL, which may contain a key.
-                (Some(StreamableHttpError::Client(error)), Transport::Address { url, .. }) => {
-                    http.describe(error, url)
-                }
-                (Some(error), _) => error.to_string(),
-                (None, _) => error.error.to_string(),
-            };
-            format!("it cannot be reached: {}", shorten(&text, 200))
-        }
-        _ => "its answer is not valid MCP".into(),
-    }
 }

@@ -17,11 +17,11 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::listing::plain;
-use super::question::{self, Question};
-use super::server::ServerEvent;
+use super::question::{self, ServerQuestion};
+use super::server_event::ServerEvent;
 use crate::client::ClientCapabilities;
 use crate::process::secrets::Secrets;
+use crate::text::plain;
 
 /// Maximum bytes of a server's log entry in our log.
 const ENTRY: usize = 1024;
@@ -69,12 +69,12 @@ impl rmcp::ClientHandler for Handler {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
-        let question = Question::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let gone = || refused("the session has ended".into());
-        self.events.send(ServerEvent::Elicitation(question)).map_err(|_| gone())?;
+        let question = ServerQuestion::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
+        let session_ended = || refused("the session has ended".into());
+        self.events.send(ServerEvent::Elicitation(question)).map_err(|_| session_ended())?;
         let answer = tokio::select! {
             () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
-            answer = answer => answer.map_err(|_| gone())?.map_err(refused)?,
+            answer = answer => answer.map_err(|_| session_ended())?.map_err(refused)?,
         };
         Ok(question::into_result(answer))
     }

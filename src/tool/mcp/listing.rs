@@ -1,20 +1,20 @@
 //! The tools of one server, with their effects as far as the server is trusted.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::call::RemoteTool;
-use super::names;
-use super::schema_repair;
-use super::server::WeakServer;
-use crate::permission::Effect;
+use super::names::ServerIdentity;
+use super::schema_repair::{self, RepairedSchema};
+use crate::acp::ToolKind;
+use crate::mode::ShellUse;
 use crate::permission::hints::{self, Belief, HintContext, Hints, Trust};
-use crate::server::{Entry, ServerSandbox};
-use crate::text::counted;
-use crate::text::is_unseen;
-use crate::tool::{Tool, ToolSpec};
+use crate::permission::{Claim, Effect};
+use crate::server::{ServerEntry, ServerSandbox};
+use crate::text::{counted, plain, shorten};
+use crate::tool::ToolSpec;
+use crate::tool::agent::background::BackgroundRole;
 
 pub(super) const MAX_TOOLS: usize = 500;
 
@@ -27,9 +27,11 @@ const MAX_EVER_CHANGING: usize = 5000;
 
 const MAX_NOTES: usize = 20;
 
+const MAX_DESCRIPTION: usize = 4000;
+
 #[derive(Default)]
-pub(super) struct Listing {
-    tools: Vec<Arc<RemoteTool>>,
+pub(super) struct ToolListing {
+    tools: Vec<Arc<ServerTool>>,
     pub notes: Vec<String>,
     /// Notes about errors in the user's configuration.
     pub config_warnings: Vec<String>,
@@ -39,9 +41,9 @@ pub(super) struct Listing {
     ever_changing: HashSet<String>,
 }
 
-impl Listing {
+impl ToolListing {
     /// The errors say why a tool cannot be read.
-    pub(super) fn new(tools: Vec<Result<ListedTool, String>>, server: &WeakServer) -> Self {
+    pub(super) fn new(tools: Vec<Result<ListedTool, String>>, server: &ServerIdentity) -> Self {
         let entry = &server.entry;
         let mut listing = Self::default();
         let (mut seen, mut budget) = (HashSet::new(), MAX_LIST);
@@ -55,7 +57,7 @@ impl Listing {
                 }
             };
             let size = schema.as_ref().map_or(0, |schema| schema.to_string().len());
-            let name = names::of_tool(&server.part, &tool.name);
+            let name = server.tool_name(&tool.name);
             let reason = match size {
                 _ if listing.tools.len() >= MAX_TOOLS => "there are more than 500",
                 _ if !seen.insert(name.clone()) => "its name is used twice",
@@ -85,7 +87,7 @@ impl Listing {
             let only_reads = entry.sandbox == ServerSandbox::ReadOnly;
             let word = HintContext { trust: entry.trust.as_ref(), tool_override, only_reads };
             let belief = hints::belief(&tool.name, hints, &word);
-            listing.tools.push(Arc::new(RemoteTool::new(name, tool, schema, belief, server.clone())));
+            listing.tools.push(Arc::new(ServerTool::new(tool, schema, belief, server)));
         }
         for note in &repaired {
             listing.note(note);
@@ -95,13 +97,13 @@ impl Listing {
     }
 
     /// Notes configured tools that do not exist: a typo may leave the wrong tool trusted.
-    fn check_names(&mut self, entry: &Entry) {
+    fn check_names(&mut self, entry: &ServerEntry) {
         let believed = match &entry.trust {
             Some(Trust::Of(names)) => names.as_slice(),
             Some(Trust::All(_)) | None => &[],
         };
         for name in entry.tools.keys().chain(believed) {
-            if !self.tools.iter().any(|tool| tool.own_name() == name) {
+            if !self.tools.iter().any(|tool| tool.own_name == *name) {
                 let text =
                     format!("the configuration names the tool {name:?}, which the server does not have");
                 self.note(&text);
@@ -116,8 +118,8 @@ impl Listing {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Arc<dyn Tool>> {
-        self.tools.iter().map(|tool| Arc::clone(tool) as Arc<dyn Tool>)
+    pub(super) fn tools(&self) -> &[Arc<ServerTool>] {
+        &self.tools
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -128,12 +130,12 @@ impl Listing {
     /// claim. A claim is also new if the tool could once change something and was missing from the last
     /// listing.
     pub(super) fn count_flips(&mut self, before: &Self) -> bool {
-        let name = |tool: &RemoteTool| tool.spec().name.to_string();
-        let may_change = |tool: &&Arc<RemoteTool>| tool.spec().effect != Effect::Read;
+        let name = |tool: &ServerTool| tool.spec.name.to_string();
+        let may_change = |tool: &&Arc<ServerTool>| tool.spec.effect != Effect::Read;
         self.ever_changing = self.tools.iter().filter(may_change).map(|tool| name(tool)).collect();
         let is_full = before.ever_changing.len() > MAX_EVER_CHANGING;
-        let has_flipped = |tool: &&Arc<RemoteTool>| {
-            let name = &*tool.spec().name;
+        let has_flipped = |tool: &&Arc<ServerTool>| {
+            let name = &*tool.spec.name;
             !may_change(tool)
                 && before.effect_of(name) != Some(Effect::Read)
                 && (is_full || before.ever_changing.contains(name))
@@ -149,7 +151,7 @@ impl Listing {
     }
 
     pub(super) fn names(&self) -> Vec<(String, Belief)> {
-        self.tools.iter().map(|tool| (tool.spec().name.to_string(), tool.belief())).collect()
+        self.tools.iter().map(|tool| (tool.spec.name.to_string(), tool.belief())).collect()
     }
 
     pub(super) fn effect_of(&self, name: &str) -> Option<Effect> {
@@ -157,16 +159,67 @@ impl Listing {
     }
 
     pub(super) fn spec_of(&self, name: &str) -> Option<&ToolSpec> {
-        self.tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name)
+        self.tools.iter().map(|tool| &tool.spec).find(|spec| spec.name == name)
     }
 
     pub(super) fn differences(&self, before: &Self) -> Vec<(String, Effect, Effect)> {
-        let changed = |tool: &Arc<RemoteTool>| {
-            let spec = tool.spec();
+        let changed = |tool: &Arc<ServerTool>| {
+            let spec = &tool.spec;
             let from = before.effect_of(&spec.name)?;
             (from != spec.effect).then(|| (spec.name.to_string(), from, spec.effect))
         };
         self.tools.iter().filter_map(changed).collect()
+    }
+}
+
+/// A tool of a server as models see it.
+pub(super) struct ServerTool {
+    pub spec: ToolSpec,
+    /// The server's own name for the tool.
+    pub own_name: String,
+    pub title: String,
+    /// Arguments with another name for the model, to the server's.
+    pub renamed: BTreeMap<String, String>,
+}
+
+impl ServerTool {
+    fn new(tool: rmcp::model::Tool, schema: RepairedSchema, belief: Belief, server: &ServerIdentity) -> Self {
+        let title = tool.title.or_else(|| tool.annotations.and_then(|annotations| annotations.title));
+        let title = title.filter(|title| !title.trim().is_empty());
+        let shown_name = plain(title.as_deref().unwrap_or(&tool.name), 80);
+        let about = shorten(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION);
+        let claim =
+            (belief == Belief::ClaimsToRead).then(|| Claim { server: server.part.to_string(), flips: 0 });
+        let spec = ToolSpec {
+            name: server.tool_name(&tool.name).into(),
+            description: about.into_owned().into(),
+            // Clients may trust the kind, so an unverified hint must not set it.
+            kind: if belief == Belief::Reads { ToolKind::Read } else { ToolKind::Other },
+            effect: belief.effect(),
+            claim,
+            server: Some(Arc::clone(&server.part)),
+            shell: ShellUse::Off,
+            is_exit: false,
+            background: BackgroundRole::None,
+            schema: (&schema.schema).into(),
+            timeout: server.entry.timeout,
+        };
+        let title = format!("{}: {shown_name}", plain(&server.entry.name, 60));
+        Self { spec, own_name: tool.name.into_owned(), title, renamed: schema.renamed }
+    }
+
+    fn belief(&self) -> Belief {
+        match self.spec.effect {
+            Effect::Read if self.spec.claim.is_some() => Belief::ClaimsToRead,
+            Effect::Read => Belief::Reads,
+            _ => Belief::MayChange,
+        }
+    }
+
+    fn set_flips(&mut self, flips: u64) {
+        if let Some(claim) = &mut self.spec.claim {
+            claim.flips = flips;
+        }
     }
 }
 
@@ -201,10 +254,4 @@ fn repair_note(tool: &str, faults: &[String]) -> Option<String> {
         more => format!(" (and {})", counted(more, "more fault", "more faults")),
     };
     Some(format!("repaired the schema of {}: {first}{more}", plain(tool, 60)))
-}
-
-/// Cleans untrusted text: one line without invisible or control characters.
-pub fn plain(text: &str, most: usize) -> String {
-    let line = text.chars().map(|c| if c == '\n' { ' ' } else { c });
-    line.filter(|c| !is_unseen(*c)).take(most).collect()
 }

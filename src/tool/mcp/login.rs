@@ -15,12 +15,12 @@ use rmcp::transport::auth::{
 use tokio::sync::mpsc;
 use url::Url;
 
-use self::callback::Callback;
+use self::callback::{Callback, parameter};
 use self::login_file::LoginFile;
 pub use self::login_file::StoredLogin;
-use super::MAX_WHY;
-use super::listing::plain;
+use super::fault::explain_login;
 use crate::http::{self, Http, HttpError};
+use crate::text::plain;
 
 mod callback;
 mod login_file;
@@ -112,22 +112,22 @@ impl Logins {
         if !is_private(&address, &address) {
             return Err("a login needs an https:// address, so that nobody else reads the tokens".into());
         }
-        let mut manager = manager(url, http).await.map_err(|error| explain(&error))?;
-        let found = manager.resolve_metadata().await.map_err(|error| explain(&error))?;
-        if !found.source.is_discovered() {
+        let mut manager = manager(url, http).await.map_err(|error| explain_login(&error))?;
+        let discovered = manager.resolve_metadata().await.map_err(|error| explain_login(&error))?;
+        if !discovered.source.is_discovered() {
             return Err("the server names no authorization server, so it has no login".into());
         }
-        if found.metadata.code_challenge_methods_supported.is_none() {
+        if discovered.metadata.code_challenge_methods_supported.is_none() {
             return Err("the authorization server does not support PKCE, which MCP requires".into());
         }
-        let metadata = found.metadata.clone();
+        let metadata = discovered.metadata.clone();
         let endpoints = [&metadata.authorization_endpoint, &metadata.token_endpoint];
         for endpoint in endpoints.into_iter().chain(&metadata.registration_endpoint) {
             if !Url::parse(endpoint).is_ok_and(|endpoint| is_private(&endpoint, &address)) {
                 return Err(format!("{} is asked only over https://", plain(endpoint, 200)));
             }
         }
-        manager.set_metadata(found.metadata);
+        manager.set_metadata(discovered.metadata);
         let scopes = match options.scopes.as_slice() {
             [] => manager.select_initial_scopes(&[]).await,
             given => given.to_vec(),
@@ -151,12 +151,12 @@ impl Logins {
             None => manager
                 .register_client(CLIENT_NAME, &redirect, &scopes)
                 .await
-                .map_err(|error| explain(&error))?,
+                .map_err(|error| explain_login(&error))?,
         };
         let file = file.with_client(config.client_secret.clone(), redirect);
-        manager.configure_client(config).map_err(|error| explain(&error))?;
+        manager.configure_client(config).map_err(|error| explain_login(&error))?;
         manager.set_credential_store(file);
-        let page = manager.get_authorization_url(&scopes).await.map_err(|error| explain(&error))?;
+        let page = manager.get_authorization_url(&scopes).await.map_err(|error| explain_login(&error))?;
         let state = Url::parse(&page).ok().and_then(|page| parameter(&page, "state"));
         let state = state.ok_or("the login has no state")?;
         show(&page);
@@ -167,16 +167,12 @@ impl Logins {
             let text = format!("{error}{}", about.unwrap_or_default());
             return Err(format!("the authorization server refused: {}", plain(&text, 200)));
         }
-        let answer =
-            AuthorizationCallback::from_redirect_url(answer.as_str()).map_err(|error| explain(&error))?;
+        let answer = AuthorizationCallback::from_redirect_url(answer.as_str())
+            .map_err(|error| explain_login(&error))?;
         let (code, state, issuer) = (&answer.code, &answer.csrf_token, answer.issuer.as_deref());
         let exchanged = manager.exchange_code_for_token_with_issuer(code, state, issuer).await;
-        exchanged.map(|_| ()).map_err(|error| explain(&error))
+        exchanged.map(|_| ()).map_err(|error| explain_login(&error))
     }
-}
-
-fn parameter(url: &Url, name: &str) -> Option<String> {
-    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 async fn manager(url: &str, http: &Arc<Http>) -> Result<AuthorizationManager, AuthError> {
@@ -186,18 +182,7 @@ async fn manager(url: &str, http: &Arc<Http>) -> Result<AuthorizationManager, Au
 }
 
 fn cannot_use(error: &AuthError) -> String {
-    format!("its login cannot be used: {}", explain(error))
-}
-
-/// A sentence without a full stop.
-pub(super) fn explain(error: &AuthError) -> String {
-    let mut causes = vec![error.to_string()];
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        causes.push(inner.to_string());
-        cause = inner.source();
-    }
-    plain(&causes.join(": "), MAX_WHY)
+    format!("its login cannot be used: {}", explain_login(error))
 }
 
 /// True if nobody else reads a request to `url`: it is encrypted, or does not leave the machine on which the server is.

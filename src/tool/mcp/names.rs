@@ -4,13 +4,30 @@
 //! the true name, so names are unique in any order of listing. The server's part contains no `__`, so names
 //! split unambiguously.
 
+use std::sync::Arc;
+
 use crate::ids::hash;
+use crate::permission::SERVER_TOOLS;
+use crate::server::ServerEntry;
 
 const MAX: usize = 64;
 
 const MAX_SERVER: usize = 24;
 
 const MARK: usize = 6;
+
+/// A configured server, and its part of the names of its tools.
+#[derive(Clone)]
+pub(super) struct ServerIdentity {
+    pub entry: Arc<ServerEntry>,
+    pub part: Arc<str>,
+}
+
+impl ServerIdentity {
+    pub(super) fn tool_name(&self, tool: &str) -> String {
+        of_tool(&self.part, tool)
+    }
+}
 
 pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let part = |name: &str| {
@@ -24,18 +41,27 @@ pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String
 }
 
 pub(super) fn of_tool(server: &str, tool: &str) -> String {
-    let budget = MAX - "mcp____".len() - server.len();
-    format!("mcp__{server}__{}", unique(&plain(tool), tool, budget))
+    let budget = MAX - SERVER_TOOLS.len() - "__".len() - server.len();
+    format!("{SERVER_TOOLS}{server}__{}", unique(&plain(tool), tool, budget))
 }
 
 /// Returns the server's part of a tool's name, or `None` for other names.
 pub(super) fn server_of(tool: &str) -> Option<&str> {
-    tool.strip_prefix("mcp__")?.split_once("__").map(|(server, _)| server)
+    tool.strip_prefix(SERVER_TOOLS)?.split_once("__").map(|(server, _)| server)
+}
+
+/// The name of a server's questions to the user, for rules.
+pub fn name_of_questions(server: &str) -> String {
+    format!("mcp_elicitation__{server}")
+}
+
+/// True if a rule's pattern is about the tools or questions of servers.
+pub(in crate::tool) fn is_pattern_of_servers(pattern: &str) -> bool {
+    pattern.starts_with("mcp_")
 }
 
 fn plain(name: &str) -> String {
-    let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
-    name.chars().map(keep).collect()
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
 }
 
 /// A name that ends like a hash gets its own hash, so no name can imitate another.

@@ -14,7 +14,7 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_FORM: usize = 32 * 1024;
 
 #[derive(Debug)]
-pub struct Question {
+pub struct ServerQuestion {
     pub part: String,
     pub message: String,
     pub form: Form,
@@ -32,7 +32,7 @@ pub enum Form {
     },
 }
 
-impl Question {
+impl ServerQuestion {
     pub fn read(
         server: &str,
         part: &str,

@@ -3,9 +3,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::super::content;
-use super::super::{ToolContent, ToolError, ToolOutput};
-use crate::text::shorten;
+use crate::conversation::content::{self, ToolContent};
+use crate::text::{shorten, visible};
+use crate::tool::{ToolError, ToolOutput};
 
 /// Maximum Base64 bytes of all images and audio of one result. Each block is passed on whole or not at all.
 const MAX_MEDIA: usize = 4 * 1024 * 1024;
@@ -45,9 +45,15 @@ impl ToolAnswer {
         if blocks.is_empty() && structured.is_none() {
             return None;
         }
-        let read = |block: Value| serde_json::from_value(block.clone()).map_err(|_| block);
         let is_error = result["isError"] == true;
-        Some(Self { blocks: blocks.into_iter().map(read).collect(), structured, is_error })
+        Some(Self {
+            blocks: blocks
+                .into_iter()
+                .map(|block| serde_json::from_value(block.clone()).map_err(|_| block))
+                .collect(),
+            structured,
+            is_error,
+        })
     }
 
     /// Returns an error if the server reports a failure, so that the model can correct its call. An error is text
@@ -69,7 +75,7 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
     let mut texts = Vec::new();
     // Shown last: an unknown block may be large, and the model gets the start and the end of a long text.
     let mut unknown = Vec::new();
-    let mut shown = Vec::new();
+    let mut content = Vec::new();
     let (mut text_budget, mut media_budget) = (content::TEXT, if is_error { 0 } else { MAX_MEDIA });
     let mut omitted = 0;
     for block in &result.blocks {
@@ -88,30 +94,30 @@ fn read(result: &ToolAnswer) -> (String, Vec<ToolContent>) {
             ToolContent::Text(text) if text_budget > BLOCK => {
                 let fitting = content::clip(&text, text_budget - BLOCK);
                 text_budget = text_budget.saturating_sub(content::encoded_len(&fitting) + BLOCK);
-                shown.push(ToolContent::Text(fitting.into_owned()));
+                content.push(ToolContent::Text(fitting.into_owned()));
             }
             ToolContent::Text(_) => omitted += 1,
-            block => shown.push(block),
+            block => content.push(block),
         }
     }
     if omitted > 0 {
-        shown.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
+        content.push(ToolContent::Text(format!("[{omitted} more texts of this result are not shown]")));
     }
     if texts.iter().all(String::is_empty)
         && let Some(structured) = result.structured.as_ref().filter(|value| !value.is_null())
     {
         let text = serde_json::to_string_pretty(structured).unwrap_or_else(|_| structured.to_string());
-        shown.push(ToolContent::middle(&text));
+        content.push(ToolContent::middle(&text));
         texts = vec![text];
     }
     let is_empty = texts.iter().all(String::is_empty);
     texts.extend(unknown);
     let text = if is_empty { "(The tool returned nothing.)".to_owned() } else { texts.join("\n") };
-    (text, shown)
+    (text, content)
 }
 
 fn unknown_block(block: &Value, len: usize) -> String {
-    let kind = content::visible(block["type"].as_str().unwrap_or("none"));
+    let kind = visible(block["type"].as_str().unwrap_or("none"));
     let kind = shorten(&kind, 40);
     format!("[content of the unknown type {kind:?}: {len} bytes of JSON, at the end of this result]")
 }
@@ -142,8 +148,8 @@ fn one(block: &ContentBlock, is_error: bool, media_budget: &mut usize) -> (Strin
         ContentBlock::Resource(resource) => match &resource.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 let text = format!("[{uri}]\n{text}");
-                let shown = ToolContent::middle(&text);
-                (text, shown)
+                let content = ToolContent::middle(&text);
+                (text, content)
             }
             ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => {
                 let mime_type = mime_type.as_deref().unwrap_or("of unknown type");
@@ -173,17 +179,17 @@ fn omitted(about: &str, why: &str) -> (String, ToolContent) {
 
 /// A text that the client shows, too.
 fn shown_too(text: String) -> (String, ToolContent) {
-    let shown = ToolContent::text(&text);
-    (text, shown)
+    let content = ToolContent::text(&text);
+    (text, content)
 }
 
 /// Returns `None` if the block exceeds the budget.
 fn medium(block: &ContentBlock, data: &str, media_budget: &mut usize) -> Option<ToolContent> {
-    let left = media_budget.checked_sub(data.len() + BLOCK)?;
+    let remaining_budget = media_budget.checked_sub(data.len() + BLOCK)?;
     // MCP and ACP use the same content blocks.
-    let shown = serde_json::from_value(serde_json::to_value(block).ok()?).ok()?;
-    *media_budget = left;
-    Some(ToolContent::Block(Box::new(shown)))
+    let content_block = serde_json::from_value(serde_json::to_value(block).ok()?).ok()?;
+    *media_budget = remaining_budget;
+    Some(ToolContent::Block(Box::new(content_block)))
 }
 
 #[cfg(test)]

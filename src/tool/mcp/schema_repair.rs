@@ -235,21 +235,21 @@ impl Repair {
                 known_type(name).map(Value::from)
             }
             Value::Array(names) => {
-                let mut known: Vec<&str> =
+                let mut known_names: Vec<&str> =
                     names.iter().filter_map(Value::as_str).filter_map(known_type).collect();
-                let is_complete = known.len() == names.len() && !known.is_empty();
-                known.dedup();
+                let is_complete = known_names.len() == names.len() && !known_names.is_empty();
+                known_names.dedup();
                 if is_complete
-                    && known.iter().zip(names).all(|(known, name)| *known == name)
-                    && known.len() == names.len()
+                    && known_names.iter().zip(names).all(|(known, name)| *known == name)
+                    && known_names.len() == names.len()
                 {
-                    let distinct: BTreeSet<_> = known.iter().collect();
-                    if distinct.len() == known.len() {
+                    let distinct: BTreeSet<_> = known_names.iter().collect();
+                    if distinct.len() == known_names.len() {
                         return Some(given);
                     }
                 }
                 self.fault("has an invalid list of types");
-                let distinct: BTreeSet<_> = known.into_iter().collect();
+                let distinct: BTreeSet<_> = known_names.into_iter().collect();
                 is_complete.then(|| distinct.into_iter().collect::<Vec<_>>().into())
             }
             _ => {
@@ -292,7 +292,7 @@ impl Repair {
                 required.retain(|other| *other != name);
                 continue;
             }
-            let shown = match self.accepted_name(&name, depth, &names) {
+            let accepted_name = match self.accepted_name(&name, depth, &names) {
                 Some(shown) => shown,
                 None if required.contains(&name) => {
                     return Err(format!("it requires the argument {name:?}, a name that providers refuse"));
@@ -303,10 +303,10 @@ impl Repair {
                 }
             };
             for required in required.iter_mut().filter(|required| **required == name) {
-                required.clone_from(&shown);
+                required.clone_from(&accepted_name);
             }
             let value = self.below(&name, |repair| repair.property(value, depth + 1))?;
-            repaired.insert(shown, value);
+            repaired.insert(accepted_name, value);
         }
         Ok(Value::Object(repaired))
     }
@@ -326,11 +326,12 @@ impl Repair {
             .collect();
         let plain = plain.trim_matches('_');
         let plain = if plain.is_empty() { "argument" } else { plain };
-        let free = |candidate: &String| !taken.contains(candidate) && !self.renamed.contains_key(candidate);
         let numbered = (2..1000).map(|number| format!("{plain}_{number}"));
-        let shown = std::iter::once(plain.to_owned()).chain(numbered).find(free)?;
-        self.renamed.insert(shown.clone(), name.to_owned());
-        Some(shown)
+        let accepted_name = std::iter::once(plain.to_owned())
+            .chain(numbered)
+            .find(|candidate| !taken.contains(candidate) && !self.renamed.contains_key(candidate))?;
+        self.renamed.insert(accepted_name.clone(), name.to_owned());
+        Some(accepted_name)
     }
 
     fn property(&mut self, given: Value, depth: usize) -> Result<Value, String> {
@@ -358,28 +359,28 @@ impl Repair {
     fn other(&mut self, given: Value, depth: usize) -> Value {
         match given {
             Value::Object(members) => {
-                let mut kept = Map::new();
+                let mut kept_members = Map::new();
                 for keyword in ["type", "description", "title"] {
-                    kept.extend(
+                    kept_members.extend(
                         members
                             .get(keyword)
                             .filter(|value| is_valid(keyword, value))
                             .map(|value| (keyword.to_owned(), value.clone())),
                     );
                 }
-                match kept.get("type").cloned() {
+                match kept_members.get("type").cloned() {
                     Some(Value::String(name)) if name == "array" => {
-                        kept.insert("items".into(), json!({}));
+                        kept_members.insert("items".into(), json!({}));
                     }
                     Some(Value::String(name)) if TYPES.contains(&&*name) => {}
                     _ => {
-                        kept.shift_remove("type");
+                        kept_members.shift_remove("type");
                     }
                 }
-                if kept != members {
+                if kept_members != members {
                     self.fault(&format!("is deeper than {depth} levels"));
                 }
-                Value::Object(kept)
+                Value::Object(kept_members)
             }
             Value::Bool(true) => json!({}),
             Value::String(name) => {
@@ -453,19 +454,19 @@ impl Repair {
         let whole = Value::Object(root.clone());
         let mut places = BTreeSet::new();
         collect_places(&whole, String::new(), &mut places);
-        let mut lost = 0;
+        let mut lost_values = 0;
         for_each_schema(root, &mut |schema| {
             let Some(reference) = schema.get("$ref") else { return };
             let target = reference.as_str().and_then(pointer);
             if !target.is_some_and(|target| places.contains(&target)) {
                 schema.shift_remove("$ref");
-                lost += 1;
+                lost_values += 1;
             }
         });
-        if lost > 0 {
+        if lost_values > 0 {
             self.fault("refers to schemas that are missing");
         }
-        lost > 0
+        lost_values > 0
     }
 }
 

@@ -7,93 +7,46 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::Peer;
 use rmcp::handler::client::progress::ProgressDispatcher;
-use rmcp::service::RoleClient;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connect::ConnectOptions;
 use super::handler::Handler;
-use super::listing::Listing;
-use super::question::Question;
-use super::task::{Message, START_TIMEOUT, Task};
-use crate::permission::Effect;
+use super::listing::ToolListing;
+use super::names::ServerIdentity;
+use super::server_event::ServerEvent;
+use super::task::{START_TIMEOUT, ServerMessage, ServerPeer, ServerPhase, ServerState, ServerTask};
 use crate::platform::Platform;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
-use crate::server::{Entry, Transport};
-
-#[derive(Clone, Default)]
-pub(super) struct State {
-    pub phase: Phase,
-    /// Kept after the server ends: a call starts the server again.
-    pub listing: Arc<Listing>,
-    /// True while the tools are being listed again.
-    pub is_stale: bool,
-    pub peer: Option<ServerPeer>,
-    pub began: Option<Instant>,
-    /// True if the last program may still be running.
-    pub is_end_unconfirmed: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Phase {
-    #[default]
-    Idle,
-    Starting,
-    Ready,
-    /// The server failed to start, or has ended. A sentence without a full stop.
-    Over(String),
-}
-
-#[derive(Clone)]
-pub(super) struct ServerPeer {
-    pub peer: Peer<RoleClient>,
-    pub progress: ProgressDispatcher,
-}
-
-#[derive(Debug)]
-pub enum ServerEvent {
-    /// Name for models, old effect and new effect of each tool.
-    Changed(Vec<(String, Effect, Effect)>),
-    /// A server newly claims that a tool reads. Contains the server's part of tool names.
-    ClaimsMore(String),
-    Note(String),
-    Elicitation(Question),
-    Over {
-        server: String,
-        why: String,
-    },
-}
+use crate::server::{ServerEntry, ServerTransport};
 
 /// The server shuts down gracefully with its last handle.
 #[derive(Clone)]
 pub(super) struct Server {
-    pub entry: Arc<Entry>,
-    /// The server's part of its tools' names.
-    pub part: Arc<str>,
+    pub identity: ServerIdentity,
     /// Folder for files with long results, if there is one.
     pub scratch: Option<Arc<Path>>,
-    mailbox: mpsc::Sender<Message>,
-    state: watch::Receiver<State>,
+    mailbox: mpsc::Sender<ServerMessage>,
+    state: watch::Receiver<ServerState>,
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("name", &self.entry.name).finish_non_exhaustive()
+        f.debug_struct("Server").field("name", &self.identity.entry.name).finish_non_exhaustive()
     }
 }
 
 impl Server {
     pub(super) fn new(
-        entry: Entry,
+        entry: ServerEntry,
         part: String,
         options: ConnectOptions,
         events: mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
         let (mailbox, messages) = mpsc::channel(16);
-        let (state, seen) = watch::channel(State::default());
+        let (state, seen) = watch::channel(ServerState::default());
         let roots =
             options.roots.iter().map(|root| Platform::HERE.file_url(&root.to_string_lossy())).collect();
         let handler = Handler {
@@ -107,24 +60,22 @@ impl Server {
             progress: ProgressDispatcher::new(),
         };
         let scratch = options.shell.as_ref().map(|shell| Arc::from(shell.processes().scratch()));
-        let part = Arc::clone(&handler.part);
-        let server = Self { entry: Arc::new(entry), part, scratch, mailbox, state: seen };
-        tokio::spawn(Task::new(server.downgrade(), options, handler, state).run(messages));
-        server
+        let identity = ServerIdentity { entry: Arc::new(entry), part: Arc::clone(&handler.part) };
+        tokio::spawn(ServerTask::new(identity.clone(), options, handler, state).run(messages));
+        Self { identity, scratch, mailbox, state: seen }
     }
 
-    fn downgrade(&self) -> WeakServer {
-        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        let (scratch, mailbox) = (self.scratch.clone(), self.mailbox.downgrade());
-        WeakServer { entry, part, scratch, mailbox, state: self.state.clone() }
+    pub(super) fn downgrade(&self) -> WeakServer {
+        let (identity, scratch) = (self.identity.clone(), self.scratch.clone());
+        WeakServer { identity, scratch, mailbox: self.mailbox.downgrade(), state: self.state.clone() }
     }
 
     pub(super) fn start(&self, again: bool) {
         // A full mailbox already contains a start or an end.
-        let _ = self.mailbox.try_send(Message::Start { again });
+        let _ = self.mailbox.try_send(ServerMessage::Start { again });
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
@@ -133,29 +84,31 @@ impl Server {
     pub(super) async fn settled(&self, timeout: Duration) -> bool {
         let mut state = self.state.clone();
         let began = state.borrow().began.unwrap_or_else(Instant::now);
-        let is_settled = |state: &State| !matches!(state.phase, Phase::Idle | Phase::Starting);
+        let is_settled =
+            |state: &ServerState| !matches!(state.phase, ServerPhase::Idle | ServerPhase::Starting);
         // An error means that the task is gone. Tools of a late server come with a later model request.
         let deadline = began + timeout;
         Instant::now() < deadline && timeout_at(deadline, state.wait_for(is_settled)).await.is_err()
     }
 
     /// Starts the server if necessary, and waits until it and its current tools are ready.
-    pub(super) async fn ready(&self) -> Result<(ServerPeer, Arc<Listing>), String> {
+    pub(super) async fn ready(&self) -> Result<(ServerPeer, Arc<ToolListing>), String> {
         let mut state = self.state.clone();
         let mut wanted = false;
         loop {
             let now = state.borrow_and_update().clone();
             match (now.phase, now.peer) {
-                (Phase::Ready, Some(line)) if !now.is_stale => return Ok((line, now.listing)),
-                (Phase::Over(why), _) if wanted => return Err(why),
-                (Phase::Idle | Phase::Over(_), _) if !wanted => {
+                (ServerPhase::Ready, Some(line)) if !now.is_stale => return Ok((line, now.listing)),
+                (ServerPhase::Over(why), _) if wanted => return Err(why),
+                (ServerPhase::Idle | ServerPhase::Over(_), _) if !wanted => {
                     wanted = true;
-                    if self.mailbox.send(Message::Start { again: true }).await.is_err() {
+                    if self.mailbox.send(ServerMessage::Start { again: true }).await.is_err() {
                         return Err("the connection is closed".into());
                     }
                     // An older state says nothing about this start.
-                    let is_new =
-                        |state: &State| state.phase == Phase::Starting || state.phase == Phase::Ready;
+                    let is_new = |state: &ServerState| {
+                        state.phase == ServerPhase::Starting || state.phase == ServerPhase::Ready
+                    };
                     if timeout(START_TIMEOUT, state.wait_for(is_new)).await.is_err() {
                         return Err("it does not start".into());
                     }
@@ -172,7 +125,7 @@ impl Server {
     /// Waits until the server has ended. Returns true if all processes are confirmed gone, which is never so
     /// for a URL.
     pub(super) async fn wait_until_gone(&self) -> bool {
-        if matches!(self.entry.transport, Transport::Address { .. }) {
+        if matches!(self.identity.entry.transport, ServerTransport::Address { .. }) {
             return false;
         }
         let mut state = self.state.clone();
@@ -184,7 +137,7 @@ impl Server {
     /// Kills the server. Returns true if all processes are confirmed gone.
     pub(super) async fn end(&self) -> bool {
         let (reply, ended) = oneshot::channel();
-        if self.mailbox.send(Message::End(reply)).await.is_err() {
+        if self.mailbox.send(ServerMessage::End(reply)).await.is_err() {
             return false;
         }
         ended.await.unwrap_or(false)
@@ -193,14 +146,15 @@ impl Server {
     /// Shuts down gracefully, for good.
     pub(super) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
-        if self.mailbox.send(Message::Close(reply)).await.is_ok() {
+        if self.mailbox.send(ServerMessage::Close(reply)).await.is_ok() {
             let _ = closed.await;
         }
     }
 }
 
-fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
-    let (Transport::Program { env: values, .. } | Transport::Address { headers: values, .. }) = transport;
+fn secrets(transport: &ServerTransport, shell: Option<&Shell>) -> Secrets {
+    let (ServerTransport::Program { env: values, .. } | ServerTransport::Address { headers: values, .. }) =
+        transport;
     let passwords = shell.map(|shell| shell.network_variables().passwords()).unwrap_or_default();
     Secrets::new(values.iter().map(|(_, value)| value).chain(&passwords))
 }
@@ -208,18 +162,16 @@ fn secrets(transport: &Transport, shell: Option<&Shell>) -> Secrets {
 /// A handle that does not keep the server alive.
 #[derive(Clone)]
 pub(super) struct WeakServer {
-    pub entry: Arc<Entry>,
-    pub part: Arc<str>,
+    identity: ServerIdentity,
     scratch: Option<Arc<Path>>,
-    mailbox: mpsc::WeakSender<Message>,
-    state: watch::Receiver<State>,
+    mailbox: mpsc::WeakSender<ServerMessage>,
+    state: watch::Receiver<ServerState>,
 }
 
 impl WeakServer {
     pub(super) fn get(&self) -> Option<Server> {
         let mailbox = self.mailbox.upgrade()?;
-        let (entry, part) = (Arc::clone(&self.entry), Arc::clone(&self.part));
-        let scratch = self.scratch.clone();
-        Some(Server { entry, part, scratch, mailbox, state: self.state.clone() })
+        let (identity, scratch) = (self.identity.clone(), self.scratch.clone());
+        Some(Server { identity, scratch, mailbox, state: self.state.clone() })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult};
 use rmcp::service::RoleClient;
 use rmcp::{Peer, ServiceError};
@@ -12,11 +13,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::call;
-use super::connect::{ConnectOptions, Connection, connect};
+use super::connect::{ConnectOptions, ServerConnection, connect};
+use super::fault::error_message;
 use super::handler::Handler;
-use super::listing::{self, ListedTool, Listing};
-use super::server::{Phase, ServerEvent, ServerPeer, State, WeakServer};
+use super::listing::{self, ListedTool, ToolListing};
+use super::names::ServerIdentity;
+use super::server_event::ServerEvent;
 use crate::process::program::Program;
 
 /// Timeout for a start, including the first list of tools.
@@ -35,7 +37,36 @@ const MAX_FAILURES: u32 = 3;
 
 const MAX_PAGES: usize = 50;
 
-pub(super) enum Message {
+#[derive(Clone, Default)]
+pub(super) struct ServerState {
+    pub phase: ServerPhase,
+    /// Kept after the server ends: a call starts the server again.
+    pub listing: Arc<ToolListing>,
+    /// True while the tools are being listed again.
+    pub is_stale: bool,
+    pub peer: Option<ServerPeer>,
+    pub began: Option<Instant>,
+    /// True if the last program may still be running.
+    pub is_end_unconfirmed: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ServerPhase {
+    #[default]
+    Idle,
+    Starting,
+    Ready,
+    /// The server failed to start, or has ended. A sentence without a full stop.
+    Over(String),
+}
+
+#[derive(Clone)]
+pub(super) struct ServerPeer {
+    pub peer: Peer<RoleClient>,
+    pub progress: ProgressDispatcher,
+}
+
+pub(super) enum ServerMessage {
     /// Start the server; `again` ignores earlier failures.
     Start {
         again: bool,
@@ -45,51 +76,51 @@ pub(super) enum Message {
     Close(oneshot::Sender<()>),
 }
 
-pub(super) struct Task {
-    server: WeakServer,
+pub(super) struct ServerTask {
+    server: ServerIdentity,
     options: ConnectOptions,
     handler: Handler,
-    state: watch::Sender<State>,
+    state: watch::Sender<ServerState>,
     failures: u32,
     reported: Option<String>,
     /// True if the last program may still be running.
     is_end_unconfirmed: bool,
 }
 
-enum Ending {
+enum ServerEnding {
     /// The server ended or misbehaved.
     Over(String),
     Ended,
     Closed(Option<oneshot::Sender<()>>),
 }
 
-impl Task {
+impl ServerTask {
     pub(super) fn new(
-        server: WeakServer,
+        server: ServerIdentity,
         options: ConnectOptions,
         handler: Handler,
-        state: watch::Sender<State>,
+        state: watch::Sender<ServerState>,
     ) -> Self {
         Self { server, options, handler, state, failures: 0, reported: None, is_end_unconfirmed: false }
     }
 
     /// Starts the server only when a message says so.
-    pub(super) async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+    pub(super) async fn run(mut self, mut messages: mpsc::Receiver<ServerMessage>) {
         while let Some(message) = messages.recv().await {
             match message {
-                Message::Start { again } => {
+                ServerMessage::Start { again } => {
                     if self.failures >= MAX_FAILURES && !again {
                         continue;
                     }
-                    self.set(Phase::Starting);
+                    self.set(ServerPhase::Starting);
                     match Box::pin(self.run_connection(&mut messages)).await {
-                        Ending::Over(why) => {
+                        ServerEnding::Over(why) => {
                             self.report(&why);
-                            self.set(Phase::Over(why));
+                            self.set(ServerPhase::Over(why));
                         }
-                        Ending::Ended => self.set(Phase::Over("it was stopped".into())),
-                        Ending::Closed(reply) => {
-                            self.set(Phase::Over("the session has ended".into()));
+                        ServerEnding::Ended => self.set(ServerPhase::Over("it was stopped".into())),
+                        ServerEnding::Closed(reply) => {
+                            self.set(ServerPhase::Over("the session has ended".into()));
                             if let Some(reply) = reply {
                                 // The caller may have stopped waiting; also below.
                                 let _ = reply.send(());
@@ -98,8 +129,8 @@ impl Task {
                         }
                     }
                 }
-                Message::End(reply) => drop(reply.send(!self.is_end_unconfirmed)),
-                Message::Close(reply) => {
+                ServerMessage::End(reply) => drop(reply.send(!self.is_end_unconfirmed)),
+                ServerMessage::Close(reply) => {
                     let _ = reply.send(());
                     return;
                 }
@@ -118,12 +149,12 @@ impl Task {
         }
     }
 
-    fn set(&mut self, phase: Phase) {
+    fn set(&mut self, phase: ServerPhase) {
         self.state.send_modify(|state| {
-            if phase != Phase::Ready {
+            if phase != ServerPhase::Ready {
                 state.peer = None;
             }
-            if phase == Phase::Starting {
+            if phase == ServerPhase::Starting {
                 state.began.get_or_insert_with(Instant::now);
             }
             state.is_stale = false;
@@ -132,7 +163,7 @@ impl Task {
         });
     }
 
-    async fn run_connection(&mut self, messages: &mut mpsc::Receiver<Message>) -> Ending {
+    async fn run_connection(&mut self, messages: &mut mpsc::Receiver<ServerMessage>) -> ServerEnding {
         let mut program: Option<Program> = None;
         let (entry, options, handler) =
             (Arc::clone(&self.server.entry), self.options.clone(), self.handler.clone());
@@ -162,20 +193,24 @@ impl Task {
                 if let Some(program) = program {
                     self.is_end_unconfirmed |= !program.end().await;
                 }
-                Ending::Over(why)
+                ServerEnding::Over(why)
             }
             Err(how) => self.end(how, program.as_ref()).await,
         }
     }
 
-    async fn serve(&mut self, connection: Connection, messages: &mut mpsc::Receiver<Message>) -> Ending {
-        let Connection { running, program, monitor } = connection;
+    async fn serve(
+        &mut self,
+        connection: ServerConnection,
+        messages: &mut mpsc::Receiver<ServerMessage>,
+    ) -> ServerEnding {
+        let ServerConnection { running, program, monitor } = connection;
         let peer = running.peer().clone();
         let changed = Arc::clone(&self.handler.changed);
         let mut waiting = Box::pin(running.waiting());
         // Time of the last notification, and length of its series.
         let mut lists = (Instant::now(), 0);
-        let mut relisting: Option<BoxFuture<'_, Result<Listing, String>>> = None;
+        let mut relisting: Option<BoxFuture<'_, Result<ToolListing, String>>> = None;
         loop {
             tokio::select! {
                 biased;
@@ -186,16 +221,16 @@ impl Task {
                 }
                 () = monitor.stalled() => {
                     self.end_program(program.as_ref()).await;
-                    return Ending::Over("it does not read its input".into());
+                    return ServerEnding::Over("it does not read its input".into());
                 }
                 _ = &mut waiting => {
                     let Some(program) = &program else {
                         self.is_end_unconfirmed = true;
-                        return Ending::Over("it closed the connection".into());
+                        return ServerEnding::Over("it closed the connection".into());
                     };
                     let over = program.shut_down().await;
                     self.is_end_unconfirmed |= !over.confirmed;
-                    return Ending::Over(program.with_last_error(&over.how));
+                    return ServerEnding::Over(program.with_last_error(&over.how));
                 }
                 () = changed.notified(), if relisting.is_none() => {
                     self.state.send_modify(|state| state.is_stale = true);
@@ -210,7 +245,7 @@ impl Task {
                         Err(why) => {
                             // The effects of its tools are unknown now.
                             self.end_program(program.as_ref()).await;
-                            return Ending::Over(format!("its tools cannot be listed: {why}"));
+                            return ServerEnding::Over(format!("its tools cannot be listed: {why}"));
                         }
                     }
                 }
@@ -226,19 +261,19 @@ impl Task {
         };
     }
 
-    async fn end(&mut self, shutdown: Shutdown, program: Option<&Program>) -> Ending {
+    async fn end(&mut self, shutdown: Shutdown, program: Option<&Program>) -> ServerEnding {
         match shutdown {
             Shutdown::End(reply) => {
                 self.end_program(program).await;
                 // The caller may have stopped waiting.
                 let _ = reply.send(!self.is_end_unconfirmed);
-                Ending::Ended
+                ServerEnding::Ended
             }
             Shutdown::Close(reply) => {
                 if let Some(program) = program {
                     program.shut_down().await;
                 }
-                Ending::Closed(reply)
+                ServerEnding::Closed(reply)
             }
         }
     }
@@ -247,7 +282,7 @@ impl Task {
         &self,
         peer: Peer<RoleClient>,
         pause: Duration,
-    ) -> impl Future<Output = Result<Listing, String>> + Send + use<> {
+    ) -> impl Future<Output = Result<ToolListing, String>> + Send + use<> {
         let server = self.server.clone();
         async move {
             tokio::time::sleep(pause).await;
@@ -256,15 +291,15 @@ impl Task {
         }
     }
 
-    fn publish(&mut self, connection: &Connection, listing: Listing) {
+    fn publish(&mut self, connection: &ServerConnection, listing: ToolListing) {
         let line =
             ServerPeer { peer: connection.running.peer().clone(), progress: self.handler.progress.clone() };
         self.state.send_modify(|state| state.peer = Some(line));
         self.update_listing(listing);
-        self.set(Phase::Ready);
+        self.set(ServerPhase::Ready);
     }
 
-    fn update_listing(&mut self, mut listing: Listing) {
+    fn update_listing(&mut self, mut listing: ToolListing) {
         let before = Arc::clone(&self.state.borrow().listing);
         let changed = listing.differences(&before);
         if listing.count_flips(&before) {
@@ -294,26 +329,28 @@ enum Shutdown {
     Close(Option<oneshot::Sender<()>>),
 }
 
-async fn shutdown(messages: &mut mpsc::Receiver<Message>) -> Shutdown {
+async fn shutdown(messages: &mut mpsc::Receiver<ServerMessage>) -> Shutdown {
     loop {
         match messages.recv().await {
-            Some(Message::Start { .. }) => {}
-            Some(Message::End(reply)) => return Shutdown::End(reply),
-            Some(Message::Close(reply)) => return Shutdown::Close(Some(reply)),
+            Some(ServerMessage::Start { .. }) => {}
+            Some(ServerMessage::End(reply)) => return Shutdown::End(reply),
+            Some(ServerMessage::Close(reply)) => return Shutdown::Close(Some(reply)),
             None => return Shutdown::Close(None),
         }
     }
 }
 
 /// Pends if no listing is in progress.
-async fn answer(relisting: &mut Option<BoxFuture<'_, Result<Listing, String>>>) -> Result<Listing, String> {
+async fn answer(
+    relisting: &mut Option<BoxFuture<'_, Result<ToolListing, String>>>,
+) -> Result<ToolListing, String> {
     match relisting {
         Some(relisting) => relisting.await,
         None => std::future::pending().await,
     }
 }
 
-async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, String> {
+async fn list(peer: &Peer<RoleClient>, server: &ServerIdentity) -> Result<ToolListing, String> {
     let mut tools = Vec::new();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
@@ -331,12 +368,12 @@ async fn list(peer: &Peer<RoleClient>, server: &WeakServer) -> Result<Listing, S
                 tools.extend(values.into_iter().map(ListedTool::read));
                 cursor = page["nextCursor"].as_str().map(str::to_owned);
             }
-            Ok(_) => return Err(call::error_message(&ServiceError::UnexpectedResponse, &server.entry)),
-            Err(error) => return Err(call::error_message(&error, &server.entry)),
+            Ok(_) => return Err(error_message(&ServiceError::UnexpectedResponse, &server.entry)),
+            Err(error) => return Err(error_message(&error, &server.entry)),
         }
         if cursor.is_none() || tools.len() > listing::MAX_TOOLS {
             break;
         }
     }
-    Ok(Listing::new(tools, server))
+    Ok(ToolListing::new(tools, server))
 }

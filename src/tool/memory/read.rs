@@ -5,15 +5,16 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::content::code_span;
 use super::super::{PreparedCall, Tool, ToolOutput, ToolSpec};
-use super::{Memories, Memory, show};
+use super::show;
 use crate::acp::ToolKind;
+use crate::memory::{Memories, Memory};
 use crate::permission::Effect;
+use crate::text::code_span;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadMemoriesArguments {
     /// Only memories with all these words in text or category.
     #[serde(default)]
     query: Option<String>,
@@ -23,9 +24,10 @@ struct Arguments {
 }
 
 pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what = "List the memories: notes about this folder from this and earlier sessions, oldest first.";
-    let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, what);
-    spec.tool(move |Arguments { query, after }, workspace| {
+    let description =
+        "List the memories: notes about this folder from this and earlier sessions, oldest first.";
+    let spec = ToolSpec::new("read_memories", ToolKind::Read, Effect::Read, description);
+    spec.tool(move |ReadMemoriesArguments { query, after }, workspace| {
         let query = query.unwrap_or_default();
         let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
         let title = match words.as_slice() {

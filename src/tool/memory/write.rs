@@ -7,11 +7,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{
-    BusyGuard, PreparedCall, Preview, RunContext, Tool, ToolContent, ToolError, ToolOutput, ToolSpec, outcome,
-};
-use super::{Change, MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryError, line};
+use super::super::{PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec, outcome};
+use super::line;
 use crate::acp::ToolKind;
+use crate::busy::BusyGuard;
+use crate::conversation::content::ToolContent;
+use crate::memory::{MAX_CATEGORY, MAX_TEXT, Memories, Memory, MemoryChange, MemoryError};
 use crate::permission::Effect;
 use crate::text::shorten;
 use crate::workspace::{Changes, Workspace};
@@ -20,7 +21,7 @@ const IN_TITLE: usize = 60;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SaveMemoryArguments {
     /// The text, at most 2,000 characters. With an id, an empty text deletes the memory.
     #[serde(default)]
     text: Option<String>,
@@ -33,11 +34,11 @@ struct Arguments {
 }
 
 pub(super) fn tool(memories: Arc<dyn Memories>) -> Arc<dyn Tool> {
-    let what =
+    let description =
         "Remember something about this folder for later sessions, or change a memory. No keys or passwords.";
-    let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, what);
+    let spec = ToolSpec::new("save_memory", ToolKind::Other, Effect::State, description);
     spec.tool(move |given, workspace| {
-        let operation = Operation::new(given)?;
+        let operation = MemoryOperation::new(given)?;
         Ok(operation.prepared(&memories, workspace))
     })
 }
@@ -56,14 +57,14 @@ fn checked(name: &str, text: &str, most: usize) -> Result<String, ToolError> {
 }
 
 #[derive(Debug, Clone)]
-enum Operation {
+enum MemoryOperation {
     Add { text: String, category: Option<String> },
-    Update { id: String, change: Change },
+    Update { id: String, change: MemoryChange },
     Delete { id: String },
 }
 
-impl Operation {
-    fn new(Arguments { text, id, category }: Arguments) -> Result<Self, ToolError> {
+impl MemoryOperation {
+    fn new(SaveMemoryArguments { text, id, category }: SaveMemoryArguments) -> Result<Self, ToolError> {
         let text = text.map(|text| checked("text", &text, MAX_TEXT)).transpose()?;
         let category = category.map(|category| checked("category", &category, MAX_CATEGORY)).transpose()?;
         match (id, text) {
@@ -75,7 +76,7 @@ impl Operation {
             (Some(_), None) if category.is_none() => {
                 Err(ToolError::arguments("give text or category, or both"))
             }
-            (Some(id), text) => Ok(Self::Update { id, change: Change { text, category } }),
+            (Some(id), text) => Ok(Self::Update { id, change: MemoryChange { text, category } }),
         }
     }
 
@@ -161,6 +162,6 @@ impl Operation {
 
 async fn find(memories: &dyn Memories, folder: &Path, id: &str) -> Result<Memory, ToolError> {
     let all = memories.list(folder).await?;
-    let found = all.into_iter().find(|memory| memory.id == id);
-    Ok(found.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
+    let memory = all.into_iter().find(|memory| memory.id == id);
+    Ok(memory.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
 }

@@ -21,12 +21,11 @@ mod variables;
 use std::fmt::Write;
 
 use self::pieces::Pieces;
-use self::stack::Word;
+use self::stack::ParsedWord;
 use self::variables::Variable;
 use crate::permission::{CommandScope, Commands};
 use crate::platform::Platform;
-use crate::text::is_unseen;
-use crate::tool::content::visible;
+use crate::text::{is_unseen, visible};
 
 /// Programs that only print: a rule for one allows any arguments, even expanded ones.
 #[rustfmt::skip]
@@ -80,12 +79,12 @@ struct Simple {
     plain: String,
     /// The words, with their known parts.
     pieces: Vec<Pieces>,
-    place: Place,
+    place: CommandPlace,
     is_understood: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CommandPlace {
     Plain,
     Piped,
     Substituted,
@@ -164,9 +163,9 @@ impl CommandLine {
         if self.commands.len() > 1 {
             for (number, command) in self.commands.iter().enumerate() {
                 let place = match command.place {
-                    Place::Plain => "",
-                    Place::Piped => " (reads the output of the one before)",
-                    Place::Substituted => " (its output becomes part of the command)",
+                    CommandPlace::Plain => "",
+                    CommandPlace::Piped => " (reads the output of the one before)",
+                    CommandPlace::Substituted => " (its output becomes part of the command)",
                 };
                 let first = command.text.lines().next().unwrap_or_default();
                 let _ = writeln!(text, "{}. `{}`{place}", number + 1, visible(first));
@@ -184,9 +183,9 @@ impl CommandLine {
 }
 
 impl Simple {
-    fn new(start: usize, text: String, words: &[Word], place: Place) -> Self {
+    fn new(start: usize, text: String, words: &[ParsedWord], place: CommandPlace) -> Self {
         let mut plain: Vec<&str> = words.iter().map(|word| word.bare.as_str()).collect();
-        let is_literal = |word: &Word| !word.is_expanded && !word.is_pattern;
+        let is_literal = |word: &ParsedWord| !word.is_expanded && !word.is_pattern;
         let is_understood = words.split_first().is_some_and(|(program, rest)| {
             let says = SAYING.contains(&program.bare.as_str());
             let reads = READING.contains(&program.bare.as_str());

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::gate::Permit;
 use crate::process::{BrokerEvent, Event, Exit, Process, RecordState};
 use crate::workspace::Outputs;
-use output::Output;
+use output::JobOutput;
 pub(in crate::tool) use output::shortened;
 
 mod clean;
@@ -48,14 +48,14 @@ pub struct Job {
     /// Such as `job_1`; empty for calls of the shell tools.
     pub id: String,
     pub line: String,
-    mailbox: mpsc::Sender<Message>,
+    mailbox: mpsc::Sender<JobMessage>,
     /// True once the command is over. Changes with each event of the command.
     changes: watch::Receiver<bool>,
     last_record: Arc<Mutex<RecordState>>,
 }
 
 #[derive(Debug)]
-enum Message {
+enum JobMessage {
     Snapshot(oneshot::Sender<JobSnapshot>),
     Unseen(oneshot::Sender<JobSnapshot>),
     Since(usize, oneshot::Sender<News>),
@@ -78,22 +78,22 @@ pub struct JobSnapshot {
     /// Total bytes, including dropped ones.
     pub written: usize,
     /// `None` while the command runs.
-    pub end: Option<End>,
+    pub end: Option<JobEnd>,
 }
 
 #[derive(Debug)]
 pub struct JobSpec {
     pub id: String,
     pub line: String,
-    pub notes: Notes,
+    pub notes: JobNotes,
     /// Long output is kept here.
     pub outputs: Outputs,
     pub scratch: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Notes {
-    pub sandbox: Sandbox,
+pub struct JobNotes {
+    pub sandbox: JobSandbox,
     /// True for the first command of its tool in a session, and after a compaction.
     pub is_first: bool,
     pub keeps: bool,
@@ -102,7 +102,7 @@ pub struct Notes {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sandbox {
+pub enum JobSandbox {
     #[default]
     Off,
     Workspace,
@@ -110,8 +110,8 @@ pub enum Sandbox {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
-    pub notes: Notes,
+pub struct JobEnd {
+    pub notes: JobNotes,
     pub exit: Option<Exit>,
     pub why: Option<StopCause>,
     pub failure: Option<String>,
@@ -136,11 +136,11 @@ impl Job {
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (sender, changes) = watch::channel(false);
         let last_record = Arc::<Mutex<RecordState>>::default();
-        let task = Task {
+        let task = JobTask {
             process,
             messages,
             changed: sender,
-            output: Output::default(),
+            output: JobOutput::default(),
             seen: 0,
             record_replies: VecDeque::new(),
             last_record: Arc::clone(&last_record),
@@ -157,19 +157,19 @@ impl Job {
     }
 
     pub async fn snapshot(&self) -> Option<JobSnapshot> {
-        self.ask(Message::Snapshot).await
+        self.ask(JobMessage::Snapshot).await
     }
 
     /// Like [`Self::snapshot`], with only the output since the last call of this method.
     pub async fn unseen(&self) -> Option<JobSnapshot> {
-        self.ask(Message::Unseen).await
+        self.ask(JobMessage::Unseen).await
     }
 
     pub async fn since(&self, from: usize) -> Option<News> {
-        self.ask(|reply| Message::Since(from, reply)).await
+        self.ask(|reply| JobMessage::Since(from, reply)).await
     }
 
-    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> JobMessage) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.mailbox.send(message(reply)).await.ok()?;
         answer.await.ok()
@@ -205,14 +205,14 @@ impl Job {
     }
 
     pub async fn stop(&self) {
-        let _ = self.mailbox.send(Message::Stop).await;
+        let _ = self.mailbox.send(JobMessage::Stop).await;
     }
 }
 
 /// See [`Job::record_saver`].
 #[derive(Debug, Clone)]
 pub struct RecordSaver {
-    mailbox: mpsc::WeakSender<Message>,
+    mailbox: mpsc::WeakSender<JobMessage>,
     last_record: Arc<Mutex<RecordState>>,
 }
 
@@ -221,7 +221,7 @@ impl RecordSaver {
     pub async fn save(&self) -> RecordState {
         let (reply, saved) = oneshot::channel();
         if let Some(mailbox) = self.mailbox.upgrade()
-            && mailbox.send(Message::SaveRecord(reply)).await.is_ok()
+            && mailbox.send(JobMessage::SaveRecord(reply)).await.is_ok()
             && let Ok(state) = saved.await
         {
             return state;
@@ -234,11 +234,11 @@ fn take(state: &Mutex<RecordState>) -> RecordState {
     std::mem::take(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-struct Task {
+struct JobTask {
     process: Process,
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<JobMessage>,
     changed: watch::Sender<bool>,
-    output: Output,
+    output: JobOutput,
     /// Bytes of the output that [`Job::unseen`] has returned.
     seen: usize,
     /// In the order of the requests.
@@ -247,12 +247,13 @@ struct Task {
     last_record: Arc<Mutex<RecordState>>,
     outputs: Outputs,
     scratch: PathBuf,
-    end: Option<End>,
+    end: Option<JobEnd>,
 }
 
-impl Task {
-    async fn run(mut self, notes: Notes, permit: Permit, limit: Option<Duration>) {
-        let mut end = End { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
+impl JobTask {
+    async fn run(mut self, notes: JobNotes, permit: Permit, limit: Option<Duration>) {
+        let mut end =
+            JobEnd { notes, exit: None, why: None, failure: None, left_behind: 0, confirmed: false };
         let started = Instant::now();
         // Until then the command runs or, once `end.why` is set, may end gracefully.
         let mut deadline = limit.map(|limit| started + limit);
@@ -298,7 +299,7 @@ impl Task {
                     None => break,
                 },
                 message = self.messages.recv() => match message {
-                    Some(Message::Stop) => {
+                    Some(JobMessage::Stop) => {
                         end.why.get_or_insert(StopCause::Stopped);
                         deadline = Some(Instant::now() + TIMEOUT);
                         self.process.request_exit().await;
@@ -338,27 +339,27 @@ impl Task {
         }
     }
 
-    async fn reply(&mut self, message: Message) {
+    async fn reply(&mut self, message: JobMessage) {
         // The caller may have stopped waiting.
         match message {
-            Message::Snapshot(reply) => drop(reply.send(self.snapshot(self.output.text()))),
-            Message::Unseen(reply) => {
+            JobMessage::Snapshot(reply) => drop(reply.send(self.snapshot(self.output.text()))),
+            JobMessage::Unseen(reply) => {
                 let (output, next) = self.output.since(self.seen);
                 self.seen = next;
                 drop(reply.send(self.snapshot(output)));
             }
-            Message::Since(from, reply) => {
+            JobMessage::Since(from, reply) => {
                 let is_over = self.end.is_some();
                 let (text, next) = self.output.raw.since(from, is_over);
                 let exit = self.end.as_ref().and_then(|end| end.exit);
                 drop(reply.send(News { text, next, is_over, exit }));
             }
-            Message::SaveRecord(reply) if self.end.is_none() => {
+            JobMessage::SaveRecord(reply) if self.end.is_none() => {
                 self.record_replies.push_back(reply);
                 self.process.save_record().await;
             }
-            Message::SaveRecord(reply) => drop(reply.send(take(&self.last_record))),
-            Message::Stop => {}
+            JobMessage::SaveRecord(reply) => drop(reply.send(take(&self.last_record))),
+            JobMessage::Stop => {}
         }
     }
 
@@ -401,18 +402,20 @@ impl JobSnapshot {
     }
 }
 
-impl End {
+impl JobEnd {
     /// A read-only command's exit status does not tell of a refusal: `cargo check | tail`.
     fn sandbox_note(&self, output: &str) -> &'static str {
         let output = output.to_lowercase();
         let may_have_failed = self.exit != Some(Exit::Status(0)) || self.notes.has_several_commands;
         let shows = |messages: &[&str]| messages.iter().any(|message| output.contains(message));
         match self.notes.sandbox {
-            Sandbox::ReadOnly if self.notes.is_first || shows(&REFUSED_WRITES) || shows(&OTHER_REFUSALS) => {
+            JobSandbox::ReadOnly
+                if self.notes.is_first || shows(&REFUSED_WRITES) || shows(&OTHER_REFUSALS) =>
+            {
                 READ_ONLY
             }
-            Sandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
-            Sandbox::Off | Sandbox::Workspace | Sandbox::ReadOnly => "",
+            JobSandbox::Workspace if may_have_failed && shows(&REFUSED_WRITES) => WORKSPACE,
+            JobSandbox::Off | JobSandbox::Workspace | JobSandbox::ReadOnly => "",
         }
     }
 
@@ -451,13 +454,13 @@ impl End {
             None => {}
         }
         if self.left_behind > 0 && self.exit.is_some() {
-            let what = if self.left_behind == 1 {
+            let left_processes = if self.left_behind == 1 {
                 "A process that it left running was"
             } else {
                 "Processes that it left running were"
             };
             let how = if self.notes.keeps { "; shell with background: true keeps one running" } else { "" };
-            parts.push(format!("{what} stopped{how}."));
+            parts.push(format!("{left_processes} stopped{how}."));
         }
         if !self.confirmed {
             parts.push("Some of its processes may still be running.".into());
@@ -470,9 +473,9 @@ impl End {
 mod tests {
     use super::*;
 
-    fn check(output: &str, status: i32, notes: Notes, expected: &str) {
+    fn check(output: &str, status: i32, notes: JobNotes, expected: &str) {
         let exit = Some(Exit::Status(status));
-        let end = End { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true };
+        let end = JobEnd { notes, exit, why: None, failure: None, left_behind: 0, confirmed: true };
         let snapshot = JobSnapshot { output: output.into(), written: output.len(), end: Some(end) };
         let whole = format!("{output}\n[Exit status {status}.]{expected}");
         assert_eq!(snapshot.describe(), whole, "{notes:?}");
@@ -482,8 +485,8 @@ mod tests {
 
     #[test]
     fn read_only_commands_name_the_sandbox_first_and_where_it_refused() {
-        let read_only = Notes { sandbox: Sandbox::ReadOnly, ..Notes::default() };
-        check("a", 0, Notes { is_first: true, ..read_only }, READ_ONLY);
+        let read_only = JobNotes { sandbox: JobSandbox::ReadOnly, ..JobNotes::default() };
+        check("a", 0, JobNotes { is_first: true, ..read_only }, READ_ONLY);
         check("a", 0, read_only, "");
         check(DENIED, 0, read_only, READ_ONLY);
         check("cp: setting times: Operation not permitted", 1, read_only, READ_ONLY);
@@ -491,14 +494,14 @@ mod tests {
 
     #[test]
     fn other_commands_name_the_sandbox_where_it_refused_a_write() {
-        let workspace = Notes { sandbox: Sandbox::Workspace, is_first: true, ..Notes::default() };
+        let workspace = JobNotes { sandbox: JobSandbox::Workspace, is_first: true, ..JobNotes::default() };
         check(DENIED, 1, workspace, WORKSPACE);
         check("touch: cannot touch 'x': Read-only file system", 1, workspace, WORKSPACE);
         check(DENIED, 0, workspace, "");
         // Behind `| tail`, `; echo done` and `|| true`, the status tells nothing.
-        check(DENIED, 0, Notes { has_several_commands: true, ..workspace }, WORKSPACE);
-        check("fine", 0, Notes { has_several_commands: true, ..workspace }, "");
+        check(DENIED, 0, JobNotes { has_several_commands: true, ..workspace }, WORKSPACE);
+        check("fine", 0, JobNotes { has_several_commands: true, ..workspace }, "");
         check("No such file or directory", 1, workspace, "");
-        check(DENIED, 1, Notes::default(), "");
+        check(DENIED, 1, JobNotes::default(), "");
     }
 }

@@ -1,16 +1,16 @@
 //! Background jobs: commands that outlive their turn, until their session ends or a mode denies them.
 
-use super::job::Notes;
-use super::snapshot::{Running, begin};
-use super::{Command, Runner};
+use super::job::JobNotes;
+use super::snapshot::{RunningCommand, begin};
+use super::{Runner, ShellCommand};
 use crate::tool::agent::background_list::next_number;
 use crate::tool::{Job, JobSnapshot, RunContext, ToolError, ToolOutput};
 
 const MAX_RUNNING: usize = 16;
 
-pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolOutput, ToolError> {
-    let Command { start, limit, runner } = command;
-    let notes = Notes { keeps: false, ..runner.notes(context.compactions) };
+pub(super) async fn start(command: ShellCommand, context: RunContext) -> Result<ToolOutput, ToolError> {
+    let ShellCommand { start, limit, runner } = command;
+    let notes = JobNotes { keeps: false, ..runner.notes(context.compactions) };
     let Runner { shell, sandbox, .. } = runner;
     let mut running = 0;
     for job in &context.jobs {
@@ -25,7 +25,7 @@ pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolO
         None => None,
     };
     let id = format!("job_{}", next_number(context.jobs.iter().map(|job| job.id.as_str())));
-    let record = covered.as_ref().and_then(Running::record);
+    let record = covered.as_ref().and_then(RunningCommand::record);
     let sandbox = sandbox.with_record(record);
     let job = start.begin(id, notes, &shell, &sandbox, context.permit, limit).await?;
     if let Some(covered) = covered {
@@ -36,11 +36,11 @@ pub(super) async fn start(command: Command, context: RunContext) -> Result<ToolO
     Ok(ToolOutput { job: Some(job), ..ToolOutput::text(text) })
 }
 
-pub(super) fn lost() -> ToolError {
+pub(in crate::tool) fn lost() -> ToolError {
     ToolError::Failed("Modegate lost track of the job.".into())
 }
 
-pub(super) async fn describe(job: &Job) -> String {
+pub(in crate::tool) async fn describe(job: &Job) -> String {
     let line = job.line.lines().next().unwrap_or_default();
     let state = match job.snapshot().await {
         Some(snapshot) => JobSnapshot { output: String::new(), ..snapshot }.describe(),

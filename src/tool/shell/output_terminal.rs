@@ -6,18 +6,13 @@
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{SessionId, ToolCallId};
+use crate::conversation::content::fitting;
 use crate::process::Exit;
-use crate::tool::content::{fitting, visible};
+use crate::text::visible;
 use crate::tool::{ClientIo, Job};
 
 /// Bytes of JSON in one update.
 const PIECE: usize = 16 * 1024;
-
-/// Call ids are unique only within a session.
-pub fn id(session: &SessionId, call: &ToolCallId) -> String {
-    format!("{session}/{call}")
-}
 
 pub(super) async fn stream(
     client_io: &ClientIo,
@@ -25,10 +20,10 @@ pub(super) async fn stream(
     pace: std::time::Duration,
     cancel: &CancellationToken,
 ) {
-    let mut shown = 0;
+    let mut shown_bytes = 0;
     client_io.show_terminal(None, cancel).await;
     loop {
-        let Some(news) = job.since(shown).await else { return };
+        let Some(news) = job.since(shown_bytes).await else { return };
         let text = for_terminal(&news.text);
         let mut rest = text.as_str();
         while !rest.is_empty() {
@@ -36,7 +31,7 @@ pub(super) async fn stream(
             client_io.show_terminal(Some(("terminal_output", json!({ "data": piece }))), cancel).await;
             rest = after;
         }
-        shown = news.next;
+        shown_bytes = news.next;
         if news.is_over {
             return client_io.show_terminal(Some(("terminal_exit", exit(news.exit))), cancel).await;
         }
@@ -63,7 +58,7 @@ fn exit(exit: Option<Exit>) -> Value {
 }
 
 fn signal_name(signal: i32) -> String {
-    let known = [
+    let signal_names = [
         (1, "HUP"),
         (2, "INT"),
         (3, "QUIT"),
@@ -73,7 +68,7 @@ fn signal_name(signal: i32) -> String {
         (13, "PIPE"),
         (15, "TERM"),
     ];
-    let name = known.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name);
+    let name = signal_names.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name);
     name.map_or_else(|| signal.to_string(), |name| format!("SIG{name}"))
 }
 

@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::job::RecordSaver;
 use crate::bounded_file;
+use crate::busy::BusyGuard;
 use crate::gate::Permit;
 use crate::process::RecordState;
-use crate::tool::{BusyGuard, Job, ToolError};
+use crate::tool::{Job, ToolError};
 use crate::workspace::{Changes, Workspace, WorkspaceSnapshot, create_record_folder, recorded_changes};
 
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -27,20 +28,20 @@ const MAILBOX: usize = 4;
 /// Dropping the last clone removes the copies.
 #[derive(Debug, Clone)]
 pub struct SnapshotHandle {
-    mailbox: mpsc::Sender<Message>,
+    mailbox: mpsc::Sender<SnapshotMessage>,
     has_jobs: Arc<AtomicBool>,
 }
 
 /// Marks a command or job as running, from the comparison before its start until it is dropped.
 #[derive(Debug)]
-pub struct Running {
-    mark: Arc<Mark>,
+pub struct RunningCommand {
+    mark: Arc<RunMark>,
     has_jobs: Arc<AtomicBool>,
 }
 
 /// A strong count above one means that the command runs.
 #[derive(Debug, Default)]
-struct Mark {
+struct RunMark {
     is_job: AtomicBool,
     /// Folder of the record of a brokered command. Deleted with the mark.
     record: Option<PathBuf>,
@@ -49,7 +50,7 @@ struct Mark {
     saver: OnceLock<RecordSaver>,
 }
 
-impl Drop for Mark {
+impl Drop for RunMark {
     fn drop(&mut self) {
         if let Some(folder) = &self.record {
             // It is deleted with the session otherwise.
@@ -70,25 +71,27 @@ enum Tracker {
 }
 
 impl Tracker {
-    fn mark(&mut self) -> Mark {
-        let Self::Records { folder, count, .. } = self else { return Mark::default() };
+    fn mark(&mut self) -> RunMark {
+        let Self::Records { folder, count, .. } = self else { return RunMark::default() };
         *count += 1;
         let folder = folder.join(count.to_string());
         let created = create_record_folder(&folder);
         let failure = created.as_ref().err().map(ToString::to_string);
         let record = created.is_ok().then_some(folder);
-        Mark { is_job: AtomicBool::new(false), record, failure, saver: OnceLock::new() }
+        RunMark { is_job: AtomicBool::new(false), record, failure, saver: OnceLock::new() }
     }
 
     /// Reads records, or compares files. `records` are the folders of all commands.
     fn changes(
         &mut self,
-        comparison: Comparison,
+        comparison: SnapshotComparison,
         records: &[(PathBuf, RecordState)],
         cancel: &CancellationToken,
     ) -> Changes {
-        let found = match self {
-            Self::Snapshot(snapshot) if comparison == Comparison::Tell => return snapshot.sync(cancel),
+        let snapshot_changes = match self {
+            Self::Snapshot(snapshot) if comparison == SnapshotComparison::Tell => {
+                return snapshot.sync(cancel);
+            }
             Self::Snapshot(snapshot) => {
                 snapshot.refresh(cancel);
                 return Changes::default();
@@ -100,8 +103,8 @@ impl Tracker {
             }
         };
         let mut all = Changes::default();
-        if comparison == Comparison::Tell {
-            for changes in found {
+        if comparison == SnapshotComparison::Tell {
+            for changes in snapshot_changes {
                 all.append(changes);
             }
         }
@@ -110,11 +113,11 @@ impl Tracker {
 }
 
 #[derive(Debug)]
-struct Message {
+struct SnapshotMessage {
     occasion: Occasion,
     cancel: CancellationToken,
     /// The mark counts only for [`Occasion::Begin`].
-    reply: oneshot::Sender<(Arc<Mark>, Changes)>,
+    reply: oneshot::Sender<(Arc<RunMark>, Changes)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +129,7 @@ enum Occasion {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum SnapshotComparison {
     None,
     Refresh,
     Tell,
@@ -150,9 +153,9 @@ impl SnapshotHandle {
     }
 
     /// Returns the changes so far if other commands or jobs count, and discards them otherwise.
-    async fn begin(&self, cancel: &CancellationToken) -> (Running, Changes) {
+    async fn begin(&self, cancel: &CancellationToken) -> (RunningCommand, Changes) {
         let (mark, changes) = self.ask(Occasion::Begin, cancel).await.unwrap_or_default();
-        (Running { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
+        (RunningCommand { mark, has_jobs: Arc::clone(&self.has_jobs) }, changes)
     }
 
     pub async fn sync(&self, cancel: &CancellationToken) -> Changes {
@@ -183,14 +186,14 @@ impl SnapshotHandle {
         self.ask(occasion, cancel).await.map_or_else(unknown, |(_, changes)| changes)
     }
 
-    async fn ask(&self, occasion: Occasion, cancel: &CancellationToken) -> Option<(Arc<Mark>, Changes)> {
+    async fn ask(&self, occasion: Occasion, cancel: &CancellationToken) -> Option<(Arc<RunMark>, Changes)> {
         let (reply, answer) = oneshot::channel();
-        let _ = self.mailbox.send(Message { occasion, cancel: cancel.clone(), reply }).await;
+        let _ = self.mailbox.send(SnapshotMessage { occasion, cancel: cancel.clone(), reply }).await;
         answer.await.ok()
     }
 }
 
-impl Running {
+impl RunningCommand {
     /// Folder for the record of the command's changes. `None` if its changes are found by comparison.
     pub(super) fn record(&self) -> Option<&Path> {
         self.mark.record.as_deref()
@@ -214,14 +217,14 @@ impl Running {
 }
 
 #[derive(Debug, Default)]
-struct Marks(Vec<Arc<Mark>>);
+struct Marks(Vec<Arc<RunMark>>);
 
 impl Marks {
-    fn is_running(mark: &Arc<Mark>) -> bool {
+    fn is_running(mark: &Arc<RunMark>) -> bool {
         Arc::strong_count(mark) > 1
     }
 
-    fn counts(mark: &Arc<Mark>) -> bool {
+    fn counts(mark: &Arc<RunMark>) -> bool {
         Self::is_running(mark) || mark.is_job.load(Ordering::Acquire)
     }
 
@@ -233,13 +236,15 @@ impl Marks {
         self.0.iter().any(|mark| !mark.is_job.load(Ordering::Acquire) && Self::is_running(mark))
     }
 
-    fn comparison(&self, occasion: Occasion) -> Comparison {
+    fn comparison(&self, occasion: Occasion) -> SnapshotComparison {
         match occasion {
-            Occasion::BeginTurn | Occasion::EndTurn if !self.has_jobs() => Comparison::None,
-            Occasion::Begin if !self.has_commands() && !self.has_jobs() => Comparison::Refresh,
+            Occasion::BeginTurn | Occasion::EndTurn if !self.has_jobs() => SnapshotComparison::None,
+            Occasion::Begin if !self.has_commands() && !self.has_jobs() => SnapshotComparison::Refresh,
             // The user's changes during a command count as the command's.
-            Occasion::BeginTurn if !self.has_commands() => Comparison::Refresh,
-            Occasion::Begin | Occasion::Sync | Occasion::BeginTurn | Occasion::EndTurn => Comparison::Tell,
+            Occasion::BeginTurn if !self.has_commands() => SnapshotComparison::Refresh,
+            Occasion::Begin | Occasion::Sync | Occasion::BeginTurn | Occasion::EndTurn => {
+                SnapshotComparison::Tell
+            }
         }
     }
 
@@ -263,12 +268,16 @@ impl Marks {
     }
 }
 
-async fn serve(mut tracker: Tracker, mut messages: mpsc::Receiver<Message>, has_jobs: Arc<AtomicBool>) {
+async fn serve(
+    mut tracker: Tracker,
+    mut messages: mpsc::Receiver<SnapshotMessage>,
+    has_jobs: Arc<AtomicBool>,
+) {
     let mut marks = Marks::default();
-    while let Some(Message { occasion, cancel, reply }) = messages.recv().await {
+    while let Some(SnapshotMessage { occasion, cancel, reply }) = messages.recv().await {
         let comparison = marks.comparison(occasion);
         let mut changes = Changes::default();
-        if comparison != Comparison::None {
+        if comparison != SnapshotComparison::None {
             let (is_over, running) = (cancel.clone(), marks.running());
             let records = marks.saved_records().await;
             let compared = bounded_file::off_thread(DEADLINE, move || {
@@ -290,8 +299,11 @@ async fn serve(mut tracker: Tracker, mut messages: mpsc::Receiver<Message>, has_
             marks.0.retain(Marks::counts);
             let mark = Arc::new(tracker.mark());
             marks.0.push(Arc::clone(&mark));
-            let unrecorded = |error| format!("The changes of a command cannot be recorded: {error}.");
-            changes.unrecorded.extend(mark.failure.as_ref().map(unrecorded));
+            changes.unrecorded.extend(
+                mark.failure
+                    .as_ref()
+                    .map(|error| format!("The changes of a command cannot be recorded: {error}.")),
+            );
             mark
         } else {
             Arc::default()
@@ -314,7 +326,7 @@ pub(super) async fn begin(
     snapshot: &SnapshotHandle,
     permit: &Permit,
     changes: &mpsc::UnboundedSender<Changes>,
-) -> Result<Running, ToolError> {
+) -> Result<RunningCommand, ToolError> {
     let (snapshot, cancel, changes) = (snapshot.clone(), permit.cancel.clone(), changes.clone());
     // In a task, because changes of others are reported even if this command is cancelled.
     let started = tokio::spawn(async move {
@@ -337,7 +349,7 @@ pub(super) async fn begin(
 /// undone.
 pub(super) fn report_when_done(
     snapshot: SnapshotHandle,
-    running: Running,
+    running: RunningCommand,
     job: &Job,
     changes: mpsc::UnboundedSender<Changes>,
 ) -> tokio::task::JoinHandle<()> {
@@ -374,7 +386,7 @@ mod tests {
             std::fs::write(self.dir.path().join("work").join(file), file).unwrap();
         }
 
-        async fn begin(&self) -> (Running, Vec<String>) {
+        async fn begin(&self) -> (RunningCommand, Vec<String>) {
             let (running, changes) = self.snapshot.begin(&CancellationToken::new()).await;
             (running, names(&changes))
         }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::acp::ToolKind;
 use crate::permission::Effect;
-use crate::skill::{Origin, Skill, Skills};
-use crate::tool::content::visible;
+use crate::skill::{Skill, SkillOrigin, Skills};
+use crate::text::visible;
 use crate::tool::memory::list_page::list_page;
 use crate::tool::{PreparedCall, Tool, ToolOutput, ToolSpec};
 
@@ -16,29 +16,31 @@ pub(super) const NAME: &str = "list_skills";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ListSkillsArguments {
     /// Name of a skill: list only the skills after it. Default: all, sorted by name.
     #[serde(default)]
     after: Option<String>,
 }
 
 pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
-    let what = "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what).tool(move |Arguments { after }, _| {
-        let skills = Arc::clone(&skills);
-        Ok(PreparedCall::new("List skills", async move |_| {
-            Ok(ToolOutput::text(show(&skills, after.as_deref())))
-        }))
-    })
+    let description = "List the available skills (instructions for particular kinds of tasks) with name and purpose. read_skill reads one.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description).tool(
+        move |ListSkillsArguments { after }, _| {
+            let skills = Arc::clone(&skills);
+            Ok(PreparedCall::new("List skills", async move |_| {
+                Ok(ToolOutput::text(show(&skills, after.as_deref())))
+            }))
+        },
+    )
 }
 
 fn show(skills: &Skills, after: Option<&str>) -> String {
-    let is_behind = |skill: &&Skill| after.is_none_or(|after| skill.name.as_str() > after);
-    let rest: Vec<&Skill> = skills.iter().filter(is_behind).collect();
+    let rest: Vec<&Skill> =
+        skills.iter().filter(|skill| after.is_none_or(|after| skill.name.as_str() > after)).collect();
     let entries = rest.iter().map(|skill| {
         let whose = match skill.origin {
-            Origin::User => "the user's",
-            Origin::Project => "the project's",
+            SkillOrigin::User => "the user's",
+            SkillOrigin::Project => "the project's",
         };
         let line = format!("{} ({whose}): {}\n", skill.name, visible(&skill.description));
         (skill.name.as_str(), line)
@@ -55,7 +57,7 @@ mod tests {
         let skill = |number: usize| {
             let name = format!("s-{number:02}");
             let text = format!("---\nname: {name}\ndescription: {}\n---\nDo it.", "x".repeat(1000));
-            Skill::parse(&name, "/s".into(), Origin::Project, &text).unwrap()
+            Skill::parse(&name, "/s".into(), SkillOrigin::Project, &text).unwrap()
         };
         let skills = Skills::new((1..=40).map(skill));
         let first = show(&skills, None);

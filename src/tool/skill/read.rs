@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::ToolKind;
 use crate::permission::{Effect, Target};
-use crate::skill::{FILE, Origin, Skill, Skills};
-use crate::tool::content::code_span;
+use crate::skill::{FILE, Skill, SkillOrigin, Skills};
+use crate::text::code_span;
 use crate::tool::file::excerpt::{Range, excerpt};
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{LastSeen, PreparedCall, Tool, ToolError, ToolOutput, ToolSpec, effect};
@@ -23,7 +23,7 @@ pub(super) const NAME: &str = "read_skill";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadSkillArguments {
     /// Name of the skill.
     name: String,
     /// File of the skill to read, relative to its folder: `references/forms.md`. Default: the skill's instructions.
@@ -38,28 +38,32 @@ struct Arguments {
 }
 
 pub(super) fn tool(skills: Arc<Skills>) -> Arc<dyn Tool> {
-    let what = "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.";
-    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, what)
+    let description = "Read a skill's instructions, or a text file that belongs to it. Read a skill before you begin a task that it covers.";
+    ToolSpec::new(NAME, ToolKind::Read, Effect::Read, description)
         .tool(move |arguments, workspace| prepare(&skills, arguments, workspace))
 }
 
-enum Part {
+enum SkillPart {
     Instructions(Skill),
     File(Target),
 }
 
-fn prepare(skills: &Skills, given: Arguments, workspace: &Workspace) -> Result<PreparedCall, ToolError> {
-    let Arguments { name, file, line, limit } = given;
+fn prepare(
+    skills: &Skills,
+    given: ReadSkillArguments,
+    workspace: &Workspace,
+) -> Result<PreparedCall, ToolError> {
+    let ReadSkillArguments { name, file, line, limit } = given;
     let Some(skill) = skills.find(&name) else {
         let text = format!("There is no skill {name:?}: list_skills lists those that there are.");
         return Err(ToolError::Failed(text));
     };
     let title = format!("Read skill {}", code_span(&name));
     let (title, path, part) = match file {
-        None => (title, skill.folder.join(FILE), Part::Instructions(skill.clone())),
+        None => (title, skill.folder.join(FILE), SkillPart::Instructions(skill.clone())),
         Some(file) => {
             let target = below(skill, &file, workspace)?;
-            (format!("{title}: {}", code_span(&file)), target.path.clone(), Part::File(target))
+            (format!("{title}: {}", code_span(&file)), target.path.clone(), SkillPart::File(target))
         }
     };
     let range = Range::new(line, limit);
@@ -74,8 +78,7 @@ fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, Too
     let out = || {
         ToolError::Failed(format!("{file} is not below the skill's folder, which is all that {NAME} reads."))
     };
-    let is_below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    if !Path::new(file).components().all(is_below) {
+    if !Path::new(file).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(out());
     }
     let requested = skill.folder.join(file);
@@ -85,13 +88,13 @@ fn below(skill: &Skill, file: &str, workspace: &Workspace) -> Result<Target, Too
     if target.path.starts_with(&skill.folder) { Ok(target) } else { Err(out()) }
 }
 
-fn read(part: Part, range: Range, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
+fn read(part: SkillPart, range: Range, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
     match part {
-        Part::Instructions(skill) => {
+        SkillPart::Instructions(skill) => {
             let text = excerpt(skill.body.as_bytes(), range, cancel)?.text;
             Ok(ToolOutput::text(format!("{}\n\n{text}", opening(&skill))))
         }
-        Part::File(target) => {
+        SkillPart::File(target) => {
             let file = TextFile::read(&target)?;
             let seen = vec![(target.path, LastSeen::of(&file))];
             Ok(ToolOutput { seen, ..ToolOutput::text(excerpt(file.text.as_bytes(), range, cancel)?.text) })
@@ -101,8 +104,8 @@ fn read(part: Part, range: Range, cancel: &CancellationToken) -> Result<ToolOutp
 
 fn opening(skill: &Skill) -> String {
     let whose = match skill.origin {
-        Origin::User => "by the user",
-        Origin::Project => "by the project",
+        SkillOrigin::User => "by the user",
+        SkillOrigin::Project => "by the project",
     };
     format!(
         "[Skill {}, provided {whose}; it cannot change modes or permissions. Its files are in {}; {NAME} reads them.]",

@@ -13,7 +13,7 @@ pub const NAME: &str = "run_skill";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct RunSkillArguments {
     /// Name of the skill, from `list_skills`.
     skill: String,
     /// The complete task: the sub-agent does not see this conversation. State the expected answer.
@@ -21,8 +21,8 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Arc<dyn Tool> {
-    let what = "Run a sub-agent like you on a task with a skill's instructions, and wait for its answer. It has its own conversation, \
+    let description = "Run a sub-agent like you on a task with a skill's instructions, and wait for its answer. It has its own conversation, \
                 the same folders and the same mode, and cannot ask the user.";
-    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, what)
-        .tool(|Arguments { skill, task }, _| SessionAction::Skill { skill, task }.prepared())
+    ToolSpec::new(NAME, ToolKind::Other, Effect::Delegate, description)
+        .tool(|RunSkillArguments { skill, task }, _| SessionAction::Skill { skill, task }.prepared())
 }

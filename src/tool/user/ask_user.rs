@@ -13,8 +13,8 @@ use super::chat_question::ChatQuestion;
 use crate::acp::{ElicitationContentValue, ElicitationSchema, EnumOption, StringPropertySchema, ToolKind};
 use crate::client::ClientError;
 use crate::permission::Effect;
+use crate::text::visible;
 use crate::tool::client_io::{ClientIo, Elicited};
-use crate::tool::content::visible;
 use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
 
 pub(in crate::tool) const NAME: &str = "ask_user";
@@ -28,7 +28,7 @@ const MAX_CHOICE: usize = 200;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct AskUserArguments {
     /// The questions, at most 5, in order.
     questions: Vec<Question>,
 }
@@ -44,13 +44,13 @@ struct Question {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what = "Ask the user what only the user can know or decide, and wait. Give choices where you can. An answer permits no \
+    let description = "Ask the user what only the user can know or decide, and wait. Give choices where you can. An answer permits no \
                 call. Never ask for passwords or keys.";
-    let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, what);
+    let spec = ToolSpec::new(NAME, ToolKind::Other, Effect::Session, description);
     ToolSpec { timeout: TIMEOUT, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 
-fn prepare(Arguments { mut questions }: Arguments) -> Result<PreparedCall, ToolError> {
+fn prepare(AskUserArguments { mut questions }: AskUserArguments) -> Result<PreparedCall, ToolError> {
     for choice in questions.iter_mut().flat_map(|question| &mut question.choices) {
         *choice = choice.trim().to_owned();
     }
@@ -79,8 +79,11 @@ fn invalid_question(question: &Question) -> Option<String> {
             "choices has more than {MAX_CHOICES} entries, or one that is empty or too long"
         ));
     }
-    let is_duplicate = |(at, choice)| choices[..at].contains(choice);
-    choices.iter().enumerate().any(is_duplicate).then(|| "choices has duplicate entries".into())
+    choices
+        .iter()
+        .enumerate()
+        .any(|(at, choice)| choices[..at].contains(choice))
+        .then(|| "choices has duplicate entries".into())
 }
 
 async fn run(questions: Vec<Question>, context: RunContext) -> Result<ToolOutput, ToolError> {
@@ -116,8 +119,13 @@ fn ask_in_chat(questions: Vec<Question>, client_io: &ClientIo) -> ToolOutput {
     } else {
         "The questions were shown in the chat, and this turn ends here. The user's next message is the answer."
     };
-    let chat = |Question { question, choices }| ChatQuestion { question, choices };
-    ToolOutput { questions: questions.into_iter().map(chat).collect(), ..ToolOutput::text(text) }
+    ToolOutput {
+        questions: questions
+            .into_iter()
+            .map(|Question { question, choices }| ChatQuestion { question, choices })
+            .collect(),
+        ..ToolOutput::text(text)
+    }
 }
 
 const CHOICE: &str = "choice";

@@ -2,7 +2,7 @@
 //!
 //! Permission requests cannot replace forms: clients relabel their options, and some accept without the user.
 
-use crate::tool::content::visible;
+use crate::text::visible;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatQuestion {
@@ -31,8 +31,10 @@ pub fn text(questions: &[ChatQuestion]) -> String {
 
 /// The answer in words, if the prompt is one choice number per question.
 pub fn answer(questions: &[ChatQuestion], prompt: &str) -> Option<String> {
-    let is_between = |c: char| c.is_whitespace() || [',', ';', '.', ')'].contains(&c);
-    let numbers: Vec<&str> = prompt.split(is_between).filter(|number| !number.is_empty()).collect();
+    let numbers: Vec<&str> = prompt
+        .split(|c: char| c.is_whitespace() || [',', ';', '.', ')'].contains(&c))
+        .filter(|number| !number.is_empty())
+        .collect();
     if questions.is_empty() || numbers.len() != questions.len() {
         return None;
     }

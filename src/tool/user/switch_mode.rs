@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::acp::ToolKind;
 use crate::mode::{Mode, Modes};
 use crate::permission::{Effect, compare};
-use crate::tool::{Action, PreparedCall, Preview, Tool, ToolError, ToolSpec};
+use crate::tool::{CallAction, PreparedCall, Preview, Tool, ToolError, ToolSpec};
 
 const MAX_STEPS: usize = 50;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SwitchModeArguments {
     /// The complete plan in Markdown, on which the user decides.
     plan: String,
     /// Steps of the plan, in order, one line each. They become the task list. At most 50.
@@ -39,16 +39,18 @@ pub(in crate::tool) fn tool(modes: &Modes) -> Arc<dyn Tool> {
     let may_change =
         |mode: &&Mode| modes.ceilings(&mode.id).is_ok_and(|ceilings| !compare::changes_nothing(&ceilings));
     let ids: Vec<&str> = modes.iter().filter(may_change).map(|mode| mode.id.as_str()).collect();
-    let what = format!(
+    let description = format!(
         "Present the finished plan to the user and ask to leave this mode. The user decides; a rejection means that the mode \
          stays. Call it once the plan is complete, not before. Modes: {}.",
         ids.join(", ")
     );
-    let spec = ToolSpec::new("switch_mode", ToolKind::SwitchMode, Effect::Session, what);
+    let spec = ToolSpec::new("switch_mode", ToolKind::SwitchMode, Effect::Session, description);
     ToolSpec { is_exit: true, ..spec }.tool(|arguments, _| prepare(arguments))
 }
 
-fn prepare(Arguments { plan, steps, mode }: Arguments) -> Result<PreparedCall, ToolError> {
+fn prepare(
+    SwitchModeArguments { plan, steps, mode }: SwitchModeArguments,
+) -> Result<PreparedCall, ToolError> {
     if plan.trim().is_empty() {
         return Err(ToolError::arguments("plan is empty; the user decides on the plan"));
     }
@@ -56,6 +58,6 @@ fn prepare(Arguments { plan, steps, mode }: Arguments) -> Result<PreparedCall, T
         return Err(ToolError::arguments("steps has more than 50 entries"));
     }
     let preview = Preview::text(&plan);
-    let action = Action::Propose(Proposal { plan, steps, mode });
+    let action = CallAction::Propose(Proposal { plan, steps, mode });
     Ok(PreparedCall { preview, ..PreparedCall::with_action("Plan ready: leave this mode?", action) })
 }

@@ -13,7 +13,7 @@ const MAX_ITEMS: usize = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct TodoArguments {
     /// The complete list, in order; it replaces the previous one. At most 100.
     items: Vec<Item>,
 }
@@ -50,12 +50,13 @@ enum Priority {
 }
 
 pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
-    let what =
+    let description =
         "Keep a task list for work of several steps. Send the complete list each time; the user sees it.";
-    ToolSpec::new("todo", ToolKind::Think, Effect::Session, what).tool(|arguments, _| prepare(arguments))
+    ToolSpec::new("todo", ToolKind::Think, Effect::Session, description)
+        .tool(|arguments, _| prepare(arguments))
 }
 
-fn prepare(Arguments { items }: Arguments) -> Result<PreparedCall, ToolError> {
+fn prepare(TodoArguments { items }: TodoArguments) -> Result<PreparedCall, ToolError> {
     if items.len() > MAX_ITEMS {
         let reason = format!("items has {} entries; at most {MAX_ITEMS} are allowed", items.len());
         return Err(ToolError::arguments(reason));

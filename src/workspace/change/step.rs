@@ -7,30 +7,30 @@ use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, File, Metadata, Permissions};
 
 use super::{
-    Attempt, Change, Failure, WriteError, changed_concurrently, check_inside, check_writable,
+    Attempt, Change, ChangeFailure, WriteError, changed_concurrently, check_inside, check_writable,
     executable_mode, write,
 };
 use crate::permission::Target;
 use crate::platform::files::{link_count, mode, permissions_of, rename_to_new};
 use crate::workspace::faults::{self, Point};
 use crate::workspace::in_place::InPlace;
-use crate::workspace::inspect::{Found, inspect, open_file};
+use crate::workspace::inspect::{InspectedPath, inspect, open_file};
 use crate::workspace::journal::{Recorded, Temporaries};
 use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
 use crate::workspace::{FileError, FileState, make_parent, open_parent};
 
 /// Temporary files are removed on drop.
-pub(super) struct Step<'a> {
+pub(super) struct ChangeStep<'a> {
     dir: Dir,
     name: OsString,
     pub target: Target,
     plan: &'a Attempt<'a>,
-    kind: Kind<'a>,
+    kind: ChangeStepKind<'a>,
     /// Temporary names that may exist.
     temporaries: Vec<String>,
 }
 
-enum Kind<'a> {
+enum ChangeStepKind<'a> {
     Create { temporary: String, content: &'a [u8] },
     Replace { temporary: String, content: &'a [u8], old: Option<String>, spare: String },
     WriteInPlace { file: InPlace, content: &'a [u8] },
@@ -39,18 +39,20 @@ enum Kind<'a> {
     SetExecutable { executable: bool, before: Option<Permissions> },
 }
 
-impl<'a> Step<'a> {
+impl<'a> ChangeStep<'a> {
     pub(super) fn prepare(
         change: &'a Change,
         plan: &'a Attempt<'a>,
         temporaries: &mut Temporaries,
         made: &mut Vec<Target>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ChangeFailure> {
         let (target, kind) = match change {
             Change::Write { target, content, like } => {
                 return Self::prepare_write((target, content, like.as_ref()), plan, temporaries, made);
             }
-            Change::Remove { target } => (target, Kind::Remove { temporary: temporaries.name("old") }),
+            Change::Remove { target } => {
+                (target, ChangeStepKind::Remove { temporary: temporaries.name("old") })
+            }
             Change::Rename { from, to } => {
                 // Checked first, so that no folders are created for a missing source.
                 let (dir, name) = open(from)?;
@@ -59,17 +61,17 @@ impl<'a> Step<'a> {
                 if dir.symlink_metadata(&name).is_ok() {
                     return Err(FileError::Unsuitable(format!("{} exists already", to.path.display())).into());
                 }
-                (from, Kind::Rename { to: dir, name })
+                (from, ChangeStepKind::Rename { to: dir, name })
             }
             Change::SetExecutable { target, executable } => {
                 let (dir, name) = make(target, made)?;
-                let kind = Kind::SetExecutable { executable: *executable, before: None };
+                let kind = ChangeStepKind::SetExecutable { executable: *executable, before: None };
                 return Ok(Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() });
             }
         };
         let (dir, name) = open(target)?;
-        let found = dir.symlink_metadata(&name).map_err(|error| FileError::io(&target.path, &error))?;
-        if matches!(kind, Kind::Remove { .. }) && found.is_dir() {
+        let metadata = dir.symlink_metadata(&name).map_err(|error| FileError::io(&target.path, &error))?;
+        if matches!(kind, ChangeStepKind::Remove { .. }) && metadata.is_dir() {
             let path = target.path.display();
             let text = format!("{path} is a directory; only files are deleted");
             return Err(FileError::Unsuitable(text).into());
@@ -82,37 +84,37 @@ impl<'a> Step<'a> {
         plan: &'a Attempt<'a>,
         temporaries: &mut Temporaries,
         made: &mut Vec<Target>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ChangeFailure> {
         let (dir, name) = make(target, made)?;
-        let found = check_writable(&dir, &name, target)?;
+        let old_metadata = check_writable(&dir, &name, target)?;
         let temporary = temporaries.name("tmp");
-        let kind = match &found {
-            None => Kind::Create { temporary: temporary.clone(), content },
+        let kind = match &old_metadata {
+            None => ChangeStepKind::Create { temporary: temporary.clone(), content },
             Some(found) if plan.in_place.contains(&target.path) => {
                 let file = open_in_place(&dir, &name, (target, found), plan)?;
-                Kind::WriteInPlace { file, content }
+                ChangeStepKind::WriteInPlace { file, content }
             }
             Some(found) => {
                 check_names(target, found)?;
                 let spare = temporaries.name("old");
-                Kind::Replace { temporary: temporary.clone(), content, old: None, spare }
+                ChangeStepKind::Replace { temporary: temporary.clone(), content, old: None, spare }
             }
         };
         let mut step = Self { dir, name, target: target.clone(), plan, kind, temporaries: Vec::new() };
-        let source = match (like, &found) {
+        let source = match (like, &old_metadata) {
             (Some(like), _) => Some(open(like)?),
             (None, Some(_)) => {
                 Some((step.dir.try_clone().map_err(|error| step.failed(&error))?, step.name.clone()))
             }
             (None, None) => None,
         };
-        if !matches!(step.kind, Kind::WriteInPlace { .. }) {
+        if !matches!(step.kind, ChangeStepKind::WriteInPlace { .. }) {
             step.temporaries.push(temporary.clone());
             let like = match source {
                 Some((dir, name)) => Some(open_file(&dir, &name).map_err(|error| step.failed(&error))?.0),
                 None => None,
             };
-            step.write_temporary(&temporary, content, (like.as_ref(), found.is_some()))?;
+            step.write_temporary(&temporary, content, (like.as_ref(), old_metadata.is_some()))?;
         }
         Ok(step)
     }
@@ -123,7 +125,7 @@ impl<'a> Step<'a> {
         temporary: &str,
         content: &[u8],
         (like, is_replaced): (Option<&File>, bool),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ChangeFailure> {
         let Err(failure) = write(&self.dir, temporary, content, like) else { return Ok(()) };
         match failure {
             // A new file need not have the owner of its source.
@@ -135,8 +137,13 @@ impl<'a> Step<'a> {
     }
 
     /// Writes a new file with the mode of its source only.
-    fn write_as_own(&self, temporary: &str, content: &[u8], like: Option<&File>) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::from(self.failed(&error));
+    fn write_as_own(
+        &self,
+        temporary: &str,
+        content: &[u8],
+        like: Option<&File>,
+    ) -> Result<(), ChangeFailure> {
+        let failed = |error: io::Error| ChangeFailure::from(self.failed(&error));
         self.dir.remove_file(temporary).map_err(failed)?;
         write(&self.dir, temporary, content, None).map_err(|error| failed(error.into()))?;
         if let Some(like) = like {
@@ -146,12 +153,12 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    pub(super) fn perform(&mut self, is_touched: bool) -> Result<(), Failure> {
+    pub(super) fn perform(&mut self, is_touched: bool) -> Result<(), ChangeFailure> {
         let (plan, target) = (self.plan, &self.target);
         let is_unchanged = |now: Option<&Metadata>| is_touched || plan.recorder.is_unchanged(target, now);
         let expected = plan.recorder.state(target).filter(|_| !is_touched);
         let replaced = match &mut self.kind {
-            Kind::Replace { temporary, old, spare, .. } => {
+            ChangeStepKind::Replace { temporary, old, spare, .. } => {
                 let outcome =
                     replace((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)));
                 match outcome {
@@ -170,29 +177,29 @@ impl<'a> Step<'a> {
                 }
                 outcome
             }
-            Kind::Remove { temporary } => {
+            ChangeStepKind::Remove { temporary } => {
                 self.temporaries.push(temporary.clone());
                 set_aside((&self.dir, temporary), &self.name, expected, |now| is_unchanged(Some(now)))
             }
             _ if !is_unchanged(None) => Ok(SwapOutcome::Changed),
-            Kind::Create { temporary, .. } => faults::check(Point::Rename)
+            ChangeStepKind::Create { temporary, .. } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, temporary.as_ref()), (&self.dir, &self.name)))
                 .map(|()| SwapOutcome::Done),
-            Kind::Rename { to, name } => faults::check(Point::Rename)
+            ChangeStepKind::Rename { to, name } => faults::check(Point::Rename)
                 .and_then(|()| rename_to_new((&self.dir, &self.name), (to, name)))
                 .map(|()| SwapOutcome::Done),
-            Kind::SetExecutable { executable, before } => {
+            ChangeStepKind::SetExecutable { executable, before } => {
                 let replaced = set_executable(&self.dir, &self.name, *executable);
                 replaced.map(|replaced| {
                     *before = Some(replaced);
                     SwapOutcome::Done
                 })
             }
-            Kind::WriteInPlace { file, content } => match file.write(content) {
+            ChangeStepKind::WriteInPlace { file, content } => match file.write(content) {
                 Ok(()) => Ok(SwapOutcome::Done),
                 Err(failure) => {
                     let error = FileError::io(&target.path, &failure.error);
-                    return Err(Failure { error, is_clean: failure.is_clean, in_place: None });
+                    return Err(ChangeFailure { error, is_clean: failure.is_clean, in_place: None });
                 }
             },
         };
@@ -200,7 +207,7 @@ impl<'a> Step<'a> {
             Ok(SwapOutcome::Done | SwapOutcome::Unsupported) => Ok(()),
             Ok(SwapOutcome::Changed) => Err(changed_concurrently(&target.path).into()),
             Ok(SwapOutcome::Stranded) => Err(self.stranded().into()),
-            Err(error) if matches!(self.kind, Kind::Replace { .. }) && is_denied(&error) => {
+            Err(error) if matches!(self.kind, ChangeStepKind::Replace { .. }) && is_denied(&error) => {
                 Err(self.in_place(&error))
             }
             Err(error) => Err(self.failed(&error).into()),
@@ -210,7 +217,7 @@ impl<'a> Step<'a> {
     /// Returns true on success. Keeps a file that another program has changed since.
     pub(super) fn undo(&mut self) -> bool {
         let undone = match &mut self.kind {
-            Kind::WriteInPlace { file, .. } => file.undo(),
+            ChangeStepKind::WriteInPlace { file, .. } => file.undo(),
             // A rename needs no space, also on a disk that stays full.
             _ => faults::without(|| self.move_back()),
         };
@@ -225,25 +232,25 @@ impl<'a> Step<'a> {
     fn move_back(&self) -> io::Result<()> {
         let place = (&self.dir, self.name.as_os_str());
         match &self.kind {
-            Kind::SetExecutable { before: Some(before), .. } => {
+            ChangeStepKind::SetExecutable { before: Some(before), .. } => {
                 open_file(&self.dir, &self.name)?.0.set_permissions(before.clone())
             }
-            Kind::Rename { to, name } => rename_to_new((to, name), place),
-            Kind::Remove { temporary } => rename_to_new((&self.dir, temporary.as_ref()), place),
-            Kind::Replace { old: Some(old), content, .. } => {
+            ChangeStepKind::Rename { to, name } => rename_to_new((to, name), place),
+            ChangeStepKind::Remove { temporary } => rename_to_new((&self.dir, temporary.as_ref()), place),
+            ChangeStepKind::Replace { old: Some(old), content, .. } => {
                 let made = self.made(content)?;
                 match replace((&self.dir, old), &self.name, made.as_ref(), |_| true)? {
                     SwapOutcome::Unsupported => self.dir.rename(old, &self.dir, &self.name),
                     outcome => is_done(outcome),
                 }
             }
-            Kind::Create { temporary, content } => {
+            ChangeStepKind::Create { temporary, content } => {
                 let made = self.made(content)?;
                 is_done(set_aside((&self.dir, temporary), &self.name, made.as_ref(), |_| true)?)
             }
-            Kind::SetExecutable { before: None, .. }
-            | Kind::Replace { old: None, .. }
-            | Kind::WriteInPlace { .. } => Ok(()),
+            ChangeStepKind::SetExecutable { before: None, .. }
+            | ChangeStepKind::Replace { old: None, .. }
+            | ChangeStepKind::WriteInPlace { .. } => Ok(()),
         }
     }
 
@@ -253,9 +260,9 @@ impl<'a> Step<'a> {
     /// Returns an error if another program has changed the file.
     fn made(&self, content: &[u8]) -> io::Result<Option<FileState>> {
         match inspect(&self.target) {
-            Found::State(state, Some(now)) if now == content => Ok(Some(state)),
-            Found::State(..) => Err(changed_since()),
-            Found::Unknown(_) => Ok(None),
+            InspectedPath::State(state, Some(now)) if now == content => Ok(Some(state)),
+            InspectedPath::State(..) => Err(changed_since()),
+            InspectedPath::Unknown(_) => Ok(None),
         }
     }
 
@@ -275,13 +282,13 @@ impl<'a> Step<'a> {
     }
 
     /// The file cannot be replaced, and may be written in place.
-    fn in_place(&self, error: &io::Error) -> Failure {
+    fn in_place(&self, error: &io::Error) -> ChangeFailure {
         let in_place = Some(self.target.path.clone());
-        Failure { error: self.failed(error), is_clean: true, in_place }
+        ChangeFailure { error: self.failed(error), is_clean: true, in_place }
     }
 }
 
-impl Drop for Step<'_> {
+impl Drop for ChangeStep<'_> {
     fn drop(&mut self) {
         for name in &self.temporaries {
             match self.dir.remove_file_or_symlink(name) {
@@ -353,7 +360,6 @@ fn make(target: &Target, made: &mut Vec<Target>) -> Result<(Dir, OsString), File
 fn set_executable(dir: &Dir, name: &OsStr, executable: bool) -> io::Result<Permissions> {
     let (file, metadata) = open_file(dir, name)?;
     let after = executable_mode(mode(&metadata), executable);
-    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-    file.set_permissions(permissions_of(after).ok_or_else(unsupported)?)?;
+    file.set_permissions(permissions_of(after).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?)?;
     Ok(metadata.permissions())
 }

@@ -44,10 +44,10 @@ fn new_file_is_recorded_with_its_new_folders() {
     let changes = apply(&root, &workspace, &[writing(&workspace, "old/new/sub/a", "text")]);
     let folder = |path: &str| {
         let found = inspect(&entry(&workspace, path));
-        let Found::State(state @ FileState::Folder { .. }, None) = found else { panic!("{found:?}") };
+        let InspectedPath::State(state @ FileState::Folder { .. }, None) = found else { panic!("{found:?}") };
         state
     };
-    let Found::State(made, _) = inspect(&entry(&workspace, "old/new/sub/a")) else { panic!() };
+    let InspectedPath::State(made, _) = inspect(&entry(&workspace, "old/new/sub/a")) else { panic!() };
     assert!(matches!(&made, FileState::File { hash, .. } if *hash == crate::ids::hash("text")));
     let expected = vec![
         changed("old/new", FileState::Absent, folder("old/new")),

@@ -12,20 +12,20 @@ use crate::permission::Target;
 use crate::platform::files::{link, link_count, permissions_of, rename_to_new};
 use crate::workspace::change::{WriteError, write};
 use crate::workspace::in_place::InPlace;
-use crate::workspace::inspect::{Found, inspect, open_file};
+use crate::workspace::inspect::{InspectedPath, inspect, open_file};
 use crate::workspace::journal::Temporaries;
 use crate::workspace::replacement::{SwapOutcome, replace, set_aside};
 use crate::workspace::{Changed, FileState, open_parent};
 
 const CHANGED: &str = "the file changed during the restore";
 
-pub(super) struct Step {
+pub(super) struct RestoreStep {
     pub target: Target,
     pub changed: Changed,
     pub is_done: bool,
 }
 
-impl Step {
+impl RestoreStep {
     /// Makes a folder writable for the following steps.
     pub(super) fn make_writable(&mut self) -> io::Result<()> {
         match (&self.changed.before, &self.changed.after) {
@@ -115,7 +115,7 @@ impl Step {
             ref after => after,
         };
         match inspect(&self.target) {
-            Found::State(found, _) if found == *expected => Ok(()),
+            InspectedPath::State(found, _) if found == *expected => Ok(()),
             _ => Err(io::Error::other(CHANGED)),
         }
     }
@@ -186,7 +186,7 @@ impl Step {
     }
 
     fn write_in_place(&self, content: &[u8], found: &Metadata) -> io::Result<()> {
-        let Found::State(state, Some(old)) = inspect(&self.target) else {
+        let InspectedPath::State(state, Some(old)) = inspect(&self.target) else {
             return Err(io::Error::other(CHANGED));
         };
         if state != self.changed.after {

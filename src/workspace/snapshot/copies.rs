@@ -7,14 +7,14 @@ use cap_std::fs::File;
 
 use crate::platform::files::{create_private_file, create_private_folder, create_private_folders};
 
-pub(super) type Number = u64;
+pub(super) type CopyNumber = u64;
 
 /// The folder is created with the first copy and removed on drop.
 #[derive(Debug)]
 pub(super) struct Copies {
     folder: PathBuf,
     is_made: bool,
-    next: Number,
+    next: CopyNumber,
 }
 
 impl Copies {
@@ -29,7 +29,7 @@ impl Copies {
 
     /// Copies at most `length` bytes. The kernel copies between files, on some file systems without moving
     /// data.
-    pub(super) fn make(&mut self, file: File, length: u64) -> io::Result<Number> {
+    pub(super) fn make(&mut self, file: File, length: u64) -> io::Result<CopyNumber> {
         if !self.is_made {
             self.make_folder()?;
         }
@@ -43,11 +43,11 @@ impl Copies {
         Ok(number)
     }
 
-    pub(super) fn read(&self, number: Number) -> io::Result<Vec<u8>> {
+    pub(super) fn read(&self, number: CopyNumber) -> io::Result<Vec<u8>> {
         std::fs::read(self.path(number))
     }
 
-    pub(super) fn forget(&self, number: Number) {
+    pub(super) fn forget(&self, number: CopyNumber) {
         if let Err(error) = std::fs::remove_file(self.path(number)) {
             tracing::warn!(%error, number, "a copy of a file could not be removed");
         }
@@ -76,7 +76,7 @@ impl Copies {
         Ok(())
     }
 
-    fn path(&self, number: Number) -> PathBuf {
+    fn path(&self, number: CopyNumber) -> PathBuf {
         self.folder.join(number.to_string())
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::permission::Target;
 use crate::platform::files::{Times, mode, number, times};
-use crate::workspace::{Entry, Walk, WalkOptions, Workspace};
+use crate::workspace::{Walk, WalkEntry, WalkOptions, Workspace};
 
 /// Limits of a snapshot: entries, and bytes in copied files.
 pub(super) const MAX_ENTRIES: usize = 30_000;
@@ -104,10 +104,10 @@ pub(super) fn scan(
     Ok(seen)
 }
 
-fn inspect(workspace: &Workspace, entry: &Entry) -> io::Result<Seen> {
+fn inspect(workspace: &Workspace, entry: &WalkEntry) -> io::Result<Seen> {
     let metadata = entry.metadata()?;
     let target = workspace.place(entry.path.clone());
-    let what = match what(&metadata) {
+    let content = match what(&metadata) {
         _ if target.path.to_str().is_none() => What::Unknown("has a name that is not UTF-8"),
         What::Link(_) => {
             let to = entry.link()?;
@@ -119,7 +119,7 @@ fn inspect(workspace: &Workspace, entry: &Entry) -> io::Result<Seen> {
         }
         what => what,
     };
-    Ok(Seen { target, print: Fingerprint::of(&metadata), what })
+    Ok(Seen { target, print: Fingerprint::of(&metadata), what: content })
 }
 
 fn what(metadata: &Metadata) -> What {

@@ -1,6 +1,6 @@
 //! `view_background` and `stop_background` are offered where background work exists or can start.
 
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use serde_json::json;
 
 use crate::agents::delegation::{AGENTS, call};
@@ -37,7 +37,7 @@ async fn agents_without_background_work_lack_its_tools() {
 async fn background_tools_stay_while_there_is_background_work() {
     let mut layers = Layers::default();
     let quiet = "modes: [{id: quiet, extends: plan, tools: {deny: [delegate, 'shell*']}}]";
-    layers.add("m", quiet, Owner::User).unwrap();
+    layers.add("m", quiet, LayerOwner::User).unwrap();
     let setup = Setup { mode: "quiet", modes: layers.modes, live: true, ..Setup::default() };
     let mut client = TestClient::with(setup);
     let root = client.session().await;

@@ -9,7 +9,7 @@ use modegate::model::scripted::Scripted;
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::permission::Effect;
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Store, Sync};
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
@@ -578,7 +578,7 @@ async fn delegation_depth_and_background_count_are_limited() {
 #[tokio::test]
 async fn sub_agent_sessions_belong_to_the_parent_session() {
     let folder = tempfile::tempdir().unwrap();
-    let store = || Location::File(folder.path().join("s.db"));
+    let store = || StoreLocation::File(folder.path().join("s.db"));
     let mut client = TestClient::with(Setup {
         mode: "code",
         agents: AGENTS,
@@ -631,7 +631,7 @@ async fn sub_agent_sessions_belong_to_the_parent_session() {
 #[tokio::test]
 async fn session_with_missing_agent_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
-    let store = || Location::File(folder.path().join("s.db"));
+    let store = || StoreLocation::File(folder.path().join("s.db"));
     let setup = || Setup { mode: "code", live: true, store: store(), ..Setup::default() };
     let mut client = TestClient::with(Setup { agents: AGENTS, ..setup() });
     let root = client.session().await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use modegate::acp::SessionId;
 use modegate::model::{ModelEvent, ModelStop};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Store, Sync};
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn until_asked(client: &mut TestClient) -> Vec<Value> {
 
 fn layers(text: &str) -> Layers {
     let mut layers = Layers::default();
-    layers.add("m", text, Owner::User).unwrap();
+    layers.add("m", text, LayerOwner::User).unwrap();
     layers
 }
 
@@ -144,7 +144,7 @@ async fn unconfirmed_sub_agent_calls_are_named_by_the_parent() {
 #[tokio::test]
 async fn sub_agent_session_cannot_be_deleted_separately() {
     let folder = tempfile::tempdir().unwrap();
-    let store = || Location::File(folder.path().join("s.db"));
+    let store = || StoreLocation::File(folder.path().join("s.db"));
     let mut client = TestClient::with(Setup { mode: "code", live: true, store: store(), ..Setup::default() });
     let root = client.session().await;
     let prompt = client.prompt(&root, "go").await;

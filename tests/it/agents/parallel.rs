@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use modegate::model::{Block, ModelEvent};
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use serde_json::json;
 
 use crate::agents::delegation::{AGENTS, about, call, status, write};
@@ -128,7 +128,7 @@ async fn cancel_ends_all_parallel_sub_agents() {
 async fn parallel_sub_agents_ask_separately() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.db");
-    let store = Location::File(file.clone());
+    let store = StoreLocation::File(file.clone());
     let mut client = TestClient::with(Setup { store, ..parallel("code") });
     let root = client.session().await;
     let outside = client.dir.path().join("outside.txt");

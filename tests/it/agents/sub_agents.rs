@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use modegate::model::ModelEvent;
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Store, Sync};
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ async fn close_and_delete_end_all_sub_agents() {
     for way in ["session/close", "session/delete"] {
         let home = tempfile::tempdir().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let store = || Location::File(folder.path().join("s.db"));
+        let store = || StoreLocation::File(folder.path().join("s.db"));
         let setup = Setup { mode: "ask", store: store(), ..with_shell(home.path()) };
         let mut client = TestClient::with(setup);
         let root = client.session().await;

@@ -599,7 +599,8 @@ fn reset_store_is_set_aside_and_an_open_one_is_not() {
     assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
     fixture.prompt(&["--mode", "plan", "-p", "one"]);
     let open =
-        modegate::store::Store::open_now(&modegate::store::Location::File(fixture.path("store.db"))).unwrap();
+        modegate::store::Store::open_now(&modegate::store::StoreLocation::File(fixture.path("store.db")))
+            .unwrap();
     for action in ["reset", "salvage"] {
         let (code, _, errors) = fixture.run(&["store", action]);
         assert!(code == 1 && errors.contains("another process has it open"), "{errors}");

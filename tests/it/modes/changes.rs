@@ -2,14 +2,14 @@
 
 use modegate::mode::ToolList;
 use modegate::model::{ModelEvent, ModelStop};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
 
 fn layers(text: &str) -> Layers {
     let mut layers = Layers::default();
-    layers.add("modes.yaml", text, Owner::User).unwrap();
+    layers.add("modes.yaml", text, LayerOwner::User).unwrap();
     layers
 }
 

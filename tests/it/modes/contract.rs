@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use modegate::model::{Block, ModelError, ModelEvent, ModelRequest, ModelStop, ToolOffer};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use modegate::process::shell::Sandbox;
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use modegate::tool::Toolset;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -216,7 +216,7 @@ async fn load_resume_and_list_return_the_current_mode() {
 async fn mode_of_unknown_sessions_cannot_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut client = TestClient::with(Setup { store: StoreLocation::File(file.clone()), ..Setup::default() });
     let mut sessions = vec!["sess_unknown".to_owned()];
     for end in ["session/close", "session/delete"] {
         let session = client.session().await;
@@ -281,7 +281,7 @@ fn default_mode_is_configurable() {
 async fn mode_prompt_is_trimmed_inside_the_reminder() {
     let mut layers = Layers::default();
     let text = "modes:\n- {id: kind, extends: plan, prompt: \"\\n\\n  Be kind.\\n  Be brief. \\n\\n\"}\n";
-    layers.add("modes.yaml", text, Owner::User).unwrap();
+    layers.add("modes.yaml", text, LayerOwner::User).unwrap();
     let mut client = TestClient::with(Setup { mode: "kind", modes: layers.modes, ..Setup::default() });
     let session = client.session().await;
     let prompt = client.prompt(&session, "go").await;
@@ -307,8 +307,11 @@ async fn outcome_of_block(
 ) -> (Value, Vec<String>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut client =
-        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let mut client = TestClient::with(Setup {
+        mode: "code",
+        store: StoreLocation::File(file.clone()),
+        ..Setup::default()
+    });
     let session = client.session().await;
     let prompt = client.prompt(&session, "go").await;
     client.model.say(&session, Ok(ModelEvent::Text(block.into())));
@@ -345,8 +348,11 @@ async fn failed_reply_switches_no_mode() {
 async fn unknown_switch_target_is_reported_to_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut client =
-        TestClient::with(Setup { mode: "code", store: Location::File(file.clone()), ..Setup::default() });
+    let mut client = TestClient::with(Setup {
+        mode: "code",
+        store: StoreLocation::File(file.clone()),
+        ..Setup::default()
+    });
     let session = client.session().await;
     for (target, is_known) in [("yolo", false), ("plan", true)] {
         let prompt = client.prompt(&session, "go").await;
@@ -378,7 +384,7 @@ async fn unknown_switch_target_is_reported_to_the_model() {
 async fn mode_changes_table_has_the_documented_columns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut client = TestClient::with(Setup { store: StoreLocation::File(file.clone()), ..Setup::default() });
     let session = client.session().await;
     let prompt = client.prompt(&session, "go").await;
     client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));

@@ -41,6 +41,7 @@ impl Slow {
             kind: ToolKind::Other,
             effect,
             claim: None,
+            server: None,
             shell: ShellUse::Off,
             is_exit: false,
             background: BackgroundRole::None,

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use modegate::acp::SessionModeId;
-use modegate::agents::{AgentRegistry, Origin};
+use modegate::agents::{AgentOrigin, AgentRegistry};
 use modegate::mode::Modes;
 use modegate::model::{Block, ModelEvent, ModelStop};
 use modegate::permission::rules::Rules;
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use modegate::process::shell::Sandbox;
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use modegate::tool::Toolset;
-use modegate::tool::web::fetch::Limits;
+use modegate::tool::web::fetch::FetchLimits;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -70,8 +70,10 @@ fn layers(rules: &str) -> Layers {
     let page = include_str!("../../../docs/reference/modes-file.md");
     let worked = page.split("```yaml\n").find(|block| block.starts_with("modes:")).expect("worked modes");
     let mut layers = Layers::default();
-    layers.add("docs/reference/modes-file.md", worked.split("```").next().unwrap(), Owner::User).unwrap();
-    layers.add("rules", rules, Owner::User).unwrap();
+    layers
+        .add("docs/reference/modes-file.md", worked.split("```").next().unwrap(), LayerOwner::User)
+        .unwrap();
+    layers.add("rules", rules, LayerOwner::User).unwrap();
     layers
 }
 
@@ -117,13 +119,13 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     let mode: &'static str = Box::leak(mode.0.to_string().into_boxed_str());
     let site = HttpServer::start().await;
     let tools = Toolset::built_in()
-        .with_fetch(Arc::new(fetch_client(&site)), Limits::default())
+        .with_fetch(Arc::new(fetch_client(&site)), FetchLimits::default())
         .with_shell(shell(home.path(), Sandbox::Workspace));
     let url = site.url("/json");
     let skills = Arc::new(Mutex::new(skills::some(home.path(), &[("one", "One.", "Do it.")])));
     let (modes, rules) = (modes.clone(), rules.clone());
     let file = home.path().join("store.db");
-    let store = Location::File(file.clone());
+    let store = StoreLocation::File(file.clone());
     let (agents, defaults) = ("[{id: own}]", Setup::default());
     let mut client = TestClient::with(Setup { mode, store, tools, agents, modes, rules, skills, ..defaults });
     let cwd = client.cwd();
@@ -213,7 +215,7 @@ async fn offered_tools_run_and_other_tools_have_no_effect() {
             .with_shell(shell(Path::new("/nowhere"), Sandbox::Workspace))
             .for_session(&workspace, &Rules::default());
         let mut agents = AgentRegistry::default();
-        agents.add(&serde_saphyr::from_str::<Vec<_>>("[{id: own}]").unwrap(), Origin::User).unwrap();
+        agents.add(&serde_saphyr::from_str::<Vec<_>>("[{id: own}]").unwrap(), AgentOrigin::User).unwrap();
         let all =
             all.with_agents(&agents).with_skills(&skills::some(home.path(), &[("one", "One.", "Do it.")]));
         let unknown = all.iter().find_map(|tool| modegate::tool::unknown_tool(&tool.spec().name));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use modegate::model::{ModelEvent, ModelStop};
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use serde_json::{Value, json};
 
 use crate::support::{Setup, TIMEOUT, TestClient};
@@ -159,7 +159,8 @@ async fn answer(test_client: &mut TestClient, client: &mut ClientView, seed: &mu
 async fn stress(mut seed: u64, steps: usize) -> ClientView {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("store.db");
-    let mut test_client = TestClient::with(Setup { store: Location::File(file.clone()), ..Setup::default() });
+    let mut test_client =
+        TestClient::with(Setup { store: StoreLocation::File(file.clone()), ..Setup::default() });
     let mut client = ClientView::default();
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {

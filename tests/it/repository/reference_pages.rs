@@ -170,12 +170,14 @@ fn paragraphs_are_wrapped_and_cells_escaped() {
 
 #[test]
 fn permissions_page_rules_are_valid() {
-    use modegate::policy::{Layers, Owner};
+    use modegate::policy::{LayerOwner, Layers};
     let page = fs::read_to_string(root().join("docs/reference/permissions.md")).unwrap();
     let blocks: Vec<&str> =
         page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(!blocks.is_empty());
     for block in blocks {
-        Layers::default().add("modes.yaml", block, Owner::User).unwrap_or_else(|error| panic!("{error}"));
+        Layers::default()
+            .add("modes.yaml", block, LayerOwner::User)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }

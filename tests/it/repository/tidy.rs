@@ -34,11 +34,12 @@ const LAYERS: [(&str, &[&str]); 65] = [
     ),
     ("audit", &["chain", "ids", "mode", "permission", "store"]),
     ("bounded_file", &[]),
+    ("busy", &[]),
     ("chain", &["ids"]),
     ("cli", CLI),
     ("client", &["acp"]),
     ("config", CONFIG),
-    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill", "tool"]),
+    ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
     ("event", &["acp", "model", "tool"]),
@@ -75,6 +76,7 @@ const LAYERS: [(&str, &[&str]); 65] = [
     ("lib", &[]),
     ("line_diff", &[]),
     ("main", &[]),
+    ("memory", &[]),
     ("mode", &["acp", "ids", "model"]),
     ("model", &["acp", "http", "process", "sandbox"]),
     ("model/wire", &["model"]),
@@ -93,7 +95,7 @@ const LAYERS: [(&str, &[&str]); 65] = [
     ("session/command/user_command", &["front_matter", "yaml_error"]),
     ("conversation/compaction", &["acp", "model"]),
     ("conversation/fitting", &["model"]),
-    ("conversation/acp_updates", &["acp", "event", "model", "tool"]),
+    ("conversation/acp_updates", &["acp", "conversation/content", "event", "model"]),
     ("session/options", &["acp", "mode", "model", "agents"]),
     ("conversation/history", &["acp", "conversation", "event", "model"]),
     ("conversation/neutralise", &[]),
@@ -113,7 +115,7 @@ const LAYERS: [(&str, &[&str]); 65] = [
     ),
     ("text", &[]),
     ("tool", TOOL),
-    ("tool/content", &["acp"]),
+    ("conversation/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
     ("transport", &[]),
     (
@@ -175,6 +177,7 @@ const CONFIG: &[&str] = &[
     "client",
     "conversation",
     "ids",
+    "memory",
     "mode",
     "model",
     "permission",
@@ -197,10 +200,12 @@ const TOOL: &[&str] = &[
     "acp",
     "bounded_file",
     "client",
+    "conversation/content",
     "file_lock",
     "gate",
     "http",
     "ids",
+    "memory",
     "mode",
     "model",
     "permission",
@@ -212,7 +217,7 @@ const TOOL: &[&str] = &[
 ];
 
 /// Modules that every other module may name.
-const COMMON: [&str; 4] = ["lazy_channel", "line_diff", "platform", "text"];
+const COMMON: [&str; 5] = ["busy", "lazy_channel", "line_diff", "platform", "text"];
 
 /// Modules that `session` may name.
 const SESSION: &[&str] = &[

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use modegate::ids::Source;
 use modegate::model::{Block, ModelEvent, ModelStop};
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
@@ -34,7 +34,7 @@ impl StoreFixture {
 
     pub(crate) fn agent(&self, setup: Setup) -> TestClient {
         TestClient::with(Setup {
-            store: Location::File(self.store()),
+            store: StoreLocation::File(self.store()),
             dir: Some(Arc::clone(&self.work)),
             source: self.source.clone(),
             ..setup
@@ -463,7 +463,7 @@ async fn additional_directories_come_from_each_request() {
 async fn session_with_missing_mode_opens_in_plan() {
     let modes = |text: &str| {
         let mut layers = modegate::policy::Layers::default();
-        layers.add("modes.yaml", text, modegate::policy::Owner::User).unwrap();
+        layers.add("modes.yaml", text, modegate::policy::LayerOwner::User).unwrap();
         layers.modes
     };
     let own = "modes:\n  - id: docs\n    extends: code\n";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use modegate::model::ModelEvent;
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, text, turn};
@@ -73,7 +73,7 @@ async fn passing_notices_are_not_replayed_and_answers_stay_messages() {
 async fn changes_since_the_last_time_are_shown_once_when_a_session_is_loaded() {
     let gone = "Modegate no longer has the gone mode";
     let mut layers = Layers::default();
-    layers.add("modes.yaml", "modes:\n  - id: gone\n    extends: code\n", Owner::User).unwrap();
+    layers.add("modes.yaml", "modes:\n  - id: gone\n    extends: code\n", LayerOwner::User).unwrap();
     for has_notices in [true, false] {
         let fixture = StoreFixture::new();
         let setup = Setup { modes: layers.modes.clone(), mode: "gone", ..Setup::default() };

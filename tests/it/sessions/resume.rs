@@ -7,9 +7,9 @@ use std::time::Duration;
 use modegate::acp::{MessageId, SessionId};
 use modegate::event::{NoticeKind, SessionEvent};
 use modegate::model::{ModelError, ModelEvent, ModelStop};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Row, Store, Sync};
+use modegate::store::{Row, Store, StoreLocation, Sync};
 use modegate::tool::Toolset;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn code() -> Setup {
 
 pub(crate) fn layers(yaml: &str) -> Layers {
     let mut layers = Layers::default();
-    layers.add("modes.yaml", yaml, Owner::User).unwrap();
+    layers.add("modes.yaml", yaml, LayerOwner::User).unwrap();
     layers
 }
 
@@ -409,7 +409,7 @@ async fn mode_change_applies_while_load_output_is_unread() {
     client.call("session/close", json!({ "sessionId": session })).await;
     let record = Connection::open(fixture.store()).unwrap();
     let last: i64 = record.query_row("SELECT max(seq) FROM events", [], |row| row.get(0)).unwrap();
-    let store = Store::open(Location::File(fixture.store()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(fixture.store()), Sync::Normal).unwrap();
     for number in 1..=3000 {
         store.post(Row::Event {
             session: SessionId::new(session.as_str()),
@@ -507,7 +507,7 @@ async fn concurrent_processes_get_separate_store_locks() {
             let (path, barrier) = (path.clone(), Arc::clone(&barrier));
             std::thread::spawn(move || {
                 barrier.wait();
-                Store::open(Location::File(path), Sync::Normal).unwrap()
+                Store::open(StoreLocation::File(path), Sync::Normal).unwrap()
             })
         };
         let threads: Vec<_> = (0..6).map(begin).collect();

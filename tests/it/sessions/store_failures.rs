@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use modegate::acp::{MessageId, SessionId, SessionModeId};
 use modegate::event::{NoticeKind, SessionEvent};
-use modegate::store::{Location, Row, Store, Sync};
+use modegate::store::{Row, Store, StoreLocation, Sync};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -241,7 +241,7 @@ async fn long_session_loads_within_bounded_memory() {
     let (path, script) = (dir.path().join("store.db"), dir.path().join("script.jsonl"));
     std::fs::write(&script, "{\"text\":\"yes\"}\n{\"stop\":\"done\"}\n").unwrap();
     let work = dir.path().canonicalize().unwrap();
-    let store = Store::open(Location::File(path.clone()), Sync::Normal).unwrap();
+    let store = Store::open(StoreLocation::File(path.clone()), Sync::Normal).unwrap();
     let id = SessionId::new("long");
     let row = Row::Session {
         parent: None,

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use modegate::acp::SessionId;
-use modegate::audit::{Report, audit};
+use modegate::audit::{AuditReport, audit};
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Store, Sync};
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::{Toolset, effect_of};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -396,8 +396,8 @@ async fn undo_names_conflicting_changes_between_edits() {
     }
 }
 
-pub(crate) async fn report(store: &Path, session: &str, kept: Option<&str>) -> Report {
-    let store = Store::open(Location::File(store.to_owned()), Sync::Normal).unwrap();
+pub(crate) async fn report(store: &Path, session: &str, kept: Option<&str>) -> AuditReport {
+    let store = Store::open(StoreLocation::File(store.to_owned()), Sync::Normal).unwrap();
     let evidence = store.evidence(&SessionId::new(session)).await.unwrap().unwrap();
     audit(&evidence, effect_of, kept)
 }

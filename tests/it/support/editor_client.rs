@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use modegate::model::{Block, ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl EditorClient {
     async fn initialized(mode: &'static str, params: Value, sandbox: Sandbox) -> Self {
         let home = tempfile::tempdir().unwrap();
         let tools = Toolset::built_in().with_shell(shell(home.path(), sandbox));
-        let store = Location::File(home.path().join("store.db"));
+        let store = StoreLocation::File(home.path().join("store.db"));
         let mut client = TestClient::with(Setup { mode, tools, store, live: true, ..Setup::default() });
         client.call("initialize", params).await;
         let session = client.session().await;

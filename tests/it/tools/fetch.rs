@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use modegate::http::fetch_client::{AllowedHost, FetchClient, Lookup};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use modegate::tool::Toolset;
-use modegate::tool::web::fetch::Limits;
+use modegate::tool::web::fetch::FetchLimits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -120,10 +120,10 @@ pub(crate) fn fetch_client(site: &HttpServer) -> FetchClient {
 }
 
 fn setup_reaching(site: &HttpServer) -> Setup {
-    with(fetch_client(site), Limits::default())
+    with(fetch_client(site), FetchLimits::default())
 }
 
-fn with(client: FetchClient, limits: Limits) -> Setup {
+fn with(client: FetchClient, limits: FetchLimits) -> Setup {
     Setup {
         mode: "code",
         tools: Toolset::built_in().with_fetch(Arc::new(client), limits),
@@ -178,7 +178,7 @@ async fn fetch_returns_text_and_sends_only_the_address() {
 #[tokio::test]
 async fn private_addresses_are_fetched_only_if_allowed() {
     let site = HttpServer::start().await;
-    let mut turns = Turns::new(with(allowing(&[]), Limits::default())).await;
+    let mut turns = Turns::new(with(allowing(&[]), FetchLimits::default())).await;
     let port = site.port;
     for host in
         ["127.0.0.1", "localhost", "localhost.", "[::ffff:127.0.0.1]", "2130706433", "0x7f.0.0.1", "0"]
@@ -189,7 +189,8 @@ async fn private_addresses_are_fetched_only_if_allowed() {
     assert_eq!(site.asked(), 0);
     turns.client.end().await;
     let mut control =
-        Turns::new(with(allowing(&["localhost:*".into(), "127.0.0.1:*".into()]), Limits::default())).await;
+        Turns::new(with(allowing(&["localhost:*".into(), "127.0.0.1:*".into()]), FetchLimits::default()))
+            .await;
     for host in ["127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f.0.0.1"] {
         check(&mut control, &format!("http://{host}:{port}/json"), "{\"a\":1}").await;
     }
@@ -207,7 +208,7 @@ async fn names_resolving_to_private_addresses_are_denied() {
         let names = FixedLookup::default();
         let looked_up = Arc::clone(&names.0);
         let client = allowing(&allowed).with_lookup(Arc::new(names));
-        let mut turns = Turns::new(with(client, Limits::default())).await;
+        let mut turns = Turns::new(with(client, FetchLimits::default())).await;
         check(&mut turns, &format!("http://rebind.example:{}/json", site.port), expected).await;
         assert_eq!((site.asked(), looked_up.lock().unwrap().len()), (request_count, 1));
         turns.client.end().await;
@@ -219,7 +220,7 @@ async fn redirects_are_reported_and_not_followed() {
     let site = HttpServer::start().await;
     let other = HttpServer::start().await;
     let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
-    let mut turns = Turns::new(with(allowing(&hosts), Limits::default())).await;
+    let mut turns = Turns::new(with(allowing(&hosts), FetchLimits::default())).await;
     check(&mut turns, &site.url("/once"), &format!("redirects to {}:", site.url("/json"))).await;
     let text = format!("redirects to {}:", other.url("/json"));
     check(&mut turns, &site.url(&format!("/x?to={}", other.url("/json"))), &text).await;
@@ -239,7 +240,7 @@ async fn redirects_are_reported_and_not_followed() {
 #[tokio::test]
 async fn deny_rule_covers_redirect_targets() {
     let site = HttpServer::start().await;
-    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), FetchLimits::default());
     let rules = layers("permissions: {deny: ['fetch(http://127.0.0.1/json*)']}").rules;
     let mut turns = Turns::new(Setup { mode: "code", tools, rules, ..Setup::default() }).await;
     let (_, last) = turns.call("fetch", json!({ "url": site.url("/json") }), 0).await;
@@ -254,7 +255,7 @@ async fn deny_rule_covers_redirect_targets() {
 async fn endless_bodies_are_cut_and_slow_servers_time_out() {
     let mut site = HttpServer::start().await;
     let hosts = [format!("127.0.0.1:{}", site.port)];
-    let limits = Limits { bytes: 40_000, ..Limits::default() };
+    let limits = FetchLimits { bytes: 40_000, ..FetchLimits::default() };
     let mut turns = Turns::new(with(allowing(&hosts), limits)).await;
     let url = site.url("/endless");
     check(&mut turns, &url, "[Only the first 40000 bytes were read; there is more.]").await;
@@ -263,7 +264,7 @@ async fn endless_bodies_are_cut_and_slow_servers_time_out() {
     let rest = turns.result();
     assert!(rest.contains("[Characters 30001-40000 of 40000.]"), "{rest}");
     turns.client.end().await;
-    let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
+    let limits = FetchLimits { time: Duration::from_millis(50), ..FetchLimits::default() };
     let mut turns = Turns::new(with(allowing(&hosts), limits)).await;
     check(&mut turns, &site.url("/silent"), "took longer than 50ms").await;
     check(&mut turns, &site.url("/json"), "{\"a\":1}").await;
@@ -307,7 +308,7 @@ async fn permission_request_shows_url_and_always_covers_server() {
     let other = HttpServer::start().await;
     let hosts = [&site, &other].map(|site| format!("127.0.0.1:{}", site.port));
     for mode in ["ask", "plan"] {
-        let mut turns = Turns::new(Setup { mode, ..with(allowing(&hosts), Limits::default()) }).await;
+        let mut turns = Turns::new(Setup { mode, ..with(allowing(&hosts), FetchLimits::default()) }).await;
         let before = site.asked();
         let (questions, last) = ask(&mut turns, &site.url("/x?secret=1"), 2).await;
         assert_eq!((last["status"].as_str(), site.asked()), (Some("failed"), before), "a rejection");
@@ -328,7 +329,7 @@ async fn permission_request_shows_url_and_always_covers_server() {
 
 fn layers(text: &str) -> Layers {
     let mut layers = Layers::default();
-    layers.add("test", text, Owner::User).unwrap();
+    layers.add("test", text, LayerOwner::User).unwrap();
     layers
 }
 
@@ -360,7 +361,7 @@ async fn fetch_rules_match_addresses() {
 
 /// Which rule denied an address, and what was said, with one rule in a spelling that a user would write.
 async fn denied(rule: &str, url: &str) -> (String, String) {
-    let tools = Toolset::built_in().with_fetch(Arc::new(FetchClient::default()), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(FetchClient::default()), FetchLimits::default());
     let rules = layers(&format!("permissions: {{deny: ['{rule}']}}")).rules;
     let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
     let (_, last) = turns.call("fetch", json!({ "url": url }), 2).await;
@@ -421,7 +422,7 @@ async fn deny_rule_matches_percent_encoded_slashes() {
 #[tokio::test]
 async fn allow_rule_does_not_match_parent_paths() {
     let site = HttpServer::start().await;
-    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(fetch_client(&site)), FetchLimits::default());
     let text = format!("permissions: {{allow: ['fetch(http://127.0.0.1:{}/open/*)']}}", site.port);
     let rules = layers(&text).rules;
     let mut turns = Turns::new(Setup { mode: "ask", tools, rules, ..Setup::default() }).await;
@@ -441,7 +442,7 @@ async fn proxy_is_used_only_for_public_addresses() {
     let client = FetchClient::new(vec![], Some(format!("http://localhost:{}", proxy.port)));
     let names = FixedLookup::default();
     let looked_up = Arc::clone(&names.0);
-    let mut turns = Turns::new(with(client.with_lookup(Arc::new(names)), Limits::default())).await;
+    let mut turns = Turns::new(with(client.with_lookup(Arc::new(names)), FetchLimits::default())).await;
     check(&mut turns, "http://public.example/json", "said").await;
     assert!(proxy.heads.lock().unwrap()[0].starts_with("GET http://public.example/json "));
     assert_eq!(*looked_up.lock().unwrap(), ["localhost"], "only the proxy's own name");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use modegate::http::fetch_client::{AllowedHost, FetchClient};
 use modegate::tool::Toolset;
-use modegate::tool::web::fetch::Limits;
+use modegate::tool::web::fetch::FetchLimits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,7 +28,7 @@ async fn converted(body: String) -> String {
         std::future::pending::<()>().await;
     });
     let client = FetchClient::new(vec![AllowedHost::parse(&format!("127.0.0.1:{port}")).unwrap()], None);
-    let tools = Toolset::built_in().with_fetch(Arc::new(client), Limits::default());
+    let tools = Toolset::built_in().with_fetch(Arc::new(client), FetchLimits::default());
     let mut turns = Turns::new(Setup { mode: "code", tools, ..Setup::default() }).await;
     let started = Instant::now();
     turns.call("fetch", json!({ "url": format!("http://127.0.0.1:{port}/") }), 0).await;

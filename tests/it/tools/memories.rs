@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use modegate::ids::Source;
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::support::Setup;
 use crate::support::tool_calls::{Turns, text};
 
 fn stored_setup(dir: &Arc<tempfile::TempDir>, mode: &'static str) -> Setup {
-    let store = Location::File(store_path(dir));
+    let store = StoreLocation::File(store_path(dir));
     Setup { mode, store, dir: Some(Arc::clone(dir)), source: Source::counted(), ..Setup::default() }
 }
 

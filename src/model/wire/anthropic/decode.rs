@@ -16,9 +16,9 @@ const CALL_MARKS: [&str; 3] = ["tool_use", "partial_json", "content_block_stop"]
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Frame {
+enum AnthropicFrame {
     MessageStart {
-        message: Started,
+        message: StartedMessage,
     },
     ContentBlockStart {
         #[serde(default)]
@@ -36,9 +36,9 @@ enum Frame {
     },
     MessageDelta {
         #[serde(default, deserialize_with = "or_default")]
-        delta: Ending,
+        delta: AnthropicEnding,
         #[serde(default, deserialize_with = "or_default")]
-        usage: Counts,
+        usage: AnthropicCounts,
     },
     MessageStop,
     Error {
@@ -49,9 +49,9 @@ enum Frame {
 }
 
 #[derive(Deserialize)]
-struct Started {
+struct StartedMessage {
     #[serde(default, deserialize_with = "or_default")]
-    usage: Counts,
+    usage: AnthropicCounts,
 }
 
 #[derive(Deserialize)]
@@ -100,19 +100,19 @@ enum Delta {
 }
 
 #[derive(Default, Deserialize)]
-struct Ending {
+struct AnthropicEnding {
     stop_reason: Option<String>,
-    stop_details: Option<Details>,
+    stop_details: Option<RefusalDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct RefusalDetails {
     explanation: Option<String>,
 }
 
 /// Totals so far, not increments.
 #[derive(Debug, Default, Deserialize)]
-struct Counts {
+struct AnthropicCounts {
     #[serde(default, deserialize_with = "maybe_number", rename = "input_tokens")]
     input: Option<u64>,
     #[serde(default, deserialize_with = "maybe_number", rename = "cache_creation_input_tokens")]
@@ -123,29 +123,29 @@ struct Counts {
     output: Option<u64>,
 }
 
-enum Open {
+enum OpenBlock {
     Signature(String),
     Call { id: String, name: String, input: Value, json: String },
 }
 
 #[derive(Default)]
-pub(super) struct Decoder {
-    open: Vec<(u64, Open)>,
+pub(super) struct AnthropicDecoder {
+    open: Vec<(u64, OpenBlock)>,
     /// Calls from the first one on whose arguments are incomplete: only the stop reason tells if a limit cut
     /// it off.
     unsettled: Vec<ModelEvent>,
-    counts: Counts,
+    counts: AnthropicCounts,
     stop: Option<ModelStop>,
     is_over: bool,
 }
 
-impl Decoder {
+impl AnthropicDecoder {
     fn begin(&mut self, index: u64, block: ContentBlock, events: &mut VecDeque<ModelEvent>) {
         match block {
             ContentBlock::Text { text } => events.push_back(ModelEvent::Text(text)),
             ContentBlock::Thinking { thinking, signature } => {
                 events.push_back(ModelEvent::Thought(thinking));
-                self.open.push((index, Open::Signature(signature)));
+                self.open.push((index, OpenBlock::Signature(signature)));
             }
             ContentBlock::RedactedThinking { data } => {
                 events.push_back(ModelEvent::ProviderState(json!({ "redacted": data })));
@@ -153,7 +153,7 @@ impl Decoder {
             ContentBlock::ToolUse { id, name, input } => {
                 let id = id_or_new(id, "toolu_");
                 events.push_back(ModelEvent::ToolCallStarted { id: id.clone(), name: name.clone() });
-                self.open.push((index, Open::Call { id, name, input, json: String::new() }));
+                self.open.push((index, OpenBlock::Call { id, name, input, json: String::new() }));
             }
             ContentBlock::Other => {}
         }
@@ -164,10 +164,10 @@ impl Decoder {
         match (delta, open) {
             (Delta::Text { text }, _) => events.push_back(ModelEvent::Text(text)),
             (Delta::Thinking { thinking }, _) => events.push_back(ModelEvent::Thought(thinking)),
-            (Delta::Signature { signature: more }, Some(Open::Signature(signature))) => {
+            (Delta::Signature { signature: more }, Some(OpenBlock::Signature(signature))) => {
                 signature.push_str(&more);
             }
-            (Delta::Json { partial_json }, Some(Open::Call { json, .. })) => {
+            (Delta::Json { partial_json }, Some(OpenBlock::Call { json, .. })) => {
                 json.push_str(&partial_json);
             }
             (Delta::Signature { .. } | Delta::Json { .. } | Delta::Other, _) => {}
@@ -177,11 +177,11 @@ impl Decoder {
     fn finish(&mut self, index: u64, events: &mut VecDeque<ModelEvent>) {
         let Some(at) = self.open.iter().position(|(open, _)| *open == index) else { return };
         match self.open.remove(at).1 {
-            Open::Signature(signature) if signature.is_empty() => {}
-            Open::Signature(signature) => {
+            OpenBlock::Signature(signature) if signature.is_empty() => {}
+            OpenBlock::Signature(signature) => {
                 events.push_back(ModelEvent::ProviderState(json!({ "signature": signature })));
             }
-            Open::Call { id, name, input, json } => {
+            OpenBlock::Call { id, name, input, json } => {
                 let (arguments, is_complete) = if json.trim().is_empty() {
                     (as_object(&input).into_owned(), true)
                 } else {
@@ -212,8 +212,8 @@ impl Decoder {
         events.push_back(ModelEvent::Stop(stop));
     }
 
-    fn count(&mut self, counts: &Counts) {
-        let Counts { input, cache_write, cache_read, output } = counts;
+    fn count(&mut self, counts: &AnthropicCounts) {
+        let AnthropicCounts { input, cache_write, cache_read, output } = counts;
         let totals = &mut self.counts;
         totals.input = input.or(totals.input);
         totals.cache_write = cache_write.or(totals.cache_write);
@@ -222,7 +222,7 @@ impl Decoder {
     }
 
     fn usage(&self) -> Usage {
-        let Counts { input, cache_write, cache_read, output } = &self.counts;
+        let AnthropicCounts { input, cache_write, cache_read, output } = &self.counts;
         let [input, cache_write, cache_read, output] =
             [input, cache_write, cache_read, output].map(|count| count.unwrap_or(0));
         let used = input + cache_read + cache_write + output;
@@ -230,15 +230,17 @@ impl Decoder {
     }
 }
 
-impl Decode for Decoder {
+impl Decode for AnthropicDecoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         let Some(frame) = parse(frame, &CALL_MARKS)? else { return Ok(()) };
         match frame {
-            Frame::MessageStart { message } => self.count(&message.usage),
-            Frame::ContentBlockStart { index, content_block } => self.begin(index, content_block, events),
-            Frame::ContentBlockDelta { index, delta } => self.apply_delta(index, delta, events),
-            Frame::ContentBlockStop { index } => self.finish(index, events),
-            Frame::MessageDelta { delta, usage } => {
+            AnthropicFrame::MessageStart { message } => self.count(&message.usage),
+            AnthropicFrame::ContentBlockStart { index, content_block } => {
+                self.begin(index, content_block, events)
+            }
+            AnthropicFrame::ContentBlockDelta { index, delta } => self.apply_delta(index, delta, events),
+            AnthropicFrame::ContentBlockStop { index } => self.finish(index, events),
+            AnthropicFrame::MessageDelta { delta, usage } => {
                 self.count(&usage);
                 self.stop = match delta.stop_reason.as_deref() {
                     None => self.stop,
@@ -251,9 +253,9 @@ impl Decode for Decoder {
                 let explanation = delta.stop_details.and_then(|details| details.explanation);
                 events.extend(explanation.map(ModelEvent::Text));
             }
-            Frame::MessageStop => self.close(events),
-            Frame::Error { error } => return Err(error_message(&error)),
-            Frame::Other => {}
+            AnthropicFrame::MessageStop => self.close(events),
+            AnthropicFrame::Error { error } => return Err(error_message(&error)),
+            AnthropicFrame::Other => {}
         }
         Ok(())
     }

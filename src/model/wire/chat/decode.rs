@@ -18,7 +18,7 @@ use crate::model::{ModelEvent, ModelStop, Usage};
 const CALL_MARKS: [&str; 1] = ["tool_calls"];
 
 #[derive(Default)]
-pub(super) struct Decoder {
+pub(super) struct ChatDecoder {
     calls: CallAssembly,
     thought_tags: ThoughtTags,
     usage: Option<Usage>,
@@ -32,7 +32,7 @@ pub(super) struct Decoder {
     unread: Option<ProviderError>,
 }
 
-impl Decoder {
+impl ChatDecoder {
     fn chunk(&mut self, chunk: ChatChunk, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if let Some(error) = error_of(&chunk) {
             return Err(error);
@@ -196,7 +196,7 @@ impl Decoder {
     }
 }
 
-impl Decode for Decoder {
+impl Decode for ChatDecoder {
     fn frame(&mut self, frame: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
         if self.ended {
             return Ok(());

@@ -3,8 +3,8 @@
 //! Their hunks have no line numbers. A header `@@ LINE` names a line above the hunk, such as the head of its
 //! function.
 
-use super::hunk::{self, Hunk, is_body, is_plain_header};
-use super::unified::{FilePatch, Operation};
+use super::hunk::{self, PatchHunk, is_body, is_plain_header};
+use super::unified::{FilePatch, PatchOperation};
 
 const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -45,10 +45,10 @@ fn section(lines: &[&str], at: usize) -> Result<(FilePatch, usize), String> {
     let path = |path: &str| path.trim().to_owned();
     if let Some(name) = line.strip_prefix(ADD) {
         let (hunk, end) = added(lines, at + 1);
-        return Ok((file(Operation::Create(path(name)), vec![hunk]), end));
+        return Ok((file(PatchOperation::Create(path(name)), vec![hunk]), end));
     }
     if let Some(name) = line.strip_prefix(DELETE) {
-        return Ok((file(Operation::Remove(path(name)), Vec::new()), at + 1));
+        return Ok((file(PatchOperation::Remove(path(name)), Vec::new()), at + 1));
     }
     let Some(name) = UPDATE.iter().find_map(|header| line.strip_prefix(header)) else {
         return Err(format!(
@@ -61,14 +61,14 @@ fn section(lines: &[&str], at: usize) -> Result<(FilePatch, usize), String> {
     let to = lines.get(at + 1).and_then(|line| line.strip_prefix(MOVE_TO)).map(path);
     let (hunks, end) = hunks(lines, at + 1 + usize::from(to.is_some()))?;
     let operation = match to {
-        Some(to) if to != path(name) => Operation::Rename { from: path(name), to },
+        Some(to) if to != path(name) => PatchOperation::Rename { from: path(name), to },
         _ if hunks.is_empty() => return Err(format!("line {}: the section changes nothing", at + 1)),
-        _ => Operation::Modify(path(name)),
+        _ => PatchOperation::Modify(path(name)),
     };
     Ok((file(operation, hunks), end))
 }
 
-fn hunks(lines: &[&str], start: usize) -> Result<(Vec<Hunk>, usize), String> {
+fn hunks(lines: &[&str], start: usize) -> Result<(Vec<PatchHunk>, usize), String> {
     let mut hunks = Vec::new();
     let mut at = start;
     loop {
@@ -83,12 +83,12 @@ fn hunks(lines: &[&str], start: usize) -> Result<(Vec<Hunk>, usize), String> {
     }
 }
 
-fn added(lines: &[&str], start: usize) -> (Hunk, usize) {
-    let is_content = |line: &&&str| line.starts_with('+') || line.trim().is_empty();
-    let mut end = start + lines[start..].iter().take_while(is_content).count();
+fn added(lines: &[&str], start: usize) -> (PatchHunk, usize) {
+    let mut end = start
+        + lines[start..].iter().take_while(|line| line.starts_with('+') || line.trim().is_empty()).count();
     while end > start && !lines[end - 1].starts_with('+') {
         end -= 1;
     }
     let new = lines[start..end].iter().map(|line| line.strip_prefix('+').unwrap_or(line)).collect();
-    (Hunk { line: start, new, ..Hunk::default() }, end)
+    (PatchHunk { line: start, new, ..PatchHunk::default() }, end)
 }

@@ -9,11 +9,11 @@ const END_OF_FILE: &str = "*** End of File";
 
 /// Lines of a file and their replacement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Hunk {
+pub(super) struct PatchHunk {
     /// The hunk's line in the patch.
     pub line: usize,
     /// `None` if the header has no line numbers.
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<HunkNumbers>,
     /// Lines above the hunk, from the headers of a hunk without line numbers.
     pub anchors: Vec<String>,
     pub is_at_end: bool,
@@ -26,7 +26,7 @@ pub(super) struct Hunk {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct HunkNumbers {
     /// The first old line, counted from 1; without old lines, the line before the hunk.
     pub old_start: usize,
     pub new_start: usize,
@@ -36,7 +36,7 @@ pub(super) struct Numbers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HunkHeader {
-    numbers: Numbers,
+    numbers: HunkNumbers,
     old_count: usize,
     new_count: usize,
 }
@@ -47,7 +47,7 @@ impl HunkHeader {
         let (ranges, _section) = ranges.split_once(" @@").unwrap_or((ranges, ""));
         let (old, new) = ranges.split_once(" +")?;
         let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
-        Some(Self { numbers: Numbers { old_start, new_start, is_counted: true }, old_count, new_count })
+        Some(Self { numbers: HunkNumbers { old_start, new_start, is_counted: true }, old_count, new_count })
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn after_blank(lines: &[&str], at: usize) -> usize {
 }
 
 /// Returns the hunk and the line after its end. A hunk without a header begins at its first line.
-pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
+pub(super) fn read(lines: &[&str], at: usize) -> Result<(PatchHunk, usize), String> {
     let Some(header) = HunkHeader::parse(lines[at]) else { return bare(lines, at) };
     let counted = by_counts(lines, at + 1, header).filter(|end| is_end(lines, *end));
     let end = match counted {
@@ -117,11 +117,11 @@ pub(super) fn read(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
         ));
     }
     let is_counted = counts == (header.old_count, header.new_count);
-    Ok((Hunk { numbers: Some(Numbers { is_counted, ..header.numbers }), ..hunk }, end))
+    Ok((PatchHunk { numbers: Some(HunkNumbers { is_counted, ..header.numbers }), ..hunk }, end))
 }
 
 /// Reads a hunk whose headers, if any, name lines above it instead of line numbers.
-fn bare(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
+fn bare(lines: &[&str], at: usize) -> Result<(PatchHunk, usize), String> {
     let mut start = at;
     let mut anchors = Vec::new();
     while let Some(header) = lines.get(start).and_then(|line| line.strip_prefix("@@")) {
@@ -140,7 +140,7 @@ fn bare(lines: &[&str], at: usize) -> Result<(Hunk, usize), String> {
     let end = by_shape(lines, start)?;
     let (hunk, _) = body(lines, at, start..end)?;
     let is_at_end = lines.get(end).is_some_and(|line| line.trim_end() == END_OF_FILE);
-    Ok((Hunk { anchors, is_at_end, ..hunk }, end + usize::from(is_at_end)))
+    Ok((PatchHunk { anchors, is_at_end, ..hunk }, end + usize::from(is_at_end)))
 }
 
 fn by_counts(lines: &[&str], start: usize, header: HunkHeader) -> Option<usize> {
@@ -210,7 +210,7 @@ fn same_file(old: &str, new: &str) -> bool {
 }
 
 /// Returns the hunk and the counts of its old and new lines.
-fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(Hunk, (usize, usize)), String> {
+fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(PatchHunk, (usize, usize)), String> {
     let bad = |why: &str| Err(format!("line {}: {why}", at + 1));
     let (mut old, mut new): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let (mut leading, mut trailing, mut changed) = (0, 0, false);
@@ -257,5 +257,5 @@ fn body(lines: &[&str], at: usize, range: Range<usize>) -> Result<(Hunk, (usize,
     }
     let counts = (old.len(), new.len());
     let (old, new) = (old.concat(), new.concat());
-    Ok((Hunk { line: at + 1, leading, trailing, old, new, ..Hunk::default() }, counts))
+    Ok((PatchHunk { line: at + 1, leading, trailing, old, new, ..PatchHunk::default() }, counts))
 }

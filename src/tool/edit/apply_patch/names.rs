@@ -1,13 +1,13 @@
 //! Parses file names in a patch: quoting, and the prefixes that `git diff` adds. Pure.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum PatchName {
     None,
     Path(String),
 }
 
 /// Parses a name, quoted or up to a tab. A time may follow the tab.
-pub(super) fn read(text: &str) -> Result<Name, String> {
+pub(super) fn read(text: &str) -> Result<PatchName, String> {
     let (name, time) = match text.strip_prefix('"') {
         Some(rest) => {
             let (name, rest) = unquote(rest)?;
@@ -22,8 +22,8 @@ pub(super) fn read(text: &str) -> Result<Name, String> {
     let is_none = name == "/dev/null" || time.trim_start().starts_with("1970-01-01 00:00:00");
     match name.as_str() {
         "" => Err("a file name is missing".into()),
-        _ if is_none => Ok(Name::None),
-        _ => Ok(Name::Path(name)),
+        _ if is_none => Ok(PatchName::None),
+        _ => Ok(PatchName::Path(name)),
     }
 }
 
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn git_quoted_names_are_decoded() {
         let read = |text: &str| read(text).map_err(|_| ());
-        let path = |name: &str| Ok(Name::Path(name.into()));
+        let path = |name: &str| Ok(PatchName::Path(name.into()));
         assert_eq!(read(r#""a/na\303\257ve.txt""#), path("a/naïve.txt"));
         assert_eq!(read(r#""a/tab\there \"x\" \\""#), path("a/tab\there \"x\" \\"));
         assert_eq!(read("a/with space\t"), path("a/with space"));
         assert_eq!(read("a/f\t2024-01-01 10:00:00 +0000"), path("a/f"));
-        assert_eq!(read("f\t1970-01-01 00:00:00.000000000 +0000"), Ok(Name::None));
-        assert_eq!(read("/dev/null"), Ok(Name::None));
+        assert_eq!(read("f\t1970-01-01 00:00:00.000000000 +0000"), Ok(PatchName::None));
+        assert_eq!(read("/dev/null"), Ok(PatchName::None));
         for bad in ["", "\"a", r#""\9""#, r#""\377""#] {
             assert_eq!(read(bad), Err(()), "{bad}");
         }

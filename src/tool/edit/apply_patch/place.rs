@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::hunk::{Hunk, Numbers};
-use crate::tool::edit::text_match::{Document, MAX_NAMED, OutOfWork, Replacement, Step, nearest};
+use super::hunk::{HunkNumbers, PatchHunk};
+use crate::tool::edit::text_match::{Document, MAX_NAMED, MatchStep, OutOfWork, Replacement, nearest};
 use crate::tool::file::text_file::BOM;
 
 const MAX_LINES: usize = 2_000_000;
@@ -17,7 +17,7 @@ const MAX_LINES: usize = 2_000_000;
 const MAX_SIMILAR: usize = 20_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum PlaceFailure {
     /// With the lines of the file that are most similar.
     Missing(Option<String>),
     /// The lines of the first places.
@@ -42,20 +42,24 @@ pub(super) struct Patched {
 }
 
 /// `is_changed` says that the file has changed since the patch was written: then line numbers mean nothing.
-pub(super) fn apply(text: &str, hunks: &[Hunk], is_changed: bool) -> Result<Patched, Vec<(usize, Failure)>> {
+pub(super) fn apply(
+    text: &str,
+    hunks: &[PatchHunk],
+    is_changed: bool,
+) -> Result<Patched, Vec<(usize, PlaceFailure)>> {
     let starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut starts: Vec<usize> = std::iter::once(0).chain(starts).take(MAX_LINES + 2).collect();
     starts.pop_if(|last| *last == text.len());
     if starts.len() > MAX_LINES {
-        return Err(vec![(0, Failure::Size)]);
+        return Err(vec![(0, PlaceFailure::Size)]);
     }
     let document = Document::new(text);
-    let mut image = Image { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
+    let mut image = PatchedText { text, document, starts, is_changed, blocks: Vec::new(), similar: 0 };
     let (mut failures, mut ignored) = (Vec::new(), Vec::new());
     for (number, hunk) in hunks.iter().enumerate() {
         match image.replace(hunk, number) {
             Ok(step) if is_changed && step.ignored().is_some() => {
-                failures.extend(step.ignored().map(|what| (number, Failure::Inexact(what))));
+                failures.extend(step.ignored().map(|what| (number, PlaceFailure::Inexact(what))));
             }
             Ok(step) => ignored.extend(step.ignored().map(|what| (number, what))),
             Err(failure) => failures.push((number, failure)),
@@ -64,23 +68,23 @@ pub(super) fn apply(text: &str, hunks: &[Hunk], is_changed: bool) -> Result<Patc
     if !failures.is_empty() {
         return Err(failures);
     }
-    let text = image.result().map_err(|number| vec![(number, Failure::NotAtEnd)])?;
+    let text = image.result().map_err(|number| vec![(number, PlaceFailure::NotAtEnd)])?;
     Ok(Patched { text, ignored })
 }
 
-struct Image<'a> {
+struct PatchedText<'a> {
     text: &'a str,
     document: Document<'a>,
     /// Where lines start.
     starts: Vec<usize>,
     is_changed: bool,
     /// Replaced ranges in text order, without overlap.
-    blocks: Vec<Block>,
+    blocks: Vec<ReplacedBlock>,
     /// Bytes searched for similar lines.
     similar: usize,
 }
 
-struct Block {
+struct ReplacedBlock {
     old: Range<usize>,
     new: String,
     /// Lines by which the text grows.
@@ -88,43 +92,43 @@ struct Block {
     hunk: usize,
 }
 
-impl Image<'_> {
-    fn replace(&mut self, hunk: &Hunk, number: usize) -> Result<Step, Failure> {
+impl PatchedText<'_> {
+    fn replace(&mut self, hunk: &PatchHunk, number: usize) -> Result<MatchStep, PlaceFailure> {
         let (old, step) = self.find(hunk)?;
-        let new = if step == Step::Exact {
+        let new = if step == MatchStep::Exact {
             hunk.new.clone()
         } else {
             let new = self.document.adapted(&old, &replacement(hunk), step);
             new.ok_or_else(|| self.missing(hunk))?
         };
         let ends_without = |side: &str| !side.is_empty() && !side.ends_with('\n');
-        let keeps_ending = step > Step::Exact && ends_without(&hunk.old);
+        let keeps_ending = step > MatchStep::Exact && ends_without(&hunk.old);
         if ends_without(&new) && !keeps_ending && old.end != self.text.len() {
-            return Err(Failure::NotAtEnd);
+            return Err(PlaceFailure::NotAtEnd);
         }
         if self.text[old.clone()] == new {
-            return Err(Failure::Unchanged);
+            return Err(PlaceFailure::Unchanged);
         }
         let next = self.blocks.partition_point(|block| block.old.end <= old.start);
         let growth = lines_of(&hunk.new).cast_signed() - lines_of(&hunk.old).cast_signed();
-        self.blocks.insert(next, Block { old, new, growth, hunk: number });
+        self.blocks.insert(next, ReplacedBlock { old, new, growth, hunk: number });
         Ok(step)
     }
 
-    fn find(&mut self, hunk: &Hunk) -> Result<(Range<usize>, Step), Failure> {
+    fn find(&mut self, hunk: &PatchHunk) -> Result<(Range<usize>, MatchStep), PlaceFailure> {
         if let Some(numbers) = hunk.numbers.filter(|numbers| numbers.is_counted && !self.is_changed)
             && let Some(start) = self.numbered(hunk, numbers)
         {
-            return Ok((start..start + hunk.old.len(), Step::Exact));
+            return Ok((start..start + hunk.old.len(), MatchStep::Exact));
         }
         if hunk.old.is_empty() {
-            let start = self.insertion(hunk).ok_or(Failure::Place)?;
-            return Ok((start..start, Step::Exact));
+            let start = self.insertion(hunk).ok_or(PlaceFailure::Place)?;
+            return Ok((start..start, MatchStep::Exact));
         }
-        for step in Step::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
-            let is_free = |place: &Range<usize>| self.is_free(place);
-            let places = self.document.find(&replacement(hunk), step, is_free, MAX_NAMED + 1);
-            let places = places.map_err(|OutOfWork| Failure::Work)?;
+        for step in MatchStep::all(hunk.numbers.is_some() || hunk.old.contains('\r')) {
+            let places =
+                self.document.find(&replacement(hunk), step, |place| self.is_free(place), MAX_NAMED + 1);
+            let places = places.map_err(|OutOfWork| PlaceFailure::Work)?;
             match places.as_slice() {
                 [] => {}
                 [place] => return Ok((place.clone(), step)),
@@ -135,7 +139,11 @@ impl Image<'_> {
     }
 
     /// The position in the header, if the old lines are there.
-    fn numbered(&self, hunk: &Hunk, Numbers { old_start, new_start, .. }: Numbers) -> Option<usize> {
+    fn numbered(
+        &self,
+        hunk: &PatchHunk,
+        HunkNumbers { old_start, new_start, .. }: HunkNumbers,
+    ) -> Option<usize> {
         let (old, new) = (lines_of(&hunk.old), lines_of(&hunk.new));
         let (at_start, at_end) = (old_start <= 1, hunk.trailing == 0);
         if hunk.leading > 0 || hunk.trailing > 0 {
@@ -151,9 +159,10 @@ impl Image<'_> {
                     self.blocks.last().is_none_or(|block| Some(block.old.end) <= self.start(*line))
                 })
             };
-            let found = line.and_then(|line| self.at_line(line, hunk));
-            let is_whole = |start: &usize| !(at_start && at_end) || start + hunk.old.len() == self.text.len();
-            if let Some(start) = found.filter(is_whole) {
+            let start = line.and_then(|line| self.at_line(line, hunk));
+            if let Some(start) =
+                start.filter(|start| !(at_start && at_end) || start + hunk.old.len() == self.text.len())
+            {
                 return Some(start);
             }
         } else if old == 0 && self.text.is_empty() && self.blocks.is_empty() {
@@ -167,7 +176,7 @@ impl Image<'_> {
         (new_line == line.checked_add_signed(growth)).then_some(start)
     }
 
-    fn at_line(&self, line: usize, hunk: &Hunk) -> Option<usize> {
+    fn at_line(&self, line: usize, hunk: &PatchHunk) -> Option<usize> {
         let start = self.start(line)?;
         let end = start + hunk.old.len();
         let is_whole = hunk.old.is_empty() || hunk.old.ends_with('\n') || end == self.text.len();
@@ -187,7 +196,7 @@ impl Image<'_> {
     }
 
     /// Where a hunk without line numbers adds its lines: after its anchor, or at the end if it says so.
-    fn insertion(&self, hunk: &Hunk) -> Option<usize> {
+    fn insertion(&self, hunk: &PatchHunk) -> Option<usize> {
         let place = if hunk.is_at_end || self.text.is_empty() {
             Some(self.text.len())
         } else if hunk.numbers.is_some() {
@@ -199,28 +208,33 @@ impl Image<'_> {
     }
 
     /// Of several places, the one in the header's line, at the end of the file, or below the anchor.
-    fn chosen(&self, hunk: &Hunk, places: &[Range<usize>], step: Step) -> Result<Range<usize>, Failure> {
+    fn chosen(
+        &self,
+        hunk: &PatchHunk,
+        places: &[Range<usize>],
+        step: MatchStep,
+    ) -> Result<Range<usize>, PlaceFailure> {
         let numbers =
-            hunk.numbers.filter(|numbers| numbers.is_counted && step > Step::Exact && !self.is_changed);
-        let named = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
+            hunk.numbers.filter(|numbers| numbers.is_counted && step > MatchStep::Exact && !self.is_changed);
+        let stated_start = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
         let fits = |place: &&Range<usize>| {
-            named == Some(place.start)
+            stated_start == Some(place.start)
                 || (hunk.is_at_end && place.end == self.text.len())
                 || anchored.as_ref().is_some_and(|block| block.contains(&place.start))
         };
         let mut fitting = places.iter().filter(fits);
         match (fitting.next(), fitting.next()) {
             (Some(place), None) => Ok(place.clone()),
-            _ => {
-                Err(Failure::Ambiguous(places.iter().map(|place| self.document.line(place.start)).collect()))
-            }
+            _ => Err(PlaceFailure::Ambiguous(
+                places.iter().map(|place| self.document.line(place.start)).collect(),
+            )),
         }
     }
 
     /// The lines below the anchors of a hunk, as far as they are indented deeper than the last anchor. The
     /// first anchor occurs only once.
-    fn anchored(&self, hunk: &Hunk) -> Option<Range<usize>> {
+    fn anchored(&self, hunk: &PatchHunk) -> Option<Range<usize>> {
         let mut lines = self.starts.iter().zip(self.text.lines()).map(|(start, line)| (*start, line));
         let (mut found, mut after) = (None, 0);
         for (number, anchor) in hunk.anchors.iter().enumerate() {
@@ -242,18 +256,18 @@ impl Image<'_> {
         Some(after..end.max(after + 1))
     }
 
-    fn missing(&mut self, hunk: &Hunk) -> Failure {
-        for step in [Step::Exact, Step::Endings] {
+    fn missing(&mut self, hunk: &PatchHunk) -> PlaceFailure {
+        for step in [MatchStep::Exact, MatchStep::Endings] {
             match self.document.find(&replacement(hunk), step, |_| true, 1) {
-                Err(OutOfWork) => return Failure::Work,
-                Ok(places) if !places.is_empty() => return Failure::Overlap,
+                Err(OutOfWork) => return PlaceFailure::Work,
+                Ok(places) if !places.is_empty() => return PlaceFailure::Overlap,
                 Ok(_) => {}
             }
         }
         self.similar += self.text.len();
         let hint = hunk.numbers.map_or(0, |numbers| numbers.old_start);
         let is_cheap = self.similar <= MAX_SIMILAR;
-        Failure::Missing(is_cheap.then(|| nearest(self.text, &hunk.old, hint)).flatten())
+        PlaceFailure::Missing(is_cheap.then(|| nearest(self.text, &hunk.old, hint)).flatten())
     }
 
     /// Returns the number of a hunk that would join two lines.
@@ -273,7 +287,7 @@ impl Image<'_> {
     }
 }
 
-fn replacement(hunk: &Hunk) -> Replacement<'_> {
+fn replacement(hunk: &PatchHunk) -> Replacement<'_> {
     Replacement { old: Cow::Borrowed(&hunk.old), new: Cow::Borrowed(&hunk.new), is_lines: true }
 }
 

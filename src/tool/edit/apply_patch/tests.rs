@@ -1,12 +1,12 @@
 use super::*;
 
-fn operations(patch: &str) -> Vec<Operation> {
+fn operations(patch: &str) -> Vec<PatchOperation> {
     unified::parse(patch).unwrap().into_iter().map(|file| file.operation).collect()
 }
 
 fn patched(old: &str, patch: &str) -> Result<String, String> {
     let file = unified::parse(patch)?.remove(0);
-    let file = File { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
+    let file = PatchedFile { operation: file.operation, at: 0, executable: None, rounds: vec![file.hunks] };
     file.patched("f", old, false).map(|patched| patched.text)
 }
 
@@ -101,9 +101,9 @@ fn file_line_endings_stay_unless_the_patch_changes_them() {
 fn every_patch_operation_is_parsed() {
     let patch = "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
                  --- a/from\n+++ b/to\n@@ -1 +1 @@\n-x\n+y\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n";
-    let rename = Operation::Rename { from: "from".into(), to: "to".into() };
-    let (create, delete) = (Operation::Create("new".into()), Operation::Delete("old".into()));
-    assert_eq!(operations(patch), [create, delete, rename, Operation::Modify("f".into())]);
+    let rename = PatchOperation::Rename { from: "from".into(), to: "to".into() };
+    let (create, delete) = (PatchOperation::Create("new".into()), PatchOperation::Delete("old".into()));
+    assert_eq!(operations(patch), [create, delete, rename, PatchOperation::Modify("f".into())]);
     let git = "diff --git a/a/old b/a/new\nsimilarity index 100%\nrename from a/old\nrename to a/new\n\
                diff --git a/x y b/x y\nnew file mode 100755\nindex 0000000..e69de29\n\
                diff --git a/gone b/gone\ndeleted file mode 100644\nindex e69de29..0000000\n\
@@ -150,9 +150,9 @@ fn begin_patch_is_read() {
                  *** Update File: f\n@@ fn x\n a\n-b\n+c\n*** End of File\n\n*** Update File: g\n*** Move to: h\n\
                  *** Update File: i\n*** Move to: j\n-a\n+b\n*** End Patch\n```\n";
     let files = unified::parse(patch).unwrap();
-    let rename = |from: &str, to: &str| Operation::Rename { from: from.into(), to: to.into() };
-    let (create, remove) = (Operation::Create("new".into()), Operation::Remove("old".into()));
-    let expected = [create, remove, Operation::Modify("f".into()), rename("g", "h"), rename("i", "j")];
+    let rename = |from: &str, to: &str| PatchOperation::Rename { from: from.into(), to: to.into() };
+    let (create, remove) = (PatchOperation::Create("new".into()), PatchOperation::Remove("old".into()));
+    let expected = [create, remove, PatchOperation::Modify("f".into()), rename("g", "h"), rename("i", "j")];
     assert_eq!(operations(patch), expected);
     assert_eq!(files[0].hunks[0].new, "a\n\nb\n");
     assert_eq!(
@@ -219,7 +219,7 @@ fn patch_time_is_bounded() {
 
 #[test]
 fn prefixes_of_git_are_removed() {
-    let modify = |name: &str| vec![Operation::Modify(name.into())];
+    let modify = |name: &str| vec![PatchOperation::Modify(name.into())];
     let header = |old: &str, new: &str| format!("diff --git {old} {new}\n");
     let patch = |old: &str, new: &str| {
         header(old, new) + &format!("index 1..2 100644\n--- {old}\n+++ {new}\n@@ -1 +1 @@\n-x\n+y\n")
@@ -228,18 +228,18 @@ fn prefixes_of_git_are_removed() {
         let (old, new) = (format!("{old}/sub/f"), format!("{new}/sub/f"));
         assert_eq!(operations(&patch(&old, &new)), modify("sub/f"));
         let renamed = format!("{}-\nrename from sub/f\nrename to sub/f-\n", header(&old, &new).trim_end());
-        let expected = Operation::Rename { from: "sub/f".into(), to: "sub/f-".into() };
+        let expected = PatchOperation::Rename { from: "sub/f".into(), to: "sub/f-".into() };
         assert_eq!(operations(&renamed), [expected]);
     }
     // Without prefixes, `a` and `b` are folders.
     assert_eq!(operations(&patch("sub/f", "sub/f")), modify("sub/f"));
     assert_eq!(operations(&patch("a/f", "a/f")), modify("a/f"));
     let moved = "diff --git a/f b/f\nrename from a/f\nrename to b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n";
-    assert_eq!(operations(moved), [Operation::Rename { from: "a/f".into(), to: "b/f".into() }]);
+    assert_eq!(operations(moved), [PatchOperation::Rename { from: "a/f".into(), to: "b/f".into() }]);
     let created = |old: &str, new: &str| {
         header(old, new) + &format!("new file mode 100644\n--- /dev/null\n+++ {new}\n@@ -0,0 +1 @@\n+y\n")
     };
-    assert_eq!(operations(&created("b/f", "b/f")), [Operation::Create("b/f".into())]);
+    assert_eq!(operations(&created("b/f", "b/f")), [PatchOperation::Create("b/f".into())]);
     for patch in [patch("old/f", "new/f"), patch("x/f", "y/f"), created("old/f", "new/f")] {
         let error = unified::parse(&patch).unwrap_err();
         assert!(error.contains("`git diff --src-prefix=a/ --dst-prefix=b/`"), "{error}");

@@ -4,8 +4,8 @@
 //! symbolic links, submodules and combined diffs.
 
 use super::begin_patch;
-use super::hunk::{self, Hunk, is_body, is_plain_header, is_signature};
-use super::names::{self, Name, Prefixes};
+use super::hunk::{self, PatchHunk, is_body, is_plain_header, is_signature};
+use super::names::{self, PatchName, Prefixes};
 
 const MAX_PATCH: usize = 2 * 1024 * 1024;
 
@@ -24,14 +24,14 @@ const METADATA: [&str; 8] = [
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FilePatch {
-    pub operation: Operation,
+    pub operation: PatchOperation,
     /// The new value of the executable bit; `None` keeps it.
     pub executable: Option<bool>,
-    pub hunks: Vec<Hunk>,
+    pub hunks: Vec<PatchHunk>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum PatchOperation {
     Create(String),
     Delete(String),
     Modify(String),
@@ -47,7 +47,7 @@ pub(super) enum Operation {
     Remove(String),
 }
 
-impl Operation {
+impl PatchOperation {
     pub(super) fn paths(&self) -> Vec<&str> {
         match self {
             Self::Create(path) | Self::Delete(path) | Self::Modify(path) | Self::Remove(path) => vec![path],
@@ -66,7 +66,7 @@ pub(super) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     if let Some(start) = begin_patch::start(&lines) {
         return begin_patch::parse(&lines, start).and_then(check_count);
     }
-    let mut reader = Reader { lines: &lines, at: 0, allows_any_text: true };
+    let mut reader = PatchReader { lines: &lines, at: 0, allows_any_text: true };
     let mut sections = Vec::new();
     while let Some(section) = reader.next_section()? {
         sections.push(section);
@@ -90,24 +90,24 @@ struct Section {
     /// True after a `diff --git` line.
     is_git: bool,
     header: Option<(String, String)>,
-    old: Option<Name>,
-    new: Option<Name>,
+    old: Option<PatchName>,
+    new: Option<PatchName>,
     renamed: (Option<String>, Option<String>),
     copied: (Option<String>, Option<String>),
     is_new: bool,
     is_deleted: bool,
     executable: Option<bool>,
-    hunks: Vec<Hunk>,
+    hunks: Vec<PatchHunk>,
 }
 
-struct Reader<'a> {
+struct PatchReader<'a> {
     lines: &'a [&'a str],
     at: usize,
     /// True before the first section and between mailed patches, where any text may appear.
     allows_any_text: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PatchReader<'a> {
     fn line(&self) -> Option<&'a str> {
         self.lines.get(self.at).map(|line| line.trim_end_matches(['\r', '\n']))
     }
@@ -154,8 +154,7 @@ impl<'a> Reader<'a> {
 
     fn section(&mut self, mut section: Section) -> Result<Section, String> {
         while let Some(line) = self.line() {
-            let at = |why: String| format!("line {}: {why}", self.at + 1);
-            if !section.header_line(line).map_err(at)? {
+            if !section.header_line(line).map_err(|why| format!("line {}: {why}", self.at + 1))? {
                 break;
             }
             self.at += 1;
@@ -225,24 +224,24 @@ impl Section {
     fn resolve(self, prefixes: Prefixes) -> Result<FilePatch, String> {
         let line = self.line;
         let operation = self.operation(prefixes).map_err(|why| format!("line {line}: {why}"))?;
-        let is_same = matches!(operation, Operation::Modify(_)) && self.executable.is_none();
+        let is_same = matches!(operation, PatchOperation::Modify(_)) && self.executable.is_none();
         if is_same && self.hunks.is_empty() {
             return Err(format!("line {line}: the section changes nothing"));
         }
         let sides =
             |old: bool| self.hunks.iter().any(|hunk| !(if old { &hunk.old } else { &hunk.new }).is_empty());
         match &operation {
-            Operation::Create(path) if sides(true) => {
+            PatchOperation::Create(path) if sides(true) => {
                 Err(format!("line {line}: {path} is new, so its hunks cannot have context or removed lines"))
             }
-            Operation::Delete(path) if sides(false) => {
+            PatchOperation::Delete(path) if sides(false) => {
                 Err(format!("line {line}: {path} is deleted, so its hunks cannot keep or add lines"))
             }
             _ => Ok(FilePatch { operation, executable: self.executable, hunks: self.hunks }),
         }
     }
 
-    fn operation(&self, prefixes: Prefixes) -> Result<Operation, String> {
+    fn operation(&self, prefixes: Prefixes) -> Result<PatchOperation, String> {
         let stripped = |name: Option<&str>| name.map(|name| prefixes.strip(name));
         let (old, new) = (stripped(plain(self.old.as_ref())), stripped(plain(self.new.as_ref())));
         let header = self.header.as_ref().map(|(old, new)| (prefixes.strip(old), prefixes.strip(new)));
@@ -263,18 +262,18 @@ impl Section {
                 return Err(differ());
             }
             return Ok(if is_renamed {
-                Operation::Rename { from, to }
+                PatchOperation::Rename { from, to }
             } else {
-                Operation::Copy { from, to }
+                PatchOperation::Copy { from, to }
             });
         }
-        let is_same = |(old, new): &(String, String)| old == new;
-        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(is_same) {
+        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(|(old, new)| old == new)
+        {
             return Err("its two names are not the same. Where nothing is renamed, names have the prefixes `a/` and \
                         `b/`, one letter each, or none: `git diff --src-prefix=a/ --dst-prefix=b/` makes such a diff"
                 .into());
         }
-        let is_none = |name: &Option<Name>| matches!(name, Some(Name::None));
+        let is_none = |name: &Option<PatchName>| matches!(name, Some(PatchName::None));
         let is_new = self.is_new || is_none(&self.old);
         let is_deleted = self.is_deleted || is_none(&self.new);
         if let (Some((header_old, header_new)), true) = (&header, is_new || is_deleted || old == new) {
@@ -290,22 +289,22 @@ impl Section {
             (false, true) if new.is_some() => {
                 Err("a deleted file has no new name: write `+++ /dev/null`".into())
             }
-            (true, false) => new.or(in_header).map(Operation::Create).ok_or_else(differ),
-            (false, true) => old.or(in_header).map(Operation::Delete).ok_or_else(differ),
+            (true, false) => new.or(in_header).map(PatchOperation::Create).ok_or_else(differ),
+            (false, true) => old.or(in_header).map(PatchOperation::Delete).ok_or_else(differ),
             (false, false) => match (old, new, in_header) {
-                (Some(old), Some(new), _) if old == new => Ok(Operation::Modify(new)),
-                (Some(from), Some(to), _) => Ok(Operation::Rename { from, to }),
-                (None, None, Some(path)) => Ok(Operation::Modify(path)),
+                (Some(old), Some(new), _) if old == new => Ok(PatchOperation::Modify(new)),
+                (Some(from), Some(to), _) => Ok(PatchOperation::Rename { from, to }),
+                (None, None, Some(path)) => Ok(PatchOperation::Modify(path)),
                 _ => Err("`---` and `+++` do not name both files".into()),
             },
         }
     }
 }
 
-fn plain(name: Option<&Name>) -> Option<&str> {
+fn plain(name: Option<&PatchName>) -> Option<&str> {
     match name? {
-        Name::Path(path) => Some(path),
-        Name::None => None,
+        PatchName::Path(path) => Some(path),
+        PatchName::None => None,
     }
 }
 

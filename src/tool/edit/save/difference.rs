@@ -5,48 +5,49 @@ use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Difference {
+pub(super) struct SaveDifference {
     pub note: String,
     /// The note shows all differences, so the model knows the saved file.
     pub is_whole: bool,
 }
 
-pub(super) fn not_saved(name: &str) -> Difference {
+pub(super) fn not_saved(name: &str) -> SaveDifference {
     let note =
         format!("[The editor has the change of {name} and has not saved it: the file on disk is as before.]");
-    Difference { note, is_whole: false }
+    SaveDifference { note, is_whole: false }
 }
 
 /// `saved` is `None` if the file cannot be read as text.
-pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> Difference {
-    let known = |note: String| Difference { note: format!("[{note}]"), is_whole: true };
+pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> SaveDifference {
+    let whole_difference = |note: String| SaveDifference { note: format!("[{note}]"), is_whole: true };
     let sent_file = TextFile::decode(sent).ok();
     let (Some(sent_file), Some(saved)) = (sent_file, saved) else {
         let note = format!("[The editor saved {name} with a difference. Read it again.]");
-        return Difference { note, is_whole: false };
+        return SaveDifference { note, is_whole: false };
     };
     let [old, new] = [&sent_file.text, &saved.text].map(|text| text.replace("\r\n", "\n"));
     if old == new {
-        let what = if sent_file.text == saved.text { "another encoding" } else { "other line endings" };
-        return known(format!("The editor saved {name} with {what}."));
+        let changed_form =
+            if sent_file.text == saved.text { "another encoding" } else { "other line endings" };
+        return whole_difference(format!("The editor saved {name} with {changed_form}."));
     }
     let [old_end, new_end] = [&old, &new].map(|text| text.len() - text.trim_end_matches('\n').len());
     if old[..old.len() - old_end] == new[..new.len() - new_end] {
         let newlines = if new_end == 1 { "newline" } else { "newlines" };
-        return known(format!(
+        return whole_difference(format!(
             "The editor saved {name} with {new_end} {newlines} at its end instead of {old_end}."
         ));
     }
     let changed = format!("The editor saved {name} with a difference, such as formatting.");
     match LastSeen::of(&sent_file).changes(&saved.text) {
         Some((listing, true)) => {
-            known(format!("{changed} Its lines that differ:\n{}", listing.trim_end_matches('\n')))
+            whole_difference(format!("{changed} Its lines that differ:\n{}", listing.trim_end_matches('\n')))
         }
         Some((listing, false)) => {
             let note = format!("[{changed} Some of its lines that differ:\n{listing}Read it again.]");
-            Difference { note, is_whole: false }
+            SaveDifference { note, is_whole: false }
         }
-        None => Difference { note: format!("[{changed} Read it again.]"), is_whole: false },
+        None => SaveDifference { note: format!("[{changed} Read it again.]"), is_whole: false },
     }
 }
 
@@ -54,7 +55,7 @@ pub(super) fn describe(name: &str, sent: &[u8], saved: Option<&TextFile>) -> Dif
 mod tests {
     use super::*;
 
-    fn difference(sent: &str, saved: &str) -> Difference {
+    fn difference(sent: &str, saved: &str) -> SaveDifference {
         describe("f", sent.as_bytes(), Some(&TextFile::decode(saved.as_bytes()).unwrap()))
     }
 
@@ -72,7 +73,7 @@ mod tests {
                 "[The editor saved f with a difference, such as formatting. Its lines that differ:\n@@ -2,1 +2,1 @@\n     2\tx]",
             ),
         ] {
-            assert_eq!(difference(sent, saved), Difference { note: expected.into(), is_whole: true });
+            assert_eq!(difference(sent, saved), SaveDifference { note: expected.into(), is_whole: true });
         }
     }
 

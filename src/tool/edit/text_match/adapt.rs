@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::Step;
+use super::MatchStep;
 use super::fold::{indent, is_blank, plain, split_ending};
 use super::indentation::Indentation;
 use crate::tool::file::text_file::BOM;
@@ -19,17 +19,23 @@ const MAX_MOVED: usize = 200;
 
 /// Returns the text for `range` of `file`, which `old` matches in this step. Returns `None` if the indentation
 /// of `old` is not that of the file, shifted or in other units.
-pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step: Step) -> Option<String> {
-    if step == Step::Exact {
+pub(super) fn adapt(
+    file: &str,
+    range: &Range<usize>,
+    old: &str,
+    new: &str,
+    step: MatchStep,
+) -> Option<String> {
+    if step == MatchStep::Exact {
         return Some(new.to_owned());
     }
     let (old, new) = (old.strip_prefix(BOM).unwrap_or(old), new.strip_prefix(BOM).unwrap_or(new));
     let lines = |text| str::split_inclusive(text, '\n').map(split_ending).collect::<Vec<_>>();
-    let (found, mut old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
+    let (file_lines, mut old, new) = (lines(&file[range.clone()]), lines(old), lines(new));
     // Blanks after the last line ending match nothing, so they are no line of the file.
-    old.truncate(found.len());
+    old.truncate(file_lines.len());
     let ops = diff(&contents(&old), &contents(&new));
-    let style = Style::learn(file, &found, &old, &new, &ops, step)?;
+    let style = Style::learn(file, &file_lines, &old, &new, &ops, step)?;
     let bodies: Vec<String> = old.iter().map(|line| plain_body(line.0)).collect();
     let mut writer = Writer { text: String::new(), ending: ending_at(file, range) };
     for op in ops {
@@ -38,19 +44,19 @@ pub(super) fn adapt(file: &str, range: &Range<usize>, old: &str, new: &str, step
             let replaced = Some(from.start + number).filter(|at| from.contains(at));
             let (content, has_ending) = (new[at].0, !new[at].1.is_empty());
             let content = if let (DiffOp::Equal { .. }, Some(same)) = (op, replaced) {
-                found[same].0.to_owned()
+                file_lines[same].0.to_owned()
             } else {
                 let body = plain_body(content);
                 let pair = from.clone().take(MAX_MOVED).find(|at| bodies[*at] == body).or(replaced);
-                style.line(content, pair.map(|at| (old[at].0, found[at].0)), at == 0)?
+                style.line(content, pair.map(|at| (old[at].0, file_lines[at].0)), at == 0)?
             };
-            writer.line(&content, replaced.map(|at| found[at].1), has_ending);
+            writer.line(&content, replaced.map(|at| file_lines[at].1), has_ending);
         }
     }
-    let ends_without = found.last().is_some_and(|last| last.1.is_empty());
+    let ends_without = file_lines.last().is_some_and(|last| last.1.is_empty());
     let is_added = ends_without && old.last().is_some_and(|last| !last.1.is_empty());
-    let kept = if is_added { split_ending(&writer.text).0.len() } else { writer.text.len() };
-    writer.text.truncate(kept);
+    let kept_length = if is_added { split_ending(&writer.text).0.len() } else { writer.text.len() };
+    writer.text.truncate(kept_length);
     Some(writer.text)
 }
 
@@ -96,7 +102,7 @@ impl<'a> Writer<'a> {
 
 /// The differences between the text of the model and the file.
 struct Style {
-    step: Step,
+    step: MatchStep,
     /// The model added blanks to the ends of lines.
     has_extra_blanks: bool,
     /// The model writes typographic characters for plain ones.
@@ -108,16 +114,16 @@ struct Style {
     first_indent: Option<String>,
 }
 
-type Line<'a> = (&'a str, &'a str);
+type IndentedLine<'a> = (&'a str, &'a str);
 
 impl Style {
     fn learn(
         file: &str,
-        found: &[Line<'_>],
-        old: &[Line<'_>],
-        new: &[Line<'_>],
+        found: &[IndentedLine<'_>],
+        old: &[IndentedLine<'_>],
+        new: &[IndentedLine<'_>],
         ops: &[DiffOp],
-        step: Step,
+        step: MatchStep,
     ) -> Option<Self> {
         let pairs: Vec<(&str, &str)> = old.iter().zip(found).map(|(old, found)| (old.0, found.0)).collect();
         let mut characters: BTreeMap<char, BTreeSet<char>> = BTreeMap::new();
@@ -134,7 +140,7 @@ impl Style {
         let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && is_plain(found));
         let (indentation, first_indent) = (None, None);
         let style = Self { step, has_extra_blanks, has_typography, characters, indentation, first_indent };
-        if step < Step::Indentation {
+        if step < MatchStep::Indentation {
             return Some(style);
         }
         let is_equal = |op: &DiffOp| matches!(op, DiffOp::Equal { .. });
@@ -155,7 +161,7 @@ impl Style {
     }
 
     fn line(&self, content: &str, pair: Option<(&str, &str)>, is_first: bool) -> Option<String> {
-        if self.step < Step::Characters {
+        if self.step < MatchStep::Characters {
             return Some(content.to_owned());
         }
         if body(content).is_empty() {

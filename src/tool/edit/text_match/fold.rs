@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::Step;
+use super::MatchStep;
 use crate::tool::file::text_file::BOM;
 
 pub(super) struct Folded<'a> {
     original: &'a str,
-    step: Step,
+    step: MatchStep,
     text: Cow<'a, str>,
     /// Offsets in `text` and `original`, where their distance changes.
     breaks: Vec<(usize, usize)>,
@@ -16,24 +16,25 @@ pub(super) struct Folded<'a> {
 
 impl<'a> Folded<'a> {
     /// A missing line feed at the end of the file is added from [`Step::Characters`] on.
-    pub(super) fn file(original: &'a str, step: Step) -> Self {
+    pub(super) fn file(original: &'a str, step: MatchStep) -> Self {
         let mut folded = Self::new(original, step);
-        if step >= Step::Characters && !folded.text.is_empty() && !original.ends_with('\n') {
+        if step >= MatchStep::Characters && !folded.text.is_empty() && !original.ends_with('\n') {
             folded.push("\n", original.len());
         }
         folded
     }
 
-    pub(super) fn new(original: &'a str, step: Step) -> Self {
-        if step == Step::Exact {
+    pub(super) fn new(original: &'a str, step: MatchStep) -> Self {
+        if step == MatchStep::Exact {
             return Self { original, step, text: Cow::Borrowed(original), breaks: vec![(0, 0)] };
         }
         let mut folded = Self { original, step, text: Cow::Owned(String::new()), breaks: vec![(0, 0)] };
         let mut at = if original.starts_with(BOM) { BOM.len() } else { 0 };
         for line in original[at..].split_inclusive('\n') {
             let (content, ending) = split_ending(line);
-            let body = if step < Step::Characters { content } else { content.trim_end_matches(is_blank) };
-            let indent = if step < Step::Indentation { 0 } else { indent(body).len() };
+            let body =
+                if step < MatchStep::Characters { content } else { content.trim_end_matches(is_blank) };
+            let indent = if step < MatchStep::Indentation { 0 } else { indent(body).len() };
             folded.push_folded(&body[indent..], at + indent);
             if !ending.is_empty() {
                 folded.push("\n", at + line.len() - 1);
@@ -48,7 +49,7 @@ impl<'a> Folded<'a> {
     }
 
     fn push_folded(&mut self, body: &str, at: usize) {
-        if body.is_ascii() || self.step < Step::Characters {
+        if body.is_ascii() || self.step < MatchStep::Characters {
             return self.push(body, at);
         }
         for (offset, c) in body.char_indices() {
@@ -86,7 +87,9 @@ impl<'a> Folded<'a> {
     /// True before or after a line feed; in an exact match only after it.
     pub(super) fn ends_line(&self, at: usize) -> bool {
         let rest = &self.text.as_bytes()[at..];
-        rest.is_empty() || self.text[..at].ends_with('\n') || (rest[0] == b'\n' && self.step > Step::Exact)
+        rest.is_empty()
+            || self.text[..at].ends_with('\n')
+            || (rest[0] == b'\n' && self.step > MatchStep::Exact)
     }
 
     /// The original of a range. Contains the blanks that were dropped at the ends of its lines, and from
@@ -95,13 +98,16 @@ impl<'a> Folded<'a> {
         let last = self.text.floor_char_boundary(range.end - 1);
         let (mut start, mut end) = (self.start(range.start), self.start(last));
         end += self.original[end..].chars().next().map_or(0, char::len_utf8);
-        if self.step > Step::Exact && self.original[start..].starts_with('\n') {
+        if self.step > MatchStep::Exact && self.original[start..].starts_with('\n') {
             start -= usize::from(self.original[..start].ends_with('\r'));
         }
-        if self.step == Step::Indentation {
+        if self.step == MatchStep::Indentation {
             start = self.original[..start].trim_end_matches(is_blank).len();
         }
-        if self.step >= Step::Characters && &self.text[last..range.end] != "\n" && self.ends_line(range.end) {
+        if self.step >= MatchStep::Characters
+            && &self.text[last..range.end] != "\n"
+            && self.ends_line(range.end)
+        {
             let rest = &self.original[end..];
             end += rest.len() - rest.trim_start_matches(is_blank).len();
         }
@@ -157,7 +163,7 @@ pub(super) fn plain(c: char) -> char {
 mod tests {
     use super::*;
 
-    fn check(text: &str, step: Step, pattern: &str, expected: &[&str]) {
+    fn check(text: &str, step: MatchStep, pattern: &str, expected: &[&str]) {
         let folded = Folded::file(text, step);
         let found: Vec<_> = folded.find_all(pattern).map(|range| &text[folded.original(&range)]).collect();
         assert_eq!(found, expected, "{text:?} {step:?} {pattern:?}");
@@ -165,13 +171,13 @@ mod tests {
 
     #[test]
     fn ranges_map_back_to_the_original_text() {
-        check("aXaXa", Step::Exact, "aXa", &["aXa", "aXa"]);
-        check("a\r\nb\r\n", Step::Endings, "a\nb", &["a\r\nb"]);
-        check("a\r\nb\r\n", Step::Endings, "\nb\n", &["\r\nb\r\n"]);
-        check("\u{feff}a\n", Step::Endings, "a", &["a"]);
-        check("x “é” \t\r\ny", Step::Characters, "\"é\"\ny", &["“é” \t\r\ny"]);
-        check("x “é” \t\r\ny", Step::Characters, "x \"é\"", &["x “é” \t"]);
-        check("a–b", Step::Characters, "a-b\n", &["a–b"]);
-        check("if\n\t\tx \n  y", Step::Indentation, "x\ny", &["\t\tx \n  y"]);
+        check("aXaXa", MatchStep::Exact, "aXa", &["aXa", "aXa"]);
+        check("a\r\nb\r\n", MatchStep::Endings, "a\nb", &["a\r\nb"]);
+        check("a\r\nb\r\n", MatchStep::Endings, "\nb\n", &["\r\nb\r\n"]);
+        check("\u{feff}a\n", MatchStep::Endings, "a", &["a"]);
+        check("x “é” \t\r\ny", MatchStep::Characters, "\"é\"\ny", &["“é” \t\r\ny"]);
+        check("x “é” \t\r\ny", MatchStep::Characters, "x \"é\"", &["x “é” \t"]);
+        check("a–b", MatchStep::Characters, "a-b\n", &["a–b"]);
+        check("if\n\t\tx \n  y", MatchStep::Indentation, "x\ny", &["\t\tx \n  y"]);
     }
 }

@@ -37,13 +37,13 @@ impl Indentation {
         let relative = columns(written, self.step).cast_signed() - self.base.0.cast_signed();
         let step = self.step.cast_signed();
         let (levels, rest) = (relative.div_euclid(step), relative.rem_euclid(step).unsigned_abs());
-        let mut found = self.base.1.clone();
+        let mut indentation = self.base.1.clone();
         for _ in levels..0 {
-            found.truncate(found.strip_suffix(&self.unit)?.len());
+            indentation.truncate(indentation.strip_suffix(&self.unit)?.len());
         }
-        found.extend((0..levels).map(|_| self.unit.as_str()));
-        found.extend((0..rest).map(|_| ' '));
-        Some(found)
+        indentation.extend((0..levels).map(|_| self.unit.as_str()));
+        indentation.extend((0..rest).map(|_| ' '));
+        Some(indentation)
     }
 }
 
@@ -65,18 +65,19 @@ fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usiz
                 .collect()
         }
         (false, true) => {
-            let known = pairs.iter().filter_map(|(spaces, tabs)| ratio(spaces.len(), columns(tabs, 1)));
-            let mut widths: Vec<usize> = known.chain(WIDTHS).collect();
+            let known_widths =
+                pairs.iter().filter_map(|(spaces, tabs)| ratio(spaces.len(), columns(tabs, 1)));
+            let mut widths: Vec<usize> = known_widths.chain(WIDTHS).collect();
             let divides = |width: usize| distances(written).iter().all(|it| it.is_multiple_of(width));
             widths.sort_by_key(|width| !divides(*width));
             widths.into_iter().map(|width| (width, "\t".into())).collect()
         }
         (false, false) => {
             let shift = (1, " ".to_owned());
-            let scaled = |width: usize| (width, file_unit.clone());
-            let own = distances(written).into_iter().min().filter(|own| *own > 1 && *own != file_unit.len());
-            let widths = || own.into_iter().chain(WIDTHS).map(scaled);
-            if own.is_some_and(|own| is_scaled(pairs, own, file_unit.len())) {
+            let written_width =
+                distances(written).into_iter().min().filter(|own| *own > 1 && *own != file_unit.len());
+            let widths = || written_width.into_iter().chain(WIDTHS).map(|width| (width, file_unit.clone()));
+            if written_width.is_some_and(|own| is_scaled(pairs, own, file_unit.len())) {
                 widths().chain([shift]).collect()
             } else {
                 [shift].into_iter().chain(widths()).collect()

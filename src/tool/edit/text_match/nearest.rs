@@ -90,14 +90,14 @@ fn list(lines: &[&str], before: usize, old: &[&str]) -> String {
         writeln!(rows, "{number:>6}\t{cut}{mark}").expect("writing to a string cannot fail");
     };
     for (at, op) in ops.iter().enumerate() {
-        let shown = op.new_range();
-        if is_equal(op) && shown.len() > 2 * CONTEXT {
-            let (head, tail) = (shown.start + CONTEXT, shown.end - CONTEXT);
-            let head = if at == 0 { shown.start } else { head };
-            let tail = if at + 1 == ops.len() { shown.end } else { tail };
-            (shown.start..head).chain(tail..shown.end).for_each(|at| row(Some(before + at + 1), lines[at]));
+        let range = op.new_range();
+        if is_equal(op) && range.len() > 2 * CONTEXT {
+            let (head, tail) = (range.start + CONTEXT, range.end - CONTEXT);
+            let head = if at == 0 { range.start } else { head };
+            let tail = if at + 1 == ops.len() { range.end } else { tail };
+            (range.start..head).chain(tail..range.end).for_each(|at| row(Some(before + at + 1), lines[at]));
         } else {
-            shown.for_each(|at| row(Some(before + at + 1), lines[at]));
+            range.for_each(|at| row(Some(before + at + 1), lines[at]));
         }
         if !is_equal(op) {
             op.old_range().for_each(|at| row(None, old[at]));

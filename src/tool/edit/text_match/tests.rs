@@ -1,6 +1,6 @@
 use super::*;
 
-fn replaced(text: &str, old: &str, new: &str) -> Result<(String, Vec<&'static str>), Refusal> {
+fn replaced(text: &str, old: &str, new: &str) -> Result<(String, Vec<&'static str>), MatchRefusal> {
     replace(text, old, new, false, 1 << 20).map(|edited| (edited.text, edited.ignored))
 }
 
@@ -8,12 +8,12 @@ fn check(text: &str, old: &str, new: &str, expected: &str, ignored: &[&'static s
     assert_eq!(replaced(text, old, new), Ok((expected.to_owned(), ignored.to_vec())), "{text:?} {old:?}");
 }
 
-fn ambiguous(lines: [usize; 2]) -> Refusal {
-    Refusal::Ambiguous { lines: lines.into(), count: 2 }
+fn ambiguous(lines: [usize; 2]) -> MatchRefusal {
+    MatchRefusal::Ambiguous { lines: lines.into(), count: 2 }
 }
 
 fn is_missing(text: &str, old: &str) -> bool {
-    matches!(replaced(text, old, "x"), Err(Refusal::Missing(_)))
+    matches!(replaced(text, old, "x"), Err(MatchRefusal::Missing(_)))
 }
 
 const CHARACTERS: &str = "the form of quotes, dashes and blanks";
@@ -115,8 +115,8 @@ fn results_name_the_first_changed_line() {
     assert_eq!(edit("a\nb\nc\n", "a\nb\nx\nc\n"), (3, 1, 0));
     assert_eq!(edit("b", "x"), (2, 1, 1));
     assert_eq!(edit("b\nc\n", ""), (2, 0, 2));
-    assert_eq!(replace("a", "a", "bb", false, 1), Err(Refusal::Large(2)));
-    assert_eq!(replaced("\"a\"\n", "“a”", "\"a\""), Err(Refusal::Unchanged));
+    assert_eq!(replace("a", "a", "bb", false, 1), Err(MatchRefusal::Large(2)));
+    assert_eq!(replaced("\"a\"\n", "“a”", "\"a\""), Err(MatchRefusal::Unchanged));
 }
 
 /// Such lines match nothing in the file.

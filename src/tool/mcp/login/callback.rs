@@ -8,8 +8,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use url::Url;
 
-use super::parameter;
-
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MAX_REQUEST: usize = 16 * 1024;
@@ -96,4 +94,8 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
         }
     }
     String::from_utf8(bytes).ok()
+}
+
+pub(super) fn parameter(url: &Url, name: &str) -> Option<String> {
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }

@@ -186,8 +186,12 @@ impl CredentialStore for LoginFile {
     }
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
-        let lock = |file: &Self| file.lock().map_err(|error| format!("its login cannot be locked: {error}"));
-        Ok(Some(CredentialRefreshGuard::new(self.off_thread(lock).await?)))
+        Ok(Some(CredentialRefreshGuard::new(
+            self.off_thread(|file| {
+                file.lock().map_err(|error| format!("its login cannot be locked: {error}"))
+            })
+            .await?,
+        )))
     }
 
     /// A refused token is forgotten, unless another login has replaced it.
@@ -195,11 +199,11 @@ impl CredentialStore for LoginFile {
         use rmcp::transport::auth::OAuthTokenResponse as Token;
         let refresh =
             |token: &Token| serde_json::to_value(token).map(|token| token["refresh_token"].clone()).ok();
-        let known = rejected.token_response.as_ref().and_then(refresh);
+        let rejected_token = rejected.token_response.as_ref().and_then(refresh);
         let forget = move |file: &Self| {
             let Some(login) = file.read()? else { return Ok(()) };
             let now = login.credentials.token_response.as_ref().and_then(refresh);
-            if now != known {
+            if now != rejected_token {
                 return Ok(());
             }
             let mut credentials = login.credentials;

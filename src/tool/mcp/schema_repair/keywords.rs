@@ -30,8 +30,9 @@ pub(super) const OTHER_TYPES: [(&str, &str); 18] = [
 ];
 
 pub(super) fn is_accepted(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_plain)
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 pub(super) fn known_type(name: &str) -> Option<&'static str> {

@@ -1,8 +1,8 @@
 //! Scans quotes, escapes and expansions in the words of a command line. Pure.
 
 use super::scan::Scanner;
-use super::stack::{Closing, Commands, Frame};
-use super::{Place, ansi};
+use super::stack::{Closing, CommandList, StackFrame};
+use super::{CommandPlace, ansi};
 
 /// Substitutions whose output is one word.
 const ONE_WORD: &[&str] = &[
@@ -26,7 +26,7 @@ impl Scanner<'_> {
                 self.line.is_opaque = true;
                 self.word(start, |word| word.is_expanded = true);
                 self.pieces(start, |pieces| pieces.push_unknown(false));
-                self.stack.push(Frame::Arithmetic(2));
+                self.stack.push(StackFrame::Arithmetic(2));
             }
             '$' if self.take("(") => {
                 let is_one_word = ONE_WORD.iter().any(|command| self.next_is(command));
@@ -36,7 +36,7 @@ impl Scanner<'_> {
                 self.line.is_opaque = true;
                 self.word(start, |word| word.is_expanded = true);
                 self.braces(start);
-                self.stack.push(Frame::Braces);
+                self.stack.push(StackFrame::Braces);
             }
             '$' if self.next_is("'") && !self.is_in_quotes() => {
                 self.line.is_opaque = true;
@@ -50,9 +50,9 @@ impl Scanner<'_> {
             }
             '`' => {
                 self.line.is_opaque = true;
-                let innermost = self.stack.iter().rposition(|frame| matches!(frame, Frame::Commands(_)));
+                let innermost = self.stack.iter().rposition(|frame| matches!(frame, StackFrame::Commands(_)));
                 let is_closing = innermost.is_some_and(|at| {
-                    matches!(&self.stack[at], Frame::Commands(commands) if commands.closing == Closing::Backtick)
+                    matches!(&self.stack[at], StackFrame::Commands(commands) if commands.closing == Closing::Backtick)
                 });
                 if let (true, Some(at)) = (is_closing, innermost) {
                     self.stack.truncate(at + 1);
@@ -141,6 +141,6 @@ impl Scanner<'_> {
     pub(super) fn substitution(&mut self, start: usize, closing: Closing, splits: bool) {
         self.word(start, |word| word.is_expanded = true);
         self.pieces(start, |pieces| pieces.push_unknown(splits));
-        self.stack.push(Frame::Commands(Commands::new(closing, Place::Substituted)));
+        self.stack.push(StackFrame::Commands(CommandList::new(closing, CommandPlace::Substituted)));
     }
 }

@@ -11,8 +11,8 @@ impl Finder {
         essential: &mut Option<Vec<CommandWord>>,
         depth: usize,
     ) {
-        let known = essential.as_deref().unwrap_or(words).len();
-        let options = &words[1..=words.len() - known];
+        let essential_length = essential.as_deref().unwrap_or(words).len();
+        let options = &words[1..=words.len() - essential_length];
         let mut has_alias = false;
         for (at, word) in options.iter().enumerate() {
             let is_setting = at > 0 && options[at - 1] == CommandWord::Text("-c".into());
@@ -39,7 +39,7 @@ impl Finder {
                 }
             }
         }
-        let rest = &words[words.len() - known + 1..];
+        let rest = &words[words.len() - essential_length + 1..];
         let is_config = rest.first() == Some(&CommandWord::Text("config".into()));
         let names_alias = |word: &CommandWord| match word {
             CommandWord::Text(text) => text.to_ascii_lowercase().starts_with("alias."),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::code::{self, ArgumentUse};
 use super::pieces::Pieces;
 use super::variables::SingleWords;
-use super::{CommandLine, Place, SHELL_OPTIONS, Simple, runners, scan, subcommands};
+use super::{CommandLine, CommandPlace, SHELL_OPTIONS, Simple, runners, scan, subcommands};
 use crate::permission::{CommandWord, Invocation, Invocations};
 use crate::platform::Platform;
 
@@ -48,7 +48,7 @@ impl Finder {
         let is_pipe =
             |read: &String| read.contains("<(") || read.starts_with("/dev/fd") || read.starts_with("/proc");
         self.has_pipe |= line.reads.iter().any(is_pipe);
-        self.has_pipe |= line.commands.iter().any(|command| command.place == Place::Piped);
+        self.has_pipe |= line.commands.iter().any(|command| command.place == CommandPlace::Piped);
         self.shell_inputs.extend(line.inputs.iter().cloned());
         self.interpreter_inputs.extend(line.inputs.iter().cloned());
         for variable in &line.variables {

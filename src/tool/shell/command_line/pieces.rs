@@ -59,17 +59,17 @@ impl Pieces {
 
     /// The known parts, with a blank for each unknown part.
     pub(super) fn known(&self) -> String {
-        let known = |piece: &WordPiece| match piece {
+        let known_text = |piece: &WordPiece| match piece {
             WordPiece::Text(text) => text.clone(),
             WordPiece::Unknown { .. } | WordPiece::Variable(_) => " ".into(),
         };
-        self.pieces.iter().map(known).collect()
+        self.pieces.iter().map(known_text).collect()
     }
 
     /// True for `{a,b}`, `{1..3}` and `[ab]`, but not for `{}` and for `[` alone.
     fn expands(&self) -> bool {
-        let known = self.may_expand.then(|| self.known());
-        known.is_some_and(|known| {
+        let known_text = self.may_expand.then(|| self.known());
+        known_text.is_some_and(|known| {
             known.contains(',') || known.contains("..") || (known.contains('[') && known.contains(']'))
         })
     }

@@ -13,7 +13,7 @@ pub(super) struct Covered {
     pub depends_on_folder: bool,
 }
 
-struct Program {
+struct CoveredProgram {
     /// First words of the command.
     words: &'static str,
     /// What differs between covered commands, as displayed after the words.
@@ -114,8 +114,8 @@ const IN_FOLDERS: &str = "on any files in the session's folders";
 const TARGETS: &str = "with any packages, targets and features";
 const TESTS: &str = "with any tests in the session's folders";
 
-const fn row(words: &'static str, varies: &'static str, operands: Operands) -> Program {
-    Program {
+const fn row(words: &'static str, varies: &'static str, operands: Operands) -> CoveredProgram {
+    CoveredProgram {
         words,
         varies,
         flags: "",
@@ -130,19 +130,19 @@ const fn row(words: &'static str, varies: &'static str, operands: Operands) -> P
 
 // `words` and `varies` are the key of remembered answers: with another wording, earlier answers do not apply.
 #[rustfmt::skip]
-const PROGRAMS: &[Program] = &[
+const PROGRAMS: &[CoveredProgram] = &[
     row("echo", "with any words", Words),
-    Program { flags: "AbEnstTuv", ..row("cat", IN_FOLDERS, Paths) },
-    Program { flags: "qv", valued: "nc", takes_number: true, ..row("head", IN_FOLDERS, Paths) },
-    Program { flags: "qv", valued: "nc", takes_number: true, ..row("tail", IN_FOLDERS, Paths) },
-    Program { flags: "clmwL", ..row("wc", IN_FOLDERS, Paths) },
-    Program { flags: "lahAtrRSd1isngop", long: &["all", "almost-all", "human-readable", "recursive", "reverse"], ..row("ls", IN_FOLDERS, Paths) },
-    Program { valued: "c", attached: &["format"], ..row("stat", IN_FOLDERS, Paths) },
-    Program { flags: "shackmx", valued: "d", long: &["summarize", "human-readable", "all", "total"], attached: &["max-depth"], ..row("du", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "AbEnstTuv", ..row("cat", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "qv", valued: "nc", takes_number: true, ..row("head", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "qv", valued: "nc", takes_number: true, ..row("tail", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "clmwL", ..row("wc", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "lahAtrRSd1isngop", long: &["all", "almost-all", "human-readable", "recursive", "reverse"], ..row("ls", IN_FOLDERS, Paths) },
+    CoveredProgram { valued: "c", attached: &["format"], ..row("stat", IN_FOLDERS, Paths) },
+    CoveredProgram { flags: "shackmx", valued: "d", long: &["summarize", "human-readable", "all", "total"], attached: &["max-depth"], ..row("du", IN_FOLDERS, Paths) },
     row("md5sum", IN_FOLDERS, Paths),
     row("sha1sum", IN_FOLDERS, Paths),
     row("sha256sum", IN_FOLDERS, Paths),
-    Program {
+    CoveredProgram {
         flags: "EFGPivwxcLloqshHnrI", valued: "ABme",
         long: &[
             "line-number", "ignore-case", "recursive", "count", "files-with-matches", "files-without-match", "word-regexp", "line-regexp",
@@ -153,7 +153,7 @@ const PROGRAMS: &[Program] = &[
         ],
         ..row("grep", IN_FOLDERS, PatternAndPaths)
     },
-    Program {
+    CoveredProgram {
         flags: "nNiSswxclovFUaHIP0pqu", valued: "ABCegmtT",
         long: &[
             "hidden", "no-ignore", "ignore-case", "smart-case", "case-sensitive", "fixed-strings", "line-number", "no-line-number", "no-heading",
@@ -166,9 +166,9 @@ const PROGRAMS: &[Program] = &[
         ..row("rg", IN_FOLDERS, PatternAndPaths)
     },
     row("find", "without actions, in the session's folders", PathsAndConditions),
-    Program { flags: "n", ..row("sed -n", "of any lines, on any files in the session's folders", LinesAndPaths) },
-    Program { flags: "sb", long: &["short", "branch", "long", "porcelain", "ignored"], attached: &["porcelain", "untracked-files"], ..row("git status", "on any paths", RevisionsAndPaths) },
-    Program {
+    CoveredProgram { flags: "n", ..row("sed -n", "of any lines, on any files in the session's folders", LinesAndPaths) },
+    CoveredProgram { flags: "sb", long: &["short", "branch", "long", "porcelain", "ignored"], attached: &["porcelain", "untracked-files"], ..row("git status", "on any paths", RevisionsAndPaths) },
+    CoveredProgram {
         valued: "n", takes_number: true,
         long: &[
             "oneline", "graph", "all", "decorate", "no-decorate", "no-merges", "merges", "first-parent", "reverse", "abbrev-commit", "name-only",
@@ -179,22 +179,23 @@ const PROGRAMS: &[Program] = &[
         ],
         ..row("git log", "without patches, of any revisions and paths", RevisionsAndPaths)
     },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo test", "with any tests, packages and features", CargoTests) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo build", TARGETS, Nothing) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo check", TARGETS, Nothing) },
-    Program { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo clippy", "with any packages, targets, features and lints", Lints) },
+    CoveredProgram { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo test", "with any tests, packages and features", CargoTests) },
+    CoveredProgram { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo build", TARGETS, Nothing) },
+    CoveredProgram { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo check", TARGETS, Nothing) },
+    CoveredProgram { flags: "qvr", valued: "pjF", long: CARGO, either: CARGO_VALUED, ..row("cargo clippy", "with any packages, targets, features and lints", Lints) },
     row("go test", "with any packages and tests in the session's folders", GoPackages),
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("pytest", TESTS, Pytest) },
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python -m pytest", TESTS, Pytest) },
-    Program { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python3 -m pytest", TESTS, Pytest) },
+    CoveredProgram { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("pytest", TESTS, Pytest) },
+    CoveredProgram { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python -m pytest", TESTS, Pytest) },
+    CoveredProgram { flags: "qvxsl", valued: "kmr", long: PYTEST, attached: PYTEST_ATTACHED, ..row("python3 -m pytest", TESTS, Pytest) },
 ];
 
 /// Each path is resolved for the decision. Commands with more are covered word for word.
 const MAX_PATHS: usize = 64;
 
 pub(super) fn covered(words: &[String]) -> Option<Covered> {
-    let begins =
-        |program: &&Program| program.words.split(' ').eq(words.iter().take(program.words.split(' ').count()));
+    let begins = |program: &&CoveredProgram| {
+        program.words.split(' ').eq(words.iter().take(program.words.split(' ').count()))
+    };
     let program = PROGRAMS.iter().find(begins)?;
     let rest = &words[program.words.split(' ').count()..];
     let paths = program.paths(rest)?;
@@ -202,24 +203,24 @@ pub(super) fn covered(words: &[String]) -> Option<Covered> {
     let has_usable_paths = paths.len() <= MAX_PATHS && !paths.iter().any(String::is_empty);
     let depends_on_folder =
         !matches!(program.operands, Words | Paths | PatternAndPaths | LinesAndPaths | PathsAndConditions);
-    let shown = format!("`{}` {}", program.words, program.varies);
-    has_usable_paths.then_some(Covered { shown, paths, depends_on_folder })
+    let shown_words = format!("`{}` {}", program.words, program.varies);
+    has_usable_paths.then_some(Covered { shown: shown_words, paths, depends_on_folder })
 }
 
 #[derive(Default)]
-struct Rest {
+struct ProgramOperands {
     operands: Vec<String>,
     after_dashes: Vec<String>,
     has_pattern: bool,
 }
 
-impl Rest {
+impl ProgramOperands {
     fn all(&self) -> impl Iterator<Item = String> {
         self.operands.iter().chain(&self.after_dashes).cloned()
     }
 }
 
-impl Program {
+impl CoveredProgram {
     /// Returns the paths that the words name, or `None` if one of the words is unknown.
     fn paths(&self, words: &[String]) -> Option<Vec<String>> {
         match self.operands {
@@ -247,8 +248,7 @@ impl Program {
             RevisionsAndPaths => {
                 // A word may be a revision or a path. Each is checked as a path, because that is the stricter reading.
                 let words: Vec<String> = self.options(words)?.all().collect();
-                let is_magic = |word: &String| word.starts_with(':');
-                (!words.iter().any(is_magic)).then_some(words)
+                (!words.iter().any(|word| word.starts_with(':'))).then_some(words)
             }
             CargoTests => are_test_options(&self.options(words)?.after_dashes).then(Vec::new),
             Nothing => self.options(words)?.all().next().is_none().then(Vec::new),
@@ -266,8 +266,8 @@ impl Program {
         }
     }
 
-    fn options(&self, words: &[String]) -> Option<Rest> {
-        let mut rest = Rest::default();
+    fn options(&self, words: &[String]) -> Option<ProgramOperands> {
+        let mut rest = ProgramOperands::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             if word == "--" {

@@ -2,11 +2,11 @@
 
 use super::pieces::Pieces;
 use super::scan::{HereDocument, Scanner};
-use super::stack::{Command, Redirect, Word};
+use super::stack::{ParsedCommand, ParsedWord, Redirect};
 
 impl Scanner<'_> {
     pub(super) fn redirect(&mut self, c: char, start: usize) {
-        let what = if c == '<' {
+        let redirect = if c == '<' {
             if self.take("<<") {
                 self.line.is_opaque = true;
                 Redirect::Text
@@ -26,23 +26,23 @@ impl Scanner<'_> {
             let _ = self.take(">") || self.take("|");
             Redirect::Writes
         };
-        self.begin_redirect(start, what);
+        self.begin_redirect(start, redirect);
     }
 
     pub(super) fn begin_redirect(&mut self, start: usize, what: Redirect) {
         self.with(|scanner, commands| {
             // In `2>`, the number is the redirected descriptor and not an argument.
-            let is_number = |word: &mut Word| {
+            let is_number = |word: &mut ParsedWord| {
                 !word.is_quoted && !word.is_expanded && word.bare.bytes().all(|byte| byte.is_ascii_digit())
             };
             if commands.word.take_if(is_number).is_none() {
                 scanner.end_word(commands, start);
             }
-            commands.command.get_or_insert_with(|| Command::new(start)).redirect = Some(what);
+            commands.command.get_or_insert_with(|| ParsedCommand::new(start)).redirect = Some(what);
         });
     }
 
-    pub(super) fn redirected(&mut self, what: Redirect, word: &Word, end: usize) {
+    pub(super) fn redirected(&mut self, what: Redirect, word: &ParsedWord, end: usize) {
         let target = self.text[word.start..end].to_owned();
         // For a word other than `2`, `2-` or `-`, and for an expanded one, bash opens a file.
         let number = word.bare.strip_suffix('-').unwrap_or(&word.bare);

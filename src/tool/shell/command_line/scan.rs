@@ -5,10 +5,10 @@
 
 use super::pieces::Pieces;
 use super::stack::{
-    BEFORE_A_COMMAND, Closing, Command, Commands, Frame, NO_COMMANDS, NOT_KNOWN, Redirect, Word,
-    is_assignment,
+    BEFORE_A_COMMAND, Closing, CommandList, NO_COMMANDS, NOT_KNOWN, ParsedCommand, ParsedWord, Redirect,
+    StackFrame, is_assignment,
 };
-use super::{CommandLine, Place, Simple, Variable};
+use super::{CommandLine, CommandPlace, Simple, Variable};
 
 const MAX_DEPTH: usize = 32;
 
@@ -24,7 +24,7 @@ pub(super) fn scan(text: &str) -> CommandLine {
     let mut scanner = Scanner {
         text,
         at: 0,
-        stack: vec![Frame::Commands(Commands::new(Closing::End, Place::Plain))],
+        stack: vec![StackFrame::Commands(CommandList::new(Closing::End, CommandPlace::Plain))],
         documents: Vec::new(),
         line,
     };
@@ -46,7 +46,7 @@ pub(super) struct HereDocument {
 pub(super) struct Scanner<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    pub(super) stack: Vec<Frame>,
+    pub(super) stack: Vec<StackFrame>,
     /// Pending here-documents.
     pub(super) documents: Vec<HereDocument>,
     pub(super) line: CommandLine,
@@ -58,7 +58,7 @@ impl Scanner<'_> {
         let end = self.at;
         self.line.is_opaque |= self.stack.len() > 1 || !self.documents.is_empty();
         while let Some(frame) = self.stack.pop() {
-            if let Frame::Commands(mut commands) = frame {
+            if let StackFrame::Commands(mut commands) = frame {
                 self.end_command(&mut commands, end);
             }
         }
@@ -69,13 +69,13 @@ impl Scanner<'_> {
             let start = self.at;
             self.at += c.len_utf8();
             match self.stack.last_mut() {
-                Some(Frame::Commands(_)) => self.in_commands(c, start),
-                Some(Frame::Quotes) => self.in_quotes(c, start),
-                Some(Frame::Braces) => self.in_braces(c, start),
-                Some(Frame::Document) if c == '\\' => self.escaped(start),
-                Some(Frame::Document) if matches!(c, '$' | '`') => self.in_expansion(c, start),
-                Some(Frame::Document) => {}
-                Some(Frame::Arithmetic(open)) => match c {
+                Some(StackFrame::Commands(_)) => self.in_commands(c, start),
+                Some(StackFrame::Quotes) => self.in_quotes(c, start),
+                Some(StackFrame::Braces) => self.in_braces(c, start),
+                Some(StackFrame::Document) if c == '\\' => self.escaped(start),
+                Some(StackFrame::Document) if matches!(c, '$' | '`') => self.in_expansion(c, start),
+                Some(StackFrame::Document) => {}
+                Some(StackFrame::Arithmetic(open)) => match c {
                     '(' => *open += 1,
                     ')' if *open > 1 => {
                         *open -= 1;
@@ -101,12 +101,12 @@ impl Scanner<'_> {
     pub(super) fn expand_document(&mut self, end: usize) {
         let depth = self.stack.len();
         // Gets the words of the document, which are part of no command.
-        self.stack.push(Frame::Commands(Commands::new(Closing::End, Place::Substituted)));
-        self.stack.push(Frame::Document);
+        self.stack.push(StackFrame::Commands(CommandList::new(Closing::End, CommandPlace::Substituted)));
+        self.stack.push(StackFrame::Document);
         self.run_until(end);
         self.line.is_unread |= self.stack.len() != depth + 2;
         while self.stack.len() > depth + 1 {
-            if let Some(Frame::Commands(mut commands)) = self.stack.pop() {
+            if let Some(StackFrame::Commands(mut commands)) = self.stack.pop() {
                 self.end_command(&mut commands, end);
             }
         }
@@ -114,31 +114,31 @@ impl Scanner<'_> {
         self.at = end;
     }
 
-    pub(super) fn with(&mut self, act: impl FnOnce(&mut Self, &mut Commands)) {
-        let innermost = self.stack.iter().rposition(|frame| matches!(frame, Frame::Commands(_)));
+    pub(super) fn with(&mut self, act: impl FnOnce(&mut Self, &mut CommandList)) {
+        let innermost = self.stack.iter().rposition(|frame| matches!(frame, StackFrame::Commands(_)));
         let Some(at) = innermost else { return };
-        let taken = std::mem::replace(&mut self.stack[at], Frame::Quotes);
-        let Frame::Commands(mut commands) = taken else { return };
+        let taken = std::mem::replace(&mut self.stack[at], StackFrame::Quotes);
+        let StackFrame::Commands(mut commands) = taken else { return };
         act(self, &mut commands);
-        self.stack[at] = Frame::Commands(commands);
+        self.stack[at] = StackFrame::Commands(commands);
     }
 
-    pub(super) fn word(&mut self, start: usize, act: impl FnOnce(&mut Word)) {
+    pub(super) fn word(&mut self, start: usize, act: impl FnOnce(&mut ParsedWord)) {
         self.with(|_, commands| {
-            act(commands.word.get_or_insert_with(|| Word { start, ..Word::default() }));
+            act(commands.word.get_or_insert_with(|| ParsedWord { start, ..ParsedWord::default() }));
         });
     }
 
     /// Adds to the parts of the word, unless in `${…}` or `((…))`.
     pub(super) fn pieces(&mut self, start: usize, act: impl FnOnce(&mut Pieces)) {
-        let inner = self.stack.iter().rev().take_while(|frame| !matches!(frame, Frame::Commands(_)));
-        if inner.into_iter().all(|frame| matches!(frame, Frame::Quotes)) {
+        let inner = self.stack.iter().rev().take_while(|frame| !matches!(frame, StackFrame::Commands(_)));
+        if inner.into_iter().all(|frame| matches!(frame, StackFrame::Quotes)) {
             self.word(start, |word| act(&mut word.pieces));
         }
     }
 
     pub(super) fn is_in_quotes(&self) -> bool {
-        matches!(self.stack.last(), Some(Frame::Quotes))
+        matches!(self.stack.last(), Some(StackFrame::Quotes))
     }
 
     pub(super) fn next_is(&self, text: &str) -> bool {
@@ -155,7 +155,7 @@ impl Scanner<'_> {
 
     fn in_commands(&mut self, c: char, start: usize) {
         let (has_word, is_test, closing) = match self.stack.last() {
-            Some(Frame::Commands(commands)) => (
+            Some(StackFrame::Commands(commands)) => (
                 commands.word.is_some(),
                 commands.command.as_ref().is_some_and(|command| command.is_test)
                     && commands.word.as_ref().is_none_or(|word| word.bare != "]]"),
@@ -168,7 +168,7 @@ impl Scanner<'_> {
             '\'' => self.quoted(start, '\''),
             '"' => {
                 self.word(start, |word| word.is_quoted = true);
-                self.stack.push(Frame::Quotes);
+                self.stack.push(StackFrame::Quotes);
             }
             '\\' => self.escaped(start),
             '#' if !has_word => {
@@ -216,7 +216,7 @@ impl Scanner<'_> {
     fn in_braces(&mut self, c: char, start: usize) {
         match c {
             '}' => drop(self.stack.pop()),
-            '"' => self.stack.push(Frame::Quotes),
+            '"' => self.stack.push(StackFrame::Quotes),
             '\'' => self.quoted(start, '\''),
             '\\' => self.escaped(start),
             c => self.in_expansion(c, start),
@@ -224,7 +224,7 @@ impl Scanner<'_> {
     }
 
     fn open_bracket(&mut self, start: usize, has_word: bool) {
-        let mut place = Place::Plain;
+        let mut place = CommandPlace::Plain;
         let mut in_pattern = false;
         self.with(|scanner, commands| {
             place = commands.place;
@@ -237,14 +237,14 @@ impl Scanner<'_> {
             self.line.is_opaque = true;
         } else if !has_word && self.take("(") {
             self.line.is_opaque = true;
-            self.stack.push(Frame::Arithmetic(2));
+            self.stack.push(StackFrame::Arithmetic(2));
         } else {
-            self.stack.push(Frame::Commands(Commands::new(Closing::Bracket, place)));
+            self.stack.push(StackFrame::Commands(CommandList::new(Closing::Bracket, place)));
         }
     }
 
     pub(super) fn close(&mut self, start: usize) {
-        if let Some(Frame::Commands(mut commands)) = self.stack.pop() {
+        if let Some(StackFrame::Commands(mut commands)) = self.stack.pop() {
             self.end_command(&mut commands, start);
         }
     }
@@ -261,7 +261,7 @@ impl Scanner<'_> {
         self.with(|scanner, commands| {
             scanner.end_command(commands, start);
             let base = commands.base;
-            commands.place = if is_pipe { Place::Piped } else { base };
+            commands.place = if is_pipe { CommandPlace::Piped } else { base };
             commands.in_pattern = ends_case || (commands.in_pattern && c != ')');
         });
         if c == '\n' {
@@ -269,7 +269,7 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn end_word(&mut self, commands: &mut Commands, end: usize) {
+    pub(super) fn end_word(&mut self, commands: &mut CommandList, end: usize) {
         let Some(word) = commands.word.take() else { return };
         let is_first = commands.command.as_ref().is_none_or(|command| command.words.is_empty());
         let is_reserved = is_first
@@ -288,7 +288,7 @@ impl Scanner<'_> {
             commands.is_assigned = true;
             return;
         }
-        let command = commands.command.get_or_insert_with(|| Command::new(word.start));
+        let command = commands.command.get_or_insert_with(|| ParsedCommand::new(word.start));
         if let Some(what) = command.redirect.take() {
             self.redirected(what, &word, end);
             return;
@@ -298,14 +298,14 @@ impl Scanner<'_> {
         command.is_test &= word.bare != "]]";
         command.end = end;
         command.words.push(word);
-        let is_function = |word: &Word| word.bare == "function" && !word.is_quoted;
+        let is_function = |word: &ParsedWord| word.bare == "function" && !word.is_quoted;
         if command.words.len() > 2 && is_function(&command.words[0]) {
             // After `function name {`, a command follows.
             commands.command = None;
         }
     }
 
-    fn end_command(&mut self, commands: &mut Commands, end: usize) {
+    fn end_command(&mut self, commands: &mut CommandList, end: usize) {
         self.end_word(commands, end);
         let is_assigned = std::mem::take(&mut commands.is_assigned);
         let Some(command) = commands.command.take() else { return };

@@ -1,6 +1,6 @@
 //! The scanner's stack of commands, words, quotes and expansions. Pure.
 
-use super::Place;
+use super::CommandPlace;
 use super::pieces::Pieces;
 
 pub(super) const BEFORE_A_COMMAND: &[&str] = &[
@@ -14,8 +14,8 @@ pub(super) const NOT_KNOWN: &[&str] = &["until", "time", "coproc", "esac"];
 /// Words that begin a construct but no command.
 pub(super) const NO_COMMANDS: &[&str] = &["for", "select", "case", "function", "[["];
 
-pub(super) enum Frame {
-    Commands(Commands),
+pub(super) enum StackFrame {
+    Commands(CommandList),
     Quotes,
     Braces,
     /// The number of open brackets.
@@ -31,22 +31,22 @@ pub(super) enum Closing {
     Backtick,
 }
 
-pub(super) struct Commands {
+pub(super) struct CommandList {
     pub(super) closing: Closing,
-    pub(super) place: Place,
-    pub(super) base: Place,
-    pub(super) command: Option<Command>,
-    pub(super) word: Option<Word>,
+    pub(super) place: CommandPlace,
+    pub(super) base: CommandPlace,
+    pub(super) command: Option<ParsedCommand>,
+    pub(super) word: Option<ParsedWord>,
     /// True in front of the `)` of a pattern of `case`.
     pub(super) in_pattern: bool,
     /// True behind an assignment, where `case` is the name of a program.
     pub(super) is_assigned: bool,
 }
 
-pub(super) struct Command {
+pub(super) struct ParsedCommand {
     pub(super) start: usize,
     pub(super) end: usize,
-    pub(super) words: Vec<Word>,
+    pub(super) words: Vec<ParsedWord>,
     pub(super) redirect: Option<Redirect>,
     pub(super) is_test: bool,
 }
@@ -63,7 +63,7 @@ pub(super) enum Redirect {
 }
 
 #[derive(Default)]
-pub(super) struct Word {
+pub(super) struct ParsedWord {
     pub(super) start: usize,
     pub(super) bare: String,
     pub(super) is_expanded: bool,
@@ -72,19 +72,19 @@ pub(super) struct Word {
     pub(super) pieces: Pieces,
 }
 
-impl Word {
+impl ParsedWord {
     pub(super) fn is_bare(&self) -> bool {
         !self.is_quoted && !self.is_expanded
     }
 }
 
-impl Commands {
-    pub(super) fn new(closing: Closing, place: Place) -> Self {
+impl CommandList {
+    pub(super) fn new(closing: Closing, place: CommandPlace) -> Self {
         Self { closing, place, base: place, command: None, word: None, in_pattern: false, is_assigned: false }
     }
 }
 
-impl Command {
+impl ParsedCommand {
     /// True for `case WORD in`.
     pub(super) fn is_case(&self) -> bool {
         let is = |at: usize, text: &str| {

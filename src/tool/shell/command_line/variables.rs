@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::CommandLine;
 use super::pieces::Pieces;
-use super::stack::Word;
+use super::stack::ParsedWord;
 
 /// A value that an assignment or a `for` gives a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,17 +49,17 @@ impl Variable {
     pub(super) fn assigned(written: &str, pieces: &Pieces) -> Self {
         let name: String = written.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         let prefix = format!("{name}=");
-        let known = pieces.known();
-        let value = known.strip_prefix(&prefix).or(known.split_once('=').map(|(_, value)| value));
+        let known_text = pieces.known();
+        let value = known_text.strip_prefix(&prefix).or(known_text.split_once('=').map(|(_, value)| value));
         let is_plain = pieces.text().and_then(|text| text.strip_prefix(&prefix)).is_some_and(is_one_word);
         let value = value.unwrap_or_default().trim().to_owned();
         Self { name, is_single: is_plain, value }
     }
 
     /// The variable of `for NAME in WORDS`.
-    pub(super) fn of_loop(words: &[Word]) -> Option<Self> {
+    pub(super) fn of_loop(words: &[ParsedWord]) -> Option<Self> {
         let [keyword, name, of, values @ ..] = words else { return None };
-        let is = |word: &Word, text: &str| word.is_bare() && word.bare == text;
+        let is = |word: &ParsedWord, text: &str| word.is_bare() && word.bare == text;
         if !is(keyword, "for") || !is(of, "in") {
             return None;
         }

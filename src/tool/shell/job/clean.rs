@@ -12,13 +12,13 @@ pub(super) const NUL: char = '\u{2400}';
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     line: Vec<u8>,
-    state: State,
+    state: CleanerState,
     /// A carriage return was read: the next character begins the line anew.
     is_overwriting: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-enum State {
+enum CleanerState {
     #[default]
     Text,
     Escape,
@@ -51,25 +51,27 @@ impl Cleaner {
 
     fn byte(&mut self, byte: u8, done: &mut String) {
         self.state = match (self.state, byte) {
-            (State::Text, 0x1b) | (State::Escape, b' '..=b'/') => State::Escape,
-            (State::Text, _) => return self.text(byte, done),
-            (State::Escape, b'[') | (State::Control, b' '..=b'?') => State::Control,
-            (State::Escape, b']' | b'P' | b'X' | b'^' | b'_') => State::Command,
-            (State::Control, b'K') => {
+            (CleanerState::Text, 0x1b) | (CleanerState::Escape, b' '..=b'/') => CleanerState::Escape,
+            (CleanerState::Text, _) => return self.text(byte, done),
+            (CleanerState::Escape, b'[') | (CleanerState::Control, b' '..=b'?') => CleanerState::Control,
+            (CleanerState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => CleanerState::Command,
+            (CleanerState::Control, b'K') => {
                 if self.is_overwriting {
                     self.line.clear();
                 }
-                State::Text
+                CleanerState::Text
             }
-            (State::Escape | State::Control, b'@'..=b'~')
-            | (State::Escape, b'0'..=b'?')
-            | (State::Command, 0x07)
-            | (State::CommandEscape, b'\\') => State::Text,
-            (State::Command, 0x1b) => State::CommandEscape,
-            (State::Command | State::CommandEscape, byte) if byte != b'\n' => State::Command,
+            (CleanerState::Escape | CleanerState::Control, b'@'..=b'~')
+            | (CleanerState::Escape, b'0'..=b'?')
+            | (CleanerState::Command, 0x07)
+            | (CleanerState::CommandEscape, b'\\') => CleanerState::Text,
+            (CleanerState::Command, 0x1b) => CleanerState::CommandEscape,
+            (CleanerState::Command | CleanerState::CommandEscape, byte) if byte != b'\n' => {
+                CleanerState::Command
+            }
             // Not a sequence of a terminal.
             _ => {
-                self.state = State::Text;
+                self.state = CleanerState::Text;
                 return self.byte(byte, done);
             }
         };

@@ -20,7 +20,7 @@ const RAW_TAIL: usize = 24 * 1024;
 const BINARY: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct JobOutput {
     pub raw: Ends,
     cleaner: Cleaner,
     text: Ends,
@@ -31,7 +31,7 @@ pub(super) struct Output {
     is_saved: bool,
 }
 
-impl Default for Output {
+impl Default for JobOutput {
     fn default() -> Self {
         Self {
             raw: Ends::new(RAW_HEAD, RAW_TAIL),
@@ -50,7 +50,7 @@ pub(in crate::tool) fn shortened(text: String, outputs: &Outputs, scratch: Optio
     if text.len() <= HEAD + TAIL {
         return text;
     }
-    let mut output = Output::default();
+    let mut output = JobOutput::default();
     output.raw.push(text.as_bytes());
     output.push_text(&text);
     if let Some(scratch) = scratch {
@@ -59,7 +59,7 @@ pub(in crate::tool) fn shortened(text: String, outputs: &Outputs, scratch: Optio
     output.text()
 }
 
-impl Output {
+impl JobOutput {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.raw.push(bytes);
         let text = self.cleaner.push(bytes);
@@ -227,7 +227,7 @@ mod tests {
     fn long_output_is_cut_at_lines_and_kept_in_a_file() {
         let scratch = tempfile::tempdir().unwrap();
         let outputs = Outputs::default();
-        let mut output = Output::default();
+        let mut output = JobOutput::default();
         for number in 0..20_000 {
             output.push(format!("{number} \t\r\n").as_bytes());
             if output.is_unsaved() {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn output_that_fits_is_shown_whole_and_not_kept() {
-        let mut output = Output::default();
+        let mut output = JobOutput::default();
         output.push(&vec![b'x'; HEAD + TAIL]);
         output.finish();
         assert!(output.text().len() == HEAD + TAIL && !output.is_unsaved());
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_long_output_without_text_is_hidden() {
-        let mut output = Output::default();
+        let mut output = JobOutput::default();
         output.push(b"\0\0PNG\xff\n");
         assert_eq!(output.text(), "\u{2400}PNG\u{fffd}\n");
         output.push(&[0x80; 4000]);

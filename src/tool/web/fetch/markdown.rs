@@ -22,10 +22,10 @@ const LINES: [&str; 10] =
 pub(super) fn from_html(html: &str, base: &Url) -> String {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
-    let mut page = Page {
+    let mut page = MarkdownPage {
         base,
         text: String::new(),
-        gap: Gap::None,
+        gap: MarkdownGap::None,
         blocks: Vec::new(),
         marks: Vec::new(),
         heading: None,
@@ -48,7 +48,7 @@ pub(super) fn from_html(html: &str, base: &Url) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Gap {
+enum MarkdownGap {
     None,
     Space,
     Line,
@@ -56,7 +56,7 @@ enum Gap {
 }
 
 #[derive(Debug)]
-enum Block {
+enum MarkdownBlock {
     Quote,
     List(Option<i64>),
     /// The marker; true once its line was written.
@@ -103,19 +103,19 @@ impl Sign {
 }
 
 #[derive(Debug)]
-struct Mark {
+struct MarkdownMark {
     sign: Sign,
     depth: usize,
     is_written: bool,
 }
 
-struct Page<'a> {
+struct MarkdownPage<'a> {
     base: &'a Url,
     text: String,
-    gap: Gap,
-    blocks: Vec<Block>,
+    gap: MarkdownGap,
+    blocks: Vec<MarkdownBlock>,
     /// In opening order, each sign once.
-    marks: Vec<Mark>,
+    marks: Vec<MarkdownMark>,
     heading: Option<usize>,
     code: Option<String>,
     /// Open tables. An inner table becomes text of the outer cell.
@@ -126,7 +126,7 @@ struct Page<'a> {
     hidden: Option<(&'static str, usize)>,
 }
 
-impl Page<'_> {
+impl MarkdownPage<'_> {
     fn start(&mut self, tag: &StartTag<()>) {
         let name = String::from_utf8_lossy(&tag.name);
         let attribute = |name: &str| {
@@ -169,55 +169,56 @@ impl Page<'_> {
             "table" => {
                 self.tables += 1;
                 self.rows = if self.tables == 1 { 0 } else { self.rows };
-                self.block(Gap::Paragraph);
+                self.block(MarkdownGap::Paragraph);
             }
             "tr" | "td" | "th" if self.tables == 1 => {
                 if name == "tr" {
                     self.end_row();
                 }
                 self.end_marks();
-                self.gap = if self.row.is_some() { Gap::None } else { self.gap };
+                self.gap = if self.row.is_some() { MarkdownGap::None } else { self.gap };
                 let row = self.row.get_or_insert_default();
                 row.extend((name != "tr").then(String::new));
             }
             _ if self.row.is_some() => self.gap = self.gap.max(self.gap_of(&name)),
             "pre" => {
-                self.block(Gap::Paragraph);
+                self.block(MarkdownGap::Paragraph);
                 self.code = Some(String::new());
             }
             "blockquote" => {
-                self.block(Gap::Paragraph);
-                self.blocks.push(Block::Quote);
+                self.block(MarkdownGap::Paragraph);
+                self.blocks.push(MarkdownBlock::Quote);
             }
             "ol" | "ul" => {
-                let is_inner = self.blocks.iter().rev().take(2).any(|block| matches!(block, Block::Item(..)));
-                self.block(if is_inner { Gap::Line } else { Gap::Paragraph });
+                let is_inner =
+                    self.blocks.iter().rev().take(2).any(|block| matches!(block, MarkdownBlock::Item(..)));
+                self.block(if is_inner { MarkdownGap::Line } else { MarkdownGap::Paragraph });
                 let first = attribute("start").and_then(|start| start.trim().parse().ok()).unwrap_or(1);
-                self.blocks.push(Block::List((name == "ol").then_some(first)));
+                self.blocks.push(MarkdownBlock::List((name == "ol").then_some(first)));
             }
             "li" => {
-                self.block(Gap::Line);
-                self.leave(|block| matches!(block, Block::List(_)), false);
+                self.block(MarkdownGap::Line);
+                self.leave(|block| matches!(block, MarkdownBlock::List(_)), false);
                 // An item outside a list ends the previous item.
-                self.blocks.pop_if(|block| matches!(block, Block::Item(..)));
+                self.blocks.pop_if(|block| matches!(block, MarkdownBlock::Item(..)));
                 let number = match self.blocks.last_mut() {
-                    Some(Block::List(Some(next))) => {
+                    Some(MarkdownBlock::List(Some(next))) => {
                         *next = next.saturating_add(1);
                         Some(next.saturating_sub(1))
                     }
                     _ => None,
                 };
                 let marker = number.map_or("- ".into(), |number| format!("{number}. "));
-                self.blocks.push(Block::Item(marker, false));
+                self.blocks.push(MarkdownBlock::Item(marker, false));
             }
             "hr" => {
-                self.block(Gap::Paragraph);
+                self.block(MarkdownGap::Paragraph);
                 self.word("---");
-                self.block(Gap::Paragraph);
+                self.block(MarkdownGap::Paragraph);
             }
             _ => {
                 let gap = self.gap_of(&name);
-                if gap > Gap::Space {
+                if gap > MarkdownGap::Space {
                     self.block(gap);
                     self.heading = heading(&name);
                 }
@@ -249,23 +250,23 @@ impl Page<'_> {
                     self.end_row();
                 }
                 self.tables = self.tables.saturating_sub(1);
-                self.block(Gap::Paragraph);
+                self.block(MarkdownGap::Paragraph);
             }
             "tr" if self.tables == 1 => self.end_row(),
             _ if self.row.is_some() => self.gap = self.gap.max(self.gap_of(name)),
             "blockquote" => {
-                self.block(Gap::Paragraph);
-                self.leave(|block| matches!(block, Block::Quote), true);
+                self.block(MarkdownGap::Paragraph);
+                self.leave(|block| matches!(block, MarkdownBlock::Quote), true);
             }
             "ol" | "ul" => {
                 self.end_marks();
-                self.leave(|block| matches!(block, Block::List(_)), true);
-                let is_inner = matches!(self.blocks.last(), Some(Block::Item(..)));
-                self.block(if is_inner { Gap::Line } else { Gap::Paragraph });
+                self.leave(|block| matches!(block, MarkdownBlock::List(_)), true);
+                let is_inner = matches!(self.blocks.last(), Some(MarkdownBlock::Item(..)));
+                self.block(if is_inner { MarkdownGap::Line } else { MarkdownGap::Paragraph });
             }
             _ => {
                 let gap = self.gap_of(name);
-                if gap > Gap::Space {
+                if gap > MarkdownGap::Space {
                     self.block(gap);
                     self.heading = None;
                 }
@@ -273,19 +274,19 @@ impl Page<'_> {
         }
     }
 
-    fn gap_of(&self, name: &str) -> Gap {
+    fn gap_of(&self, name: &str) -> MarkdownGap {
         let gap = if PARAGRAPHS.contains(&name) || heading(name).is_some() {
-            Gap::Paragraph
+            MarkdownGap::Paragraph
         } else if LINES.contains(&name) {
-            Gap::Line
+            MarkdownGap::Line
         } else if self.row.is_some()
             && matches!(name, "blockquote" | "li" | "ol" | "pre" | "td" | "th" | "tr" | "ul")
         {
-            Gap::Space
+            MarkdownGap::Space
         } else {
-            Gap::None
+            MarkdownGap::None
         };
-        if self.row.is_some() { gap.min(Gap::Space) } else { gap }
+        if self.row.is_some() { gap.min(MarkdownGap::Space) } else { gap }
     }
 
     fn characters(&mut self, text: &str) {
@@ -297,7 +298,7 @@ impl Page<'_> {
         }
         for (number, word) in text.split(|c: char| c.is_ascii_whitespace()).enumerate() {
             if number > 0 {
-                self.gap = self.gap.max(Gap::Space);
+                self.gap = self.gap.max(MarkdownGap::Space);
             }
             if !word.is_empty() {
                 self.word(word);
@@ -306,13 +307,13 @@ impl Page<'_> {
     }
 
     fn word(&mut self, word: &str) {
-        let gap = std::mem::replace(&mut self.gap, Gap::None);
+        let gap = std::mem::replace(&mut self.gap, MarkdownGap::None);
         if let Some(row) = &mut self.row {
             if row.is_empty() {
                 row.push(String::new());
             }
             let cell = row.last_mut().expect("a cell was added where there was none");
-            if gap > Gap::None && !cell.is_empty() {
+            if gap > MarkdownGap::None && !cell.is_empty() {
                 cell.push(' ');
             }
             open_marks(&mut self.marks, cell);
@@ -324,13 +325,13 @@ impl Page<'_> {
         self.text.push_str(word);
     }
 
-    fn fill(&mut self, gap: Gap) {
+    fn fill(&mut self, gap: MarkdownGap) {
         match gap {
             _ if self.text.is_empty() => {}
-            Gap::None => return,
-            Gap::Space => return self.text.push(' '),
-            Gap::Line => self.text.push('\n'),
-            Gap::Paragraph => self.text.push_str("\n\n"),
+            MarkdownGap::None => return,
+            MarkdownGap::Space => return self.text.push(' '),
+            MarkdownGap::Line => self.text.push('\n'),
+            MarkdownGap::Paragraph => self.text.push_str("\n\n"),
         }
         let prefix = self.prefix();
         self.text.push_str(&prefix);
@@ -340,33 +341,35 @@ impl Page<'_> {
     }
 
     fn prefix(&mut self) -> String {
-        let indents = self.blocks.iter_mut().filter(|block| !matches!(block, Block::List(_)));
+        let indents = self.blocks.iter_mut().filter(|block| !matches!(block, MarkdownBlock::List(_)));
         let mut prefix = String::new();
         for block in indents.take(MAX_DEPTH) {
             match block {
-                Block::Quote => prefix.push_str("> "),
-                Block::Item(marker, is_written) if *is_written => prefix.push_str(&" ".repeat(marker.len())),
-                Block::Item(marker, is_written) => {
+                MarkdownBlock::Quote => prefix.push_str("> "),
+                MarkdownBlock::Item(marker, is_written) if *is_written => {
+                    prefix.push_str(&" ".repeat(marker.len()))
+                }
+                MarkdownBlock::Item(marker, is_written) => {
                     prefix.push_str(marker);
                     *is_written = true;
                 }
-                Block::List(_) => {}
+                MarkdownBlock::List(_) => {}
             }
         }
         prefix
     }
 
-    fn block(&mut self, gap: Gap) {
+    fn block(&mut self, gap: MarkdownGap) {
         self.end_marks();
-        let gap = if self.row.is_some() { gap.min(Gap::Space) } else { gap };
+        let gap = if self.row.is_some() { gap.min(MarkdownGap::Space) } else { gap };
         self.gap = self.gap.max(gap);
     }
 
     /// Closes blocks down to the innermost match, if any; closes the match if `with_it`.
-    fn leave(&mut self, is_meant: impl Fn(&Block) -> bool, with_it: bool) {
+    fn leave(&mut self, is_meant: impl Fn(&MarkdownBlock) -> bool, with_it: bool) {
         // A page can trigger this search at each tag, so its depth is limited.
-        let found = self.blocks.iter().rev().take(4 * MAX_DEPTH).position(is_meant);
-        if let Some(above) = found {
+        let place = self.blocks.iter().rev().take(4 * MAX_DEPTH).position(is_meant);
+        if let Some(above) = place {
             self.blocks.truncate(self.blocks.len() - above - usize::from(with_it));
         }
     }
@@ -374,7 +377,7 @@ impl Page<'_> {
     fn open(&mut self, sign: Sign) {
         match self.marks.iter_mut().find(|mark| mark.sign == sign) {
             Some(mark) => mark.depth += 1,
-            None => self.marks.push(Mark { sign, depth: 1, is_written: false }),
+            None => self.marks.push(MarkdownMark { sign, depth: 1, is_written: false }),
         }
     }
 
@@ -403,19 +406,19 @@ impl Page<'_> {
     fn end_row(&mut self) {
         self.end_marks();
         let Some(cells) = self.row.take() else { return };
-        self.gap = Gap::Line;
+        self.gap = MarkdownGap::Line;
         if cells.iter().all(String::is_empty) {
             return;
         }
         let is_first = self.rows == 0;
-        self.fill(if is_first { Gap::Paragraph } else { Gap::Line });
+        self.fill(if is_first { MarkdownGap::Paragraph } else { MarkdownGap::Line });
         self.rows += 1;
         if let [cell] = &cells[..] {
             return self.text.push_str(cell);
         }
         self.text.push_str(&format!("| {} |", cells.join(" | ")));
         if is_first {
-            self.fill(Gap::Line);
+            self.fill(MarkdownGap::Line);
             self.text.push_str(&format!("|{}", " --- |".repeat(cells.len())));
         }
     }
@@ -432,11 +435,11 @@ impl Page<'_> {
             self.fill(gap);
             self.text.push_str(&fence);
             for line in code.lines().chain([fence.as_str()]) {
-                self.fill(Gap::Line);
+                self.fill(MarkdownGap::Line);
                 self.text.push_str(line);
             }
         }
-        self.gap = Gap::Paragraph;
+        self.gap = MarkdownGap::Paragraph;
     }
 
     fn finish(mut self) -> String {
@@ -457,7 +460,7 @@ fn heading(name: &str) -> Option<usize> {
     }
 }
 
-fn open_marks(marks: &mut [Mark], text: &mut String) {
+fn open_marks(marks: &mut [MarkdownMark], text: &mut String) {
     for mark in marks.iter_mut().filter(|mark| !mark.is_written) {
         text.push_str(mark.sign.opening());
         mark.is_written = true;

@@ -37,7 +37,7 @@ pub(super) struct Raw {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PageKind {
     Html,
     Text,
     /// Decided by the content.
@@ -50,14 +50,14 @@ impl Raw {
         self.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> PageKind {
         let media = self.media_type();
         match media.split_once('/') {
-            Some(("text", "html") | ("application", "xhtml+xml")) => Kind::Html,
-            Some(("text" | "message", _)) => Kind::Text,
-            Some((_, of)) if ["+json", "+xml", "+yaml"].iter().any(|end| of.ends_with(end)) => Kind::Text,
-            Some((of, kind)) if BINARY.contains(&of) || BINARY_SUBTYPES.contains(&kind) => Kind::Binary,
-            Some(_) | None => Kind::Unsaid,
+            Some(("text", "html") | ("application", "xhtml+xml")) => PageKind::Html,
+            Some(("text" | "message", _)) => PageKind::Text,
+            Some((_, of)) if ["+json", "+xml", "+yaml"].iter().any(|end| of.ends_with(end)) => PageKind::Text,
+            Some((of, kind)) if BINARY.contains(&of) || BINARY_SUBTYPES.contains(&kind) => PageKind::Binary,
+            Some(_) | None => PageKind::Unsaid,
         }
     }
 
@@ -82,7 +82,7 @@ impl Raw {
     fn decode(&self) -> Result<String, ToolError> {
         let declared = charset(&self.content_type).or_else(|| {
             let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(HEAD)]).into_owned();
-            (self.kind() == Kind::Html).then(|| charset(&head)).flatten()
+            (self.kind() == PageKind::Html).then(|| charset(&head)).flatten()
         });
         let marked = Encoding::for_bom(&self.bytes).map(|(encoding, _)| encoding);
         let is_utf8 = match std::str::from_utf8(&self.bytes) {
@@ -92,9 +92,9 @@ impl Raw {
         };
         let encoding = marked.or(declared).or(is_utf8.then_some(UTF_8));
         let is_wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible());
-        let is_binary = self.kind() == Kind::Binary
+        let is_binary = self.kind() == PageKind::Binary
             || !is_wide && self.bytes.contains(&0)
-            || encoding.is_none() && self.kind() == Kind::Unsaid;
+            || encoding.is_none() && self.kind() == PageKind::Unsaid;
         if is_binary {
             return Err(self.binary());
         }
@@ -112,7 +112,7 @@ fn charset(text: &str) -> Option<&'static Encoding> {
 }
 
 pub(super) fn check_type(raw: &Raw) -> Result<(), ToolError> {
-    if raw.kind() == Kind::Binary && !raw.is_error() { Err(raw.binary()) } else { Ok(()) }
+    if raw.kind() == PageKind::Binary && !raw.is_error() { Err(raw.binary()) } else { Ok(()) }
 }
 
 /// The part of the text from character `start` on, counted from 1.
@@ -136,7 +136,7 @@ pub(super) fn show(raw: &Raw, start: usize) -> Result<ToolOutput, ToolError> {
 }
 
 fn convert(raw: &Raw, text: String) -> String {
-    if raw.kind() == Kind::Html { markdown::from_html(&text, &raw.url) } else { text }
+    if raw.kind() == PageKind::Html { markdown::from_html(&text, &raw.url) } else { text }
 }
 
 fn part(text: &str, start: usize, mut notes: Vec<String>) -> Result<String, ToolError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use modegate::model::{ModelEvent, ModelStop};
 use modegate::process::shell::Sandbox;
-use modegate::store::Location;
+use modegate::store::StoreLocation;
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ async fn reloaded_session_keeps_mode_and_uses_new_ids() {
             agents: agents(how, SANDBOXED),
             tools: Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace)),
             live: true,
-            store: Location::File(folder.path().join("s.db")),
+            store: StoreLocation::File(folder.path().join("s.db")),
             dir: Some(std::sync::Arc::clone(&place)),
             ..Setup::default()
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use modegate::permission::rules::Rules;
 use modegate::process::shell::Sandbox;
-use modegate::store::{Location, Store, Sync};
+use modegate::store::{Store, StoreLocation, Sync};
 use modegate::tool::Toolset;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -337,7 +337,7 @@ async fn mode_decides_agent_permission_requests() {
         let folder = tempfile::tempdir().unwrap();
         let home = home();
         let tools = Toolset::built_in().with_shell(shell(home.path(), Sandbox::Workspace));
-        let store = || Location::File(folder.path().join("s.db"));
+        let store = || StoreLocation::File(folder.path().join("s.db"));
         let agents = agents("plain", SANDBOXED);
         let setup = Setup { mode, agents, tools, live: true, store: store(), ..Setup::default() };
         let mut client = TestClient::with(setup);

@@ -8,7 +8,7 @@ use modegate::acp::SessionId;
 use modegate::error::AgentError;
 use modegate::mode::{Mode, ShellUse};
 use modegate::permission::{self, CallFacts, Ceilings, Effect, Grants, Scope, Target, Verdict};
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use serde_json::json;
 
 use super::{Page, root, source};
@@ -327,7 +327,7 @@ modes:
 #[allow(clippy::too_many_lines, reason = "one table")]
 fn refusals() -> Vec<[String; 3]> {
     let mut layers = Layers::default();
-    layers.add("modes.yaml", MODES, Owner::User).unwrap();
+    layers.add("modes.yaml", MODES, LayerOwner::User).unwrap();
     let mode = |id: &str| Arc::new(layers.modes.resolve(id).unwrap().clone());
     let edit = |path: &str, inside: Option<&str>| CallFacts {
         targets: vec![Target { path: PathBuf::from(path), inside: inside.map(PathBuf::from) }],
@@ -387,7 +387,7 @@ fn refusals() -> Vec<[String; 3]> {
             let mut rules = permission::rules::Rules::default();
             if denies {
                 let mut layers = Layers::default();
-                layers.add("modes.yaml", "permissions: {deny: [fetch]}", Owner::User).unwrap();
+                layers.add("modes.yaml", "permissions: {deny: [fetch]}", LayerOwner::User).unwrap();
                 rules = layers.rules;
             }
             let ceilings = Ceilings { modes: mode.into_iter().collect(), rules: vec![Arc::new(rules)] };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::tool::web::fetch::Limits;
+use modegate::tool::web::fetch::FetchLimits;
 
 use super::Page;
 use super::constants::{Constant, read};
@@ -396,14 +396,14 @@ const FILE_TOOLS: [Row; 25] = [
     ),
     (
         "diffs of one call in the client",
-        "tool/content.rs",
+        "conversation/content.rs",
         "DIFF",
         Bytes,
         "the client gets the changed regions",
     ),
     (
         "text of one call in the client",
-        "tool/content.rs",
+        "conversation/content.rs",
         "TEXT",
         Bytes,
         "the text is shortened; the model gets it whole",
@@ -519,9 +519,9 @@ const FETCH: [Row; 4] = [
 ];
 
 const MEMORIES: [Row; 4] = [
-    ("text of a memory", "tool/memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
-    ("category of a memory", "tool/memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
-    ("memories of a folder", "tool/memory.rs", "MAX_COUNT", Of(""), "the call fails"),
+    ("text of a memory", "memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
+    ("category of a memory", "memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
+    ("memories of a folder", "memory.rs", "MAX_COUNT", Of(""), "the call fails"),
     ("text in one answer", "tool/memory/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
 ];
 
@@ -586,7 +586,7 @@ const SERVERS: [Row; 21] = [
     ("tools of a server", "tool/mcp/listing.rs", "MAX_TOOLS", Of(""), "the others are left out"),
     (
         "description of a tool",
-        "tool/mcp/call.rs",
+        "tool/mcp/listing.rs",
         "MAX_DESCRIPTION",
         Of("characters"),
         "the description is cut",
@@ -683,7 +683,7 @@ fn limits_page_matches_the_code() {
         let rows = rows.iter().map(|(what, file, name, unit, beyond)| {
             [(*what).to_owned(), shown(read(file, name), *unit), (*beyond).to_owned()]
         });
-        let fetch = Limits::default();
+        let fetch = FetchLimits::default();
         let more = [
             (
                 "answer of a server",

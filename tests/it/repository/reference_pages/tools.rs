@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::agents::{AgentRegistry, Origin};
+use modegate::agents::{AgentOrigin, AgentRegistry};
 use modegate::mode::ShellUse;
 use modegate::permission::Effect;
 use modegate::permission::rules::Rules;
@@ -140,7 +140,7 @@ fn tools_page_has_every_tool() {
     let (tools, _) = tools.for_session(&workspace, &Rules::default());
     let mut agents = AgentRegistry::default();
     let reviewer = "[{id: reviewer, description: One of your own}]";
-    agents.add(&serde_saphyr::from_str::<Vec<_>>(reviewer).unwrap(), Origin::User).unwrap();
+    agents.add(&serde_saphyr::from_str::<Vec<_>>(reviewer).unwrap(), AgentOrigin::User).unwrap();
     let tools = tools
         .with_agents(&agents)
         .with_skills(&crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it.")]));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::policy::{Layers, Owner};
+use modegate::policy::{LayerOwner, Layers};
 use serde_json::{Value, json};
 
 use crate::support::requirements::python;
@@ -87,7 +87,9 @@ async fn tool_flipping_twice_is_not_called_unasked() {
 
 async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (McpSession, Value) {
     let mut layers = Layers::default();
-    layers.add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", Owner::User).unwrap();
+    layers
+        .add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", LayerOwner::User)
+        .unwrap();
     let setup = Setup { mode, modes: layers.modes, ..Setup::default() };
     let mut b = McpSession::with(setup, servers).await;
     let prompt = b.client.prompt(&b.session, "go").await;
@@ -123,7 +125,7 @@ async fn switch_during_slow_call(
     to: &'static str,
 ) -> (bool, bool) {
     let mut layers = Layers::default();
-    layers.add("rules", rules, Owner::User).unwrap();
+    layers.add("rules", rules, LayerOwner::User).unwrap();
     let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
     let mut b = McpSession::with(setup, odd(&["plain"])).await;
     let prompt = b.client.prompt(&b.session, "go").await;

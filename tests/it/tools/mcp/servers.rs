@@ -348,7 +348,7 @@ async fn server_consent_comes_from_entry_rule_or_sandbox() {
         ("another: {}", "permissions: {ask: ['mcp__t__look'], allow: ['mcp__t__look']}", true, false),
     ] {
         let mut layers = modegate::policy::Layers::default();
-        layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
+        layers.add("rules", rules, modegate::policy::LayerOwner::User).unwrap();
         let setup = Setup { mode: "plan", servers, rules: layers.rules, ..Setup::default() };
         let mut b = McpSession::with(setup, json!([server("t", "good")])).await;
         let (question, text) = b.answer_call("mcp__t__look", "reject_once").await;
@@ -619,7 +619,11 @@ async fn mcp_tool_names_do_not_collide_and_rules_match_them() {
     let rules = modegate::policy::Layers::default();
     let mut layers = rules;
     layers
-        .add("rules", "permissions: {deny: ['mcp__t__look', '*(**/.env)']}", modegate::policy::Owner::User)
+        .add(
+            "rules",
+            "permissions: {deny: ['mcp__t__look', '*(**/.env)']}",
+            modegate::policy::LayerOwner::User,
+        )
         .unwrap();
     let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
     let mut b =
@@ -712,7 +716,7 @@ async fn server_elicitation_reaches_the_user() {
         (json!({}), "", Err("cannot")),
     ] {
         let mut layers = modegate::policy::Layers::default();
-        layers.add("rules", rules, modegate::policy::Owner::User).unwrap();
+        layers.add("rules", rules, modegate::policy::LayerOwner::User).unwrap();
         let setup = Setup { mode: "plan", rules: layers.rules, ..Setup::default() };
         let mut b = McpSession::for_client(setup, &capabilities, json!([server("r", "rich")])).await;
         let prompt = b.client.prompt(&b.session, "go").await;

@@ -6,16 +6,21 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::Location;
-use crate::acp::ContentBlock;
+use crate::acp::{ContentBlock, SessionId, ToolCallId};
 use crate::line_diff::{self, lines};
-pub use crate::text::visible;
 
 /// Maximum bytes of all diffs of one call, both sides, as JSON.
 pub const DIFF: usize = 40 * 1024;
 
 /// Maximum bytes of all texts of one call, as JSON.
 pub const TEXT: usize = 24 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    pub path: PathBuf,
+    /// The line number, counted from 1.
+    pub line: Option<u32>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolContent {
@@ -73,16 +78,16 @@ impl ToolContent {
             return vec![whole];
         }
         let hunks = line_diff::hunks(&before, &after);
-        let mut left = share;
+        let mut remaining = share;
         let mut regions: Vec<Self> = Vec::new();
         for hunk in &hunks {
             let (from, to) = hunk.ranges();
             let first = to.start;
             let region = Self::region(path, &before[from], &after[to], first, old.is_some());
-            if region.encoded_len() > left {
+            if region.encoded_len() > remaining {
                 break;
             }
-            left -= region.encoded_len();
+            remaining -= region.encoded_len();
             regions.push(region);
         }
         if regions.is_empty() {
@@ -115,6 +120,11 @@ impl ToolContent {
         let Self::Diff { path, line: Some(line), .. } = self else { return None };
         Some(Location { path: path.clone(), line: Some(*line) })
     }
+}
+
+/// The id of a call's terminal. Call ids are unique only within a session.
+pub fn terminal_id(session: &SessionId, call: &ToolCallId) -> String {
+    format!("{session}/{call}")
 }
 
 /// Cuts text whose JSON would exceed `budget` bytes.
@@ -152,26 +162,6 @@ fn encoded_char(c: char) -> usize {
         c if c < ' ' => 6,
         c => c.len_utf8(),
     }
-}
-
-/// Text as Markdown code on one line, for titles: clients such as Zed render the titles of calls as Markdown.
-pub fn code_span(text: &str) -> String {
-    let text: String =
-        visible(text).chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).collect();
-    let mut fence = "`".to_owned();
-    while text.contains(&fence) {
-        fence.push('`');
-    }
-    // CommonMark removes one space at each end, so that a backtick may stand next to the fence.
-    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
-    format!("{fence}{pad}{text}{pad}{fence}")
-}
-
-/// Text as a Markdown code block, with a longer fence than any in the text.
-pub fn code_block(language: &str, text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}{language}\n{text}\n{fence}\n")
 }
 
 #[cfg(test)]
@@ -217,18 +207,6 @@ mod tests {
         let diffs = ToolContent::diffs(Path::new("/a"), Some(&old), &old.replace("00\n", "00x\n"), 4);
         let note = format!("[{} more changes of the file are not shown]", 39 - (diffs.len() - 1));
         assert_eq!((diffs.len(), diffs.last()), (4, Some(&ToolContent::Text(note))));
-    }
-
-    #[test]
-    fn code_span_escapes_backticks_and_control_characters() {
-        for (text, expected) in [
-            ("src/__init__.py", "`src/__init__.py`"),
-            ("a`b", "``a`b``"),
-            ("`a` ``b``", "``` `a` ``b`` ```"),
-            ("a\nb\u{202e}", "`a b\\u{202e}`"),
-        ] {
-            assert_eq!(code_span(text), expected);
-        }
     }
 
     #[test]

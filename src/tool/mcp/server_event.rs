@@ -1,0 +1,18 @@
+//! What a server reports to its session.
+
+use super::question::ServerQuestion;
+use crate::permission::Effect;
+
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// Name for models, old effect and new effect of each tool.
+    Changed(Vec<(String, Effect, Effect)>),
+    /// A server newly claims that a tool reads. Contains the server's part of tool names.
+    ClaimsMore(String),
+    Note(String),
+    Elicitation(ServerQuestion),
+    Over {
+        server: String,
+        why: String,
+    },
+}
