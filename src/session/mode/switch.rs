@@ -110,7 +110,12 @@ impl Switches {
     }
 
     /// Reads the model's request. Returns `None` if there is nothing to do.
-    pub(crate) fn read(&mut self, found: FoundSwitch, policy: &Policy, log: &mut EventLog) -> Option<Requested> {
+    pub(crate) fn read(
+        &mut self,
+        found: FoundSwitch,
+        policy: &Policy,
+        log: &mut EventLog,
+    ) -> Option<Requested> {
         let (modes, mode) = (&policy.context.modes, &policy.mode);
         let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         let switch = match found {
