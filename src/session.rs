@@ -32,7 +32,7 @@ pub use handle::{
 };
 pub use mode::ancestry::Ancestry;
 pub use mode::effect::{HEAD_META, ModeEffect, head_meta, valid_modes};
-pub use subagent::list::IDLE_TIMEOUT;
+pub use subagent::subagents::IDLE_TIMEOUT;
 
 use options::ModelSelection;
 

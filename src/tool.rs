@@ -25,14 +25,14 @@ use crate::model::ToolOffer;
 use crate::model::schema::Schema;
 use crate::permission::{CallFacts, Claim, Effect};
 use crate::workspace::{Changes, FileError, Journal, Workspace};
-use agent::background::{BackgroundAgent, BackgroundRole};
+use agent::background::BackgroundRole;
 pub use agent::session_action::SessionAction;
 pub use client_io::{ClientIo, Elicited};
 pub use file::disk_texts::DiskTexts;
 pub use file::last_seen::LastSeen;
 use file::near_path;
 pub use file::read_file::NAME as READ_FILE;
-pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext};
+pub use prepared_call::{CallAction, CallTask, PreparedCall, Preview, PreviewContext, SessionState};
 use schema::schema_of;
 pub use shell::command_line::commands_of;
 pub use shell::job::{Job, JobSnapshot};
@@ -199,18 +199,10 @@ impl ToolOutput {
 #[derive(Debug)]
 pub struct RunContext {
     pub permit: Permit,
-    /// For each target, the content that the model last saw.
-    pub last_seen: Vec<Option<LastSeen>>,
-    pub jobs: Vec<Job>,
-    pub agents: Vec<BackgroundAgent>,
     pub progress: Option<mpsc::Sender<ToolContent>>,
     /// Receives the changes, even if the caller stops waiting. Unbounded, because a call sends only once.
     pub changes: mpsc::UnboundedSender<Changes>,
     pub journal: Journal,
-    /// Detects the changes of a command; `None` if they are not tracked.
-    pub snapshot: Option<SnapshotHandle>,
-    /// Number of compactions of the session so far.
-    pub compactions: u64,
     pub client_io: ClientIo,
 }
 

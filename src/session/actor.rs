@@ -12,7 +12,7 @@ use super::event_log::EventLog;
 use super::handle::{Closed, LastTurn, Mail, Prompt, SessionCommand, SessionHandle, SessionSnapshot};
 use super::notes::Notes;
 use super::options;
-use super::servers::Servers;
+use super::servers::SessionServers;
 use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
@@ -22,16 +22,16 @@ use crate::gate::Gate;
 use crate::mode::Access;
 use crate::session::command::slash_commands;
 use crate::session::history::checkpoint::{Checkpoints, Undoer};
-use crate::session::history::replay::Replays;
+use crate::session::history::replays::Replays;
 use crate::session::history::restore;
-use crate::session::mode::ancestry::Change;
-use crate::session::mode::approval::Approvals;
-use crate::session::mode::permission_options::Answer;
+use crate::session::mode::ancestry::TurnChanges;
+use crate::session::mode::decider::Decider;
+use crate::session::mode::permission_options::PermissionReply;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
 use crate::session::subagent::jobs::Jobs;
-use crate::session::subagent::list::{self, Subagents};
-use crate::session::subagent::relay::Report;
+use crate::session::subagent::relay::SubagentReport;
+use crate::session::subagent::subagents::{self, Subagents};
 use crate::session::turn::model_request::Requests;
 use crate::session::turn::model_selection::Models;
 use crate::session::turn::repetition::Repetition;
@@ -51,12 +51,10 @@ struct Actor {
     workspace: Workspace,
     client_io: ClientIo,
     gate: Gate,
-    log: EventLog,
-    policy: Policy,
+    decider: Decider,
     models: Models,
     notes: Notes,
     requests: Requests,
-    approvals: Approvals,
     repetition: Repetition,
     switches: Switches,
     turns: Turns,
@@ -64,31 +62,31 @@ struct Actor {
     jobs: Jobs,
     subagents: Subagents,
     external_agent: ExternalAgentSession,
-    servers: Servers,
+    servers: SessionServers,
     replays: Replays,
     mailbox: mpsc::UnboundedReceiver<Mail>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
-enum Event {
+enum ActorEvent {
     Command(SessionCommand, Option<OwnedSemaphorePermit>),
     Close(oneshot::Sender<Closed>),
     /// The last handle is gone.
     NoHandle,
     /// The answer to a permission request with this id.
-    Answer(u64, Answer),
-    SwitchAnswer(u64, Answer),
-    Report(Report),
+    Answer(u64, PermissionReply),
+    SwitchAnswer(u64, PermissionReply),
+    Report(SubagentReport),
     ExternalAgent(external_agent::Message),
     JobEnded(String),
-    Changes(Change),
+    Changes(TurnChanges),
     Turn(TurnEvent),
     Server(ServerEvent),
     /// A send permit for the next update of a replay.
     Replay(OwnedSemaphorePermit),
 }
 
-impl Event {
+impl ActorEvent {
     fn of((command, slot): Mail) -> Self {
         match *command {
             SessionCommand::Close(done) => Self::Close(done),
@@ -120,14 +118,14 @@ async fn run(mut actor: Box<Actor>, origin: Origin) {
     }
     loop {
         match actor.next().await {
-            Event::Close(done) => {
+            ActorEvent::Close(done) => {
                 Box::pin(actor.close()).await;
-                let Actor { log, policy, gate: unfinished, .. } = *actor;
+                let Actor { decider: Decider { policy, log, .. }, gate: unfinished, .. } = *actor;
                 let unrecorded_modes = policy.unrecorded_modes;
-                let _ = done.send(Closed { head: log.head, unrecorded_modes, unfinished });
+                let _ = done.send(Closed { head: log.head().clone(), unrecorded_modes, unfinished });
                 return;
             }
-            Event::NoHandle => return Box::pin(actor.close()).await,
+            ActorEvent::NoHandle => return Box::pin(actor.close()).await,
             event => actor.handle(event).await,
         }
     }
@@ -148,8 +146,8 @@ impl Actor {
         let log = EventLog::new(id, client, &context, workspace.cwd());
         let host = external_agent::Host {
             agent: Arc::clone(&agent),
-            session: log.id.clone(),
-            client: log.client.clone(),
+            session: log.id().clone(),
+            client: log.client().clone(),
             shell: context.tools.shell().cloned().filter(|_| context.live),
             control: agent.external_agent.as_ref().map_or(Control::None, |agent| context.control_of(agent)),
             cwd: workspace.cwd().to_owned(),
@@ -160,15 +158,13 @@ impl Actor {
         };
         let checkpoints = Checkpoints::new(context.tools.records_commands());
         Self {
-            policy: Policy::new(context, mode, unrecorded_modes, agent, ancestry),
+            decider: Decider::new(Policy::new(context, mode, unrecorded_modes, agent, ancestry), log),
             workspace,
             client_io,
             gate: Gate::default(),
-            log,
             models,
             notes: Notes::new(init.pending_user_notices),
             requests: Requests::default(),
-            approvals: Approvals::default(),
             repetition: Repetition::default(),
             switches: Switches::default(),
             turns: Turns::default(),
@@ -176,68 +172,68 @@ impl Actor {
             jobs: Jobs::default(),
             subagents: Subagents::default(),
             external_agent: ExternalAgentSession::new(host),
-            servers: Servers::new(servers),
+            servers: SessionServers::new(servers),
             replays: Replays::default(),
             mailbox,
         }
     }
 
     /// Waits for the next event. Cancel-safe: a dropped call loses none.
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self) -> ActorEvent {
         tokio::select! {
             // Commands first: a cancel or a mode change precedes requests of a turn.
             biased;
-            mail = self.mailbox.recv() => mail.map_or(Event::NoHandle, Event::of),
-            Some((number, answer)) = self.approvals.answers.next() => Event::Answer(number, answer),
-            Some((number, answer)) = self.switches.answers.next() => Event::SwitchAnswer(number, answer),
+            mail = self.mailbox.recv() => mail.map_or(ActorEvent::NoHandle, ActorEvent::of),
+            Some((number, answer)) = self.decider.answers.next() => ActorEvent::Answer(number, answer),
+            Some((number, answer)) = self.switches.answers.next() => ActorEvent::SwitchAnswer(number, answer),
             // Reports of other agents for a call precede its end.
-            Some(report) = self.subagents.next() => Event::Report(report),
-            Some(message) = self.external_agent.next() => Event::ExternalAgent(message),
-            Some(id) = self.jobs.next() => Event::JobEnded(id),
+            Some(report) = self.subagents.next() => ActorEvent::Report(report),
+            Some(message) = self.external_agent.next() => ActorEvent::ExternalAgent(message),
+            Some(id) = self.jobs.next() => ActorEvent::JobEnded(id),
             // Changes of a call are recorded before its end.
-            Some(change) = self.checkpoints.next() => Event::Changes(change),
-            event = self.turns.next() => Event::Turn(event),
-            Some(event) = self.servers.next() => Event::Server(event),
-            send_permit = self.replays.send_permit(&self.log.client) => Event::Replay(send_permit),
+            Some(change) = self.checkpoints.next() => ActorEvent::Changes(change),
+            event = self.turns.next() => ActorEvent::Turn(event),
+            Some(event) = self.servers.next() => ActorEvent::Server(event),
+            send_permit = self.replays.send_permit(self.decider.log.client()) => ActorEvent::Replay(send_permit),
         }
     }
 
-    async fn handle(&mut self, event: Event) {
+    async fn handle(&mut self, event: ActorEvent) {
         match event {
-            Event::Command(command, _slot) => Box::pin(self.command(command)).await,
-            Event::Close(_) | Event::NoHandle => {}
-            Event::Answer(number, answer) => Box::pin(self.answered(number, answer)).await,
-            Event::SwitchAnswer(number, answer) => {
+            ActorEvent::Command(command, _slot) => Box::pin(self.command(command)).await,
+            ActorEvent::Close(_) | ActorEvent::NoHandle => {}
+            ActorEvent::Answer(number, answer) => Box::pin(self.answered(number, answer)).await,
+            ActorEvent::SwitchAnswer(number, answer) => {
                 Box::pin(self.switch_answered(number, &answer)).await;
             }
-            Event::Report(report) => self.report(report),
-            Event::ExternalAgent(message) => self.external_agent_message(message).await,
-            Event::JobEnded(id) => {
+            ActorEvent::Report(report) => self.report(report),
+            ActorEvent::ExternalAgent(message) => self.external_agent_message(message).await,
+            ActorEvent::JobEnded(id) => {
                 if let Some(note) = self.jobs.ended(&id).await {
                     self.notes.has_ending = true;
                     self.note_for_model(note);
                 }
             }
-            Event::Changes((turn, changes)) => {
+            ActorEvent::Changes((turn, changes)) => {
                 if self.client_io.capabilities().reads {
                     self.client_io.disk_texts().note_earlier(&changes);
                 }
-                self.checkpoints.record(turn, changes, &self.policy.ancestry, &mut self.log);
+                self.checkpoints.record(turn, changes, &self.decider.policy.ancestry, &mut self.decider.log);
             }
-            Event::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
-            Event::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
-            Event::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
-            Event::Server(event) => {
+            ActorEvent::Turn(TurnEvent::Message(message)) => self.turn_message(message).await,
+            ActorEvent::Turn(TurnEvent::Over) => Box::pin(self.turn_over()).await,
+            ActorEvent::Turn(TurnEvent::Acked) => Box::pin(self.start_next()).await,
+            ActorEvent::Server(event) => {
                 let is_running = self.turns.is_running();
-                let question = Servers::handle(event, is_running, &mut self.notes, &mut self.log);
+                let question =
+                    SessionServers::handle(event, is_running, &mut self.notes, &mut self.decider.log);
                 if let Some(question) = question {
-                    let (is_cancelled, policy, log) =
-                        (self.turns.is_cancelled(), &self.policy, &mut self.log);
-                    self.servers.ask(question, is_cancelled, &mut self.gate, policy, log, &self.client_io);
+                    let (is_cancelled, gate) = (self.turns.is_cancelled(), &mut self.gate);
+                    self.servers.ask(question, is_cancelled, gate, &mut self.decider, &self.client_io);
                 }
             }
-            Event::Replay(send_permit) => {
-                let ended = self.replays.send_next(&self.log, &self.policy, &self.models, send_permit).await;
+            ActorEvent::Replay(send_permit) => {
+                let ended = self.replays.send_next(&mut self.decider, &self.models, send_permit).await;
                 if let Some((reply, outcome)) = ended {
                     // The client may be gone.
                     let _ = reply.send(outcome.map(|()| self.snapshot()));
@@ -248,15 +244,15 @@ impl Actor {
 
     async fn begin(&mut self, origin: Origin) -> Result<(), StoreError> {
         match origin {
-            Origin::New => restore::record_start(&self.policy, &self.workspace, &mut self.log),
+            Origin::New => restore::record_start(&mut self.decider, &self.workspace),
             Origin::Stored(stored) => {
-                self.log.resume(stored.head.clone());
+                self.decider.log.resume(stored.head.clone());
                 self.restore(&stored, ModeSource::Load).await?;
             }
             Origin::Copy(stored) => {
                 // The hash chain of the copy starts here.
-                self.log.turns = stored.turns;
-                restore::post_mode_change(None, ModeSource::Fork, &self.policy, &mut self.log);
+                self.decider.log.continue_after(stored.turns);
+                restore::post_mode_change(None, ModeSource::Fork, &mut self.decider);
                 self.restore(&stored, ModeSource::Fork).await?;
             }
         }
@@ -264,21 +260,22 @@ impl Actor {
     }
 
     async fn restore(&mut self, stored: &StoredSession, source: ModeSource) -> Result<(), StoreError> {
-        let Self { workspace, log, policy, models, notes, .. } = self;
-        log.turns = stored.turns;
-        models.restore(stored.chosen.as_ref(), policy, notes);
-        let restored = restore::restore((stored, source), workspace, policy, notes, log).await?;
+        let Self { workspace, decider, models, notes, .. } = self;
+        decider.log.continue_after(stored.turns);
+        models.restore(stored.chosen.as_ref(), &decider.policy, notes);
+        let restored = restore::restore((stored, source), workspace, decider, notes).await?;
         self.external_agent.resume(restored.events, restored.retained_context, restored.previous_mode);
         // The client's prompt may be another than the one of the stored text.
-        let is_kept = self.policy.context.client_prompt.is_none();
+        let is_kept = self.decider.policy.context.client_prompt.is_none();
         self.requests.resume(restored.system_prompt.filter(|_| is_kept), restored.transition);
-        let has_editor = self.policy.context.capabilities.answers;
-        self.policy.left_in = (source == ModeSource::Load && has_editor).then(|| self.policy.mode.clone());
+        let has_editor = self.decider.policy.context.capabilities.answers;
+        self.decider.policy.left_in =
+            (source == ModeSource::Load && has_editor).then(|| self.decider.policy.mode.clone());
         Ok(())
     }
 
     fn snapshot(&self) -> SessionSnapshot {
-        let policy = &self.policy;
+        let policy = &self.decider.policy;
         let context = &policy.context;
         let model = Some(&self.models.active.model).filter(|_| policy.agent.external_agent.is_none());
         let unusable_model =
@@ -289,7 +286,7 @@ impl Actor {
             is_read_only: policy.ceilings().modes.iter().any(|mode| mode.access == Access::ReadOnly),
             modes: options::mode_state(&context.modes, &policy.mode),
             options: self.options(),
-            head: self.log.head.clone(),
+            head: self.decider.log.head().clone(),
             has_unrecorded_modes: !policy.unrecorded_modes.is_empty(),
             unusable_model: unusable_model.filter(|_| model.is_some()),
             limited_to: policy.limited_to(),
@@ -313,41 +310,43 @@ impl Actor {
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
                 let outcome = outcome.map(|effect| {
-                    let head = effect.is_some().then(|| self.log.unacked_head()).flatten();
+                    let head = effect.is_some().then(|| self.decider.log.unacked_head()).flatten();
                     (effect, self.options(), head)
                 });
                 // The receiver may be gone, here and below.
                 let _ = reply.send(outcome);
             }
             SessionCommand::Recorded(reply) => {
-                if let Err(error) = self.log.store.flush().await {
+                if let Err(error) = self.decider.log.store().flush().await {
                     tracing::warn!(%error, "a new session is not stored yet");
                 }
                 let _ = reply.send(());
             }
             SessionCommand::Snapshot(reply) => {
-                self.log.save().await;
+                self.decider.log.save().await;
                 let _ = reply.send(self.snapshot());
             }
             SessionCommand::AskReason { call, reply } => {
-                let _ = reply.send(self.approvals.ask_reason(&call, &self.policy));
+                let _ = reply.send(self.decider.ask_reason(&call));
             }
             SessionCommand::Replay(reply) => {
-                self.log.save().await;
+                self.decider.log.save().await;
                 // A replay leaves out passing notices, and has these events otherwise.
-                if !self.policy.context.updates.notices {
+                if !self.decider.policy.context.updates.notices {
                     self.notes.interruptions.clear();
                 }
-                self.replays.begin(&self.log, &self.policy, &self.models, reply);
+                self.replays.begin(&self.decider, &self.models, reply);
             }
             SessionCommand::Undo { turn, reply } => {
                 let undone = self.undo(turn, Undoer::CommandLine).await;
                 let _ = reply.send(undone);
             }
             SessionCommand::LastTurn(reply) => {
-                let (changed_files, uncovered) =
-                    self.checkpoints.changed(&self.policy.ancestry, &self.workspace, &mut self.log).await;
-                let (turn, steps) = (self.log.turns, self.turns.steps);
+                let (changed_files, uncovered) = self
+                    .checkpoints
+                    .changed(&self.decider.policy.ancestry, &self.workspace, &mut self.decider.log)
+                    .await;
+                let (turn, steps) = (self.decider.log.turn(), self.turns.steps);
                 let _ = reply.send(LastTurn {
                     turn,
                     steps,
@@ -355,7 +354,7 @@ impl Actor {
                     uncovered,
                     running_jobs: self.jobs.running(),
                     has_unrecorded_changes: self.checkpoints.is_unrecorded(turn),
-                    unrecorded: self.log.failure().map(str::to_owned),
+                    unrecorded: self.decider.log.failure().map(str::to_owned),
                 });
             }
             SessionCommand::Tighten(reply) => {
@@ -370,16 +369,16 @@ impl Actor {
     }
 
     async fn prompt(&mut self, mut prompt: Prompt) {
-        self.notes.tell(self.policy.widened_by_client());
-        let mut checked = self.models.check_prompt(&prompt.content, &self.policy);
-        if checked.is_ok() && self.policy.agent.external_agent.is_none() {
+        self.notes.tell(self.decider.policy.widened_by_client());
+        let mut checked = self.models.check_prompt(&prompt.content, &self.decider.policy);
+        if checked.is_ok() && self.decider.policy.agent.external_agent.is_none() {
             checked = scaled_images::fit_prompt(&mut prompt.content).await;
         }
         if let Err(error) = checked {
             let _ = prompt.reply.send(Err(error));
         } else if self.turns.is_ready() {
             self.start(prompt).await;
-        } else if slash_commands::is_local(&prompt, &self.policy) {
+        } else if slash_commands::is_local(&prompt, &self.decider.policy) {
             self.run_command(prompt).await;
         } else {
             // A command in front of the prompt waits with it.
@@ -389,7 +388,7 @@ impl Actor {
 
     async fn start(&mut self, prompt: Prompt) {
         // A client that neither loads the history nor gets the commands has not seen them.
-        self.notes.show_interruptions(&self.log);
+        self.notes.show_interruptions(&self.decider.log);
         if let Some(prompt) = self.run_command(prompt).await {
             self.begin_turn(prompt).await;
         }
@@ -401,10 +400,9 @@ impl Actor {
         }
     }
 
-    async fn answered(&mut self, number: u64, answer: Answer) {
+    async fn answered(&mut self, number: u64, answer: PermissionReply) {
         let cancel = self.turns.cancel_token();
-        let (policy, log) = (&mut self.policy, &mut self.log);
-        let decided = self.approvals.answered(number, answer, cancel, policy, log, &self.client_io);
+        let decided = self.decider.answered(number, answer, cancel, &self.client_io);
         if let Some((decided, reply)) = decided {
             // The turn may be cancelled by now.
             let _ = reply.send(self.authorization(decided).await);
@@ -416,12 +414,12 @@ impl Actor {
             turn.cancel.cancel();
         }
         self.close_questions();
-        self.turns.answer_cancelled(|_| true, &mut self.log);
+        self.turns.answer_cancelled(|_| true, &mut self.decider.log);
     }
 
     fn close_questions(&mut self) {
-        self.approvals.close(|_| true, &self.policy, &mut self.log);
-        self.switches.close(&self.policy, &self.log);
+        self.decider.close(|_| true);
+        self.switches.close(&self.decider);
     }
 
     fn withdraw_cancelled(&mut self) {
@@ -429,7 +427,7 @@ impl Actor {
         if self.turns.is_running() && self.turns.is_cancelled() {
             self.close_questions();
         }
-        self.turns.answer_cancelled(|prompt| prompt.cancel.is_cancelled(), &mut self.log);
+        self.turns.answer_cancelled(|prompt| prompt.cancel.is_cancelled(), &mut self.decider.log);
     }
 
     async fn close(&mut self) {
@@ -464,26 +462,26 @@ impl Actor {
         while let Some(message) = self.external_agent.next().now_or_never().flatten() {
             self.external_agent_message(message).await;
         }
-        list::end_calls(&mut self.log);
+        subagents::end_calls(&mut self.decider.log);
         if !ended.unconfirmed.is_empty() {
             tracing::warn!(
                 calls = ended.unconfirmed.len(),
                 "cannot confirm that all calls of a session have ended"
             );
         }
-        if self.policy.ancestry.parent.is_none() {
+        if self.decider.policy.ancestry.parent.is_none() {
             // A sub-agent uses its parent's servers.
-            self.policy.context.tools.servers().close().await;
+            self.decider.policy.context.tools.servers().close().await;
         }
-        self.checkpoints.record_last(&self.policy.ancestry, &mut self.log).await;
-        self.log.save().await;
+        self.checkpoints.record_last(&self.decider.policy.ancestry, &mut self.decider.log).await;
+        self.decider.log.save().await;
         self.release().await;
     }
 
     /// Lets other processes open the session, after all its rows.
     async fn release(&mut self) {
-        self.log.store.post(Row::Release { session: self.log.id.clone() });
-        if let Err(error) = self.log.store.flush().await {
+        self.decider.log.queue(Row::Release { session: self.decider.log.id().clone() });
+        if let Err(error) = self.decider.log.store().flush().await {
             tracing::warn!(%error, "cannot release a session yet");
         }
     }

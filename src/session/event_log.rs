@@ -3,6 +3,7 @@
 //! Events before a message or a call are durable before the client sees it, and so is the end of a call
 //! (invariant 14).
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,15 +11,17 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{OptionalUpdates, SessionContext};
 use crate::acp::{
-    MessageId, SessionConfigOption, SessionId, SessionModeId, SessionUpdate, ToolCallStatus, Update,
+    MessageId, PermissionOption, RequestPermissionRequest, RequestPermissionResponse, SessionConfigOption,
+    SessionId, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, Update,
 };
 use crate::chain::{Head, Link};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::conversation::open_calls::is_end;
 use crate::conversation::{Conversation, acp_updates, cost_after};
-use crate::event::{NoticeKind, SessionEvent};
+use crate::event::{NoticeKind, SessionEvent, ToolCallEvent};
 use crate::ids::Source;
 use crate::mode::ModeText;
+use crate::model::Message;
 use crate::store::entry::ChainEntry;
 use crate::store::events::StoredEvent;
 use crate::store::{ChangeReason, ModeChange, Row, Store, StoreError};
@@ -36,20 +39,17 @@ enum Posted {
 }
 
 pub(super) struct EventLog {
-    pub(super) id: SessionId,
-    pub(super) client: Client,
-    pub(super) store: Store,
+    id: SessionId,
+    client: Client,
+    store: Store,
     source: Source,
-    /// Number of the current turn, or of the last one.
-    pub(super) turns: u64,
-    pub(super) conversation: Conversation,
-    /// Head of the session's hash chain.
-    pub(super) head: Head,
+    turns: u64,
+    conversation: Conversation,
+    head: Head,
     /// Length of the chain that was last reported to the client.
     acked: u64,
     unsaved: Vec<SessionEvent>,
-    /// Number of stored events.
-    pub(super) saved: u64,
+    saved: u64,
     posted: Posted,
     has_told_failure: bool,
     /// Why the session is not being recorded, as a clause.
@@ -80,6 +80,57 @@ impl EventLog {
         }
     }
 
+    pub(super) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn conversation(&self) -> &Conversation {
+        &self.conversation
+    }
+
+    pub(super) fn conversation_mut(&mut self) -> &mut Conversation {
+        &mut self.conversation
+    }
+
+    /// The conversation as a model gets it.
+    pub(super) fn messages(&mut self) -> Vec<Arc<Message>> {
+        self.conversation.history.messages()
+    }
+
+    /// A call that the client has seen and that has not ended.
+    pub(super) fn open_call(&self, call: &ToolCallId) -> Option<&ToolCallEvent> {
+        self.conversation.open_calls.get(call)
+    }
+
+    /// Number of the current turn, or of the last one.
+    pub(super) fn turn(&self) -> u64 {
+        self.turns
+    }
+
+    /// Returns the number of the new turn.
+    pub(super) fn begin_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    /// Continues the count of a stored session.
+    pub(super) fn continue_after(&mut self, turns: u64) {
+        self.turns = turns;
+    }
+
+    /// Number of stored events.
+    pub(super) fn saved(&self) -> u64 {
+        self.saved
+    }
+
     pub(super) fn now_ms(&self) -> i64 {
         self.source.now_ms()
     }
@@ -95,8 +146,13 @@ impl EventLog {
 
     /// Posts a row that the next [`Self::save`] waits for.
     pub(super) fn post(&mut self, row: Row) {
-        self.store.post(row);
+        self.queue(row);
         self.mark_posted();
+    }
+
+    /// Posts a row for which nothing has to wait.
+    pub(super) fn queue(&self, row: Row) {
+        self.store.post(row);
     }
 
     /// Makes the next [`Self::save`] wait for rows that others have posted.
@@ -104,7 +160,7 @@ impl EventLog {
         self.posted = Posted::Rows;
     }
 
-    /// Builds a mode change. The caller adds it to the chain with [`Head::follow`]. `text` has the hash and
+    /// Builds a mode change. The caller adds it to the chain with [`Self::follow`]. `text` has the hash and
     /// the text of the new mode.
     pub(super) fn mode_change(
         &self,
@@ -129,7 +185,7 @@ impl EventLog {
 
     /// Adds a mode change to the chain. The caller posts the row.
     pub(super) fn link_mode_change(&mut self, change: ModeChange) -> Row {
-        self.head.follow(&change.link);
+        self.follow(&change.link);
         self.mark_posted();
         Row::ModeChange(Box::new(change))
     }
@@ -137,7 +193,7 @@ impl EventLog {
     /// Returns the link for a row that is written together with the entry.
     pub(super) fn link(&mut self, entry: &ChainEntry) -> Link {
         let link = self.head.next(entry.to_body());
-        self.head.follow(&link);
+        self.follow(&link);
         self.mark_posted();
         link
     }
@@ -145,6 +201,16 @@ impl EventLog {
     pub(super) fn chain(&mut self, entry: &ChainEntry) {
         let link = self.link(entry);
         self.store.post(Row::Link { session: self.id.clone(), link });
+    }
+
+    /// Head of the session's hash chain.
+    pub(super) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Adds a link that is stored already.
+    pub(super) fn follow(&mut self, link: &Link) {
+        self.head.follow(link);
     }
 
     /// Returns the head of the chain if it is new to the client.
@@ -250,6 +316,33 @@ impl EventLog {
 
     pub(super) async fn page(&self, from: u64) -> Result<Vec<StoredEvent>, StoreError> {
         self.store.events(&self.id, from, PAGE).await
+    }
+
+    /// Applies the stored events before `end`. `note` gets each before the conversation does.
+    pub(super) async fn read_stored(
+        &mut self,
+        end: u64,
+        mut note: impl FnMut(&SessionEvent),
+    ) -> Result<(), StoreError> {
+        while self.saved < end {
+            let page = self.page(self.saved).await?;
+            let Some(last) = page.last() else { break };
+            self.saved = last.seq + 1;
+            for StoredEvent { event, .. } in page {
+                note(&event);
+                self.conversation.apply(&event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the user about a call. Returns the request's id and the answer.
+    pub(super) fn request_permission(
+        &self,
+        call: ToolCallUpdate,
+        options: Vec<PermissionOption>,
+    ) -> (u64, impl Future<Output = Result<RequestPermissionResponse, ClientError>> + use<>) {
+        self.client.request_permission(RequestPermissionRequest::new(self.id.clone(), call, options))
     }
 
     /// Sends an update that is not recorded.

@@ -3,5 +3,5 @@
 pub(super) mod checkpoint;
 pub(super) mod intents;
 pub(super) mod interruption;
-pub(super) mod replay;
+pub(super) mod replays;
 pub(super) mod restore;

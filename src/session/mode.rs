@@ -2,8 +2,8 @@
 //! mode changes. Nothing here runs a call.
 
 pub(super) mod ancestry;
-pub(super) mod approval;
 pub(super) mod ceilings;
+pub(super) mod decider;
 pub(super) mod effect;
 pub(super) mod exit;
 pub(super) mod exit_form;

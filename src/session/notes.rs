@@ -7,6 +7,7 @@ use super::event_log::EventLog;
 use crate::acp::MessageId;
 use crate::conversation::instructions::{Instructions, MAX_ALL};
 use crate::event::{NoticeKind, SessionEvent};
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::text::counted;
 
@@ -71,16 +72,17 @@ impl Notes {
 
     pub(super) fn record_pending(&mut self, log: &mut EventLog) {
         for (number, (kind, text)) in std::mem::take(&mut self.for_user).into_iter().enumerate() {
-            let message_id = MessageId::new(format!("msg_{}_n{number}", log.turns));
+            let message_id = MessageId::new(format!("msg_{}_n{number}", log.turn()));
             log.record_notice(kind, message_id, text);
         }
     }
 
     /// Adds a fact for the model, immediately if no turn is running.
-    pub(super) fn add(&mut self, text: String, is_turn_running: bool, policy: &Policy, log: &mut EventLog) {
-        if !is_turn_running && log.conversation.open_calls.is_empty() && has_model(policy) {
-            log.apply_new(SessionEvent::SystemNote { text, quotes: None });
-            log.post_unsaved();
+    pub(super) fn add(&mut self, text: String, is_turn_running: bool, decider: &mut Decider) {
+        if !is_turn_running && decider.log.conversation().open_calls.is_empty() && has_model(&decider.policy)
+        {
+            decider.log.apply_new(SessionEvent::SystemNote { text, quotes: None });
+            decider.log.post_unsaved();
         } else {
             self.add_later(text);
         }
@@ -124,7 +126,8 @@ impl Notes {
     }
 
     /// Delivers the facts for the model. All earlier calls must have ended.
-    pub(super) fn deliver(&mut self, policy: &Policy, log: &mut EventLog) {
+    pub(super) fn deliver(&mut self, decider: &mut Decider) {
+        let Decider { policy, log, .. } = decider;
         let pending = std::mem::take(&mut self.for_model);
         self.has_ending = false;
         let instructions = std::mem::take(&mut self.instructions);
@@ -135,7 +138,7 @@ impl Notes {
             log.apply_new(SessionEvent::SystemNote { text, quotes: None });
         }
         for instructions in instructions {
-            let history = &log.conversation.history;
+            let history = &log.conversation().history;
             if !history.has_instructions(&instructions.source) {
                 let remaining = MAX_ALL.saturating_sub(history.instruction_bytes());
                 let (source, text) = instructions.note(remaining);
@@ -147,7 +150,7 @@ impl Notes {
     /// Records a warning for the user during a turn.
     pub(super) fn record_warning(&mut self, text: String, log: &mut EventLog) {
         self.recorded += 1;
-        let message_id = MessageId::new(format!("msg_{}_s{}", log.turns, self.recorded));
+        let message_id = MessageId::new(format!("msg_{}_s{}", log.turn(), self.recorded));
         log.record_notice(NoticeKind::Warning, message_id, text);
     }
 

@@ -3,14 +3,12 @@
 //! Modes are always sent in both forms. Clients look for the ids `mode`, `model` and `reasoning_effort`, and
 //! hide the modes if the list of options is empty.
 
-use std::sync::Arc;
-
 use crate::acp::{
     SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption,
     SessionConfigSelectOptions, SessionMode, SessionModeId, SessionModeState,
 };
 use crate::agents::{self, AgentRegistry, AgentSpec};
-use crate::mode::{Mode, Modes};
+use crate::mode::Modes;
 use crate::model::catalog::ModelCatalog;
 use crate::model::{Effort, ModelId};
 
@@ -66,7 +64,7 @@ pub fn entering(
         [(&agent.id, &agent.model)].into_iter().chain(mode.map(|mode| (&mode.id, &mode.model)))
     {
         match model.as_deref().map(|model| catalog.resolve(model)) {
-            Some(Ok(found)) => selection.model = found,
+            Some(Ok(id)) => selection.model = id,
             Some(Err(error)) => tracing::warn!(whose, %error, "a configured model cannot be used"),
             None => {}
         }
@@ -91,10 +89,10 @@ pub fn unusable_model(
 }
 
 pub fn mode_state(modes: &Modes, current: &SessionModeId) -> SessionModeState {
-    let mode = |mode: &Mode| {
+    let modes = modes.iter().map(|mode| {
         SessionMode::new(mode.mode_id(), mode.name.as_str()).description(mode.description.clone())
-    };
-    SessionModeState::new(current.clone(), modes.iter().map(mode).collect())
+    });
+    SessionModeState::new(current.clone(), modes.collect())
 }
 
 pub fn config_options(
@@ -104,11 +102,11 @@ pub fn config_options(
     selection: &ModelSelection,
     agents: (&AgentRegistry, &AgentSpec),
 ) -> Vec<SessionConfigOption> {
-    let value = |mode: &Mode| {
+    let values = modes.iter().map(|mode| {
         SessionConfigSelectOption::new(mode.id.clone(), mode.name.as_str())
             .description(mode.description.clone())
-    };
-    let values: Vec<_> = modes.iter().map(value).collect();
+    });
+    let values: Vec<_> = values.collect();
     let option = SessionConfigOption::select(MODE_OPTION, "Mode", mode.0.to_string(), values)
         .description("What the agent may do".to_owned())
         .category(SessionConfigOptionCategory::Mode);
@@ -128,10 +126,10 @@ fn agent_option(agents: &AgentRegistry, current: &AgentSpec) -> Option<SessionCo
             .description(agent.description.clone())
     };
     // An external agent answers a whole session, so it cannot replace another agent.
-    let is_supported = |agent: &&Arc<AgentSpec>| {
+    let supported = agents.iter().filter(|agent| {
         agent.id == current.id || (agent.external_agent.is_none() && current.external_agent.is_none())
-    };
-    let mut values: Vec<_> = agents.iter().filter(is_supported).map(|agent| value(agent)).collect();
+    });
+    let mut values: Vec<_> = supported.map(|agent| value(agent)).collect();
     if agents.resolve(&current.id).is_err() {
         values.push(value(current));
     }
@@ -173,8 +171,8 @@ fn effort_option(models: &ModelCatalog, selection: &ModelSelection) -> Option<Se
 }
 
 pub fn efforts(models: &ModelCatalog, model: &ModelId) -> Vec<Effort> {
-    let own = models.facts(model).efforts;
-    if own.is_empty() { Vec::new() } else { [&[Effort::Default], own].concat() }
+    let efforts = models.facts(model).efforts;
+    if efforts.is_empty() { Vec::new() } else { [&[Effort::Default], efforts].concat() }
 }
 
 fn effort_title(effort: Effort) -> &'static str {

@@ -11,8 +11,7 @@ use crate::gate::{Active, Gate};
 use crate::permission::hints::Belief;
 use crate::permission::{self, CallFacts, Denial, Effect, Verdict};
 use crate::server::ServerSandbox;
-use crate::session::mode::approval::record_denial;
-use crate::session::mode::policy::Policy;
+use crate::session::mode::decider::Decider;
 use crate::store::Row;
 use crate::store::entry::{self, ChainEntry};
 use crate::text::plain;
@@ -31,14 +30,14 @@ const MAX_QUESTIONS: u32 = 20;
 /// Maximum notices queued between turns.
 const MAX_REPORTED: usize = 20;
 
-pub(super) struct Servers {
+pub(super) struct SessionServers {
     /// `None` if the session has no servers.
     events: Option<mpsc::UnboundedReceiver<ServerEvent>>,
     /// Last turn in which servers asked the user, and their number of questions.
     questions: (u64, u32),
 }
 
-impl Servers {
+impl SessionServers {
     pub(super) fn new(events: Option<mpsc::UnboundedReceiver<ServerEvent>>) -> Self {
         Self { events, questions: (0, 0) }
     }
@@ -57,7 +56,7 @@ impl Servers {
     ) -> Option<ServerQuestion> {
         let text = match event {
             ServerEvent::Changed(changed) => {
-                let (turn, at) = (log.turns, log.now_ms());
+                let (turn, at) = (log.turn(), log.now_ms());
                 for (tool, from, to) in &changed {
                     let (from, to) = (entry::effect(*from), entry::effect(*to));
                     log.chain(&ChainEntry::Hint { turn, tool: tool.clone(), from, to, at });
@@ -68,7 +67,7 @@ impl Servers {
             }
             ServerEvent::ClaimsMore(server) => {
                 // Grants in memory include the count of changed claims; stored grants must not come back.
-                log.store.post(Row::ClaimsChanged { session: log.id.clone(), server });
+                log.queue(Row::ClaimsChanged { session: log.id().clone(), server });
                 return None;
             }
             ServerEvent::Note(text) => text,
@@ -91,23 +90,22 @@ impl Servers {
         question: ServerQuestion,
         is_cancelled: bool,
         gate: &mut Gate,
-        policy: &Policy,
-        log: &mut EventLog,
+        decider: &mut Decider,
         client_io: &ClientIo,
     ) {
         let ServerQuestion { part, message, form, mut reply } = question;
-        let active = match self.asking_call(&part, gate, log.turns) {
+        let active = match self.asking_call(&part, gate, decider.log.turn()) {
             Ok(active) => active,
             // The server may be gone, here and below.
             Err(why) => return drop(reply.send(Err(why.to_owned()))),
         };
         let facts = CallFacts::of_tool(name_of_questions(&part), Effect::Session);
-        match policy.decide(&facts) {
+        match decider.policy.decide(&facts) {
             Verdict::Allow if is_cancelled => return drop(reply.send(Err("it was cancelled".into()))),
             // Asking the user satisfies a rule to ask.
             Verdict::Allow | Verdict::Ask(_) => {}
             Verdict::Deny(Denial { rule, message }) => {
-                record_denial(active.call.clone(), facts.tool, rule, policy, log);
+                decider.record_denial(active.call.clone(), facts.tool, rule);
                 return drop(reply.send(Err(message)));
             }
         }
@@ -138,15 +136,15 @@ impl Servers {
 
 /// Instructions that the model does not have, of servers with an available tool. In a note, not in the system
 /// prompt: a server may start late, and another prompt would invalidate the provider's cache.
-pub(super) fn instructions(policy: &Policy, log: &EventLog) -> Vec<Instructions> {
-    let (ceilings, history) = (policy.ceilings(), &log.conversation.history);
+pub(super) fn instructions(decider: &Decider) -> Vec<Instructions> {
+    let Decider { policy, log, .. } = decider;
+    let (ceilings, history) = (policy.ceilings(), &log.conversation().history);
     let source = |server: &str| InstructionSource::Server(server.to_owned());
-    let is_wanted = |server: &str, tool: &CallFacts| {
+    let of_servers = policy.context.tools.servers().instructions(|server, tool| {
         !history.has_instructions(&source(server))
             && permission::is_available(&ceilings, &policy.grants, tool)
-    };
-    let found = policy.context.tools.servers().instructions(is_wanted);
-    found.iter().filter_map(|(server, text)| Instructions::new(source(server), text)).collect()
+    });
+    of_servers.iter().filter_map(|(server, text)| Instructions::new(source(server), text)).collect()
 }
 
 /// A note for the model about servers that are still starting.
@@ -167,14 +165,14 @@ fn changes(changed: &[(String, Effect, Effect)]) -> String {
     let mut text = String::new();
     for (to, does) in [(Effect::Unknown, "may change something"), (Effect::Read, "only read")] {
         let names: Vec<&str> =
-            changed.iter().filter(|(_, _, it)| *it == to).map(|(tool, ..)| tool.as_str()).collect();
+            changed.iter().filter(|(_, _, effect)| *effect == to).map(|(tool, ..)| tool.as_str()).collect();
         let Some(more) = names.len().checked_sub(MAX_NAMES).or((!names.is_empty()).then_some(0)) else {
             continue;
         };
-        let shown = names[..names.len().min(MAX_NAMES)].join(", ");
+        let names = names[..names.len().min(MAX_NAMES)].join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let space = if text.is_empty() { "" } else { " " };
-        text = format!("{text}{space}The MCP server now says that these tools {does}: {shown}{more}.");
+        text = format!("{text}{space}The MCP server now says that these tools {does}: {names}{more}.");
     }
     text
 }

@@ -2,7 +2,7 @@
 
 pub(super) mod handoff;
 pub(super) mod jobs;
-pub(super) mod list;
 pub(super) mod relay;
-pub(super) mod run;
+pub(super) mod runner;
 pub(super) mod spawn;
+pub(super) mod subagents;

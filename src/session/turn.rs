@@ -15,7 +15,7 @@ use crate::acp::{ContentBlock, MessageId, ToolCallId};
 use crate::client::Client;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::model::ModelError;
-use crate::session::mode::ancestry::Change;
+use crate::session::mode::ancestry::TurnChanges;
 use crate::session::turn::message::TurnMessage;
 use crate::tool::{CallAction, ClientIo, PreparedCall, SnapshotHandle, ToolError, ToolSpec};
 use crate::workspace::{Changes, IntentLog, Workspace};
@@ -50,7 +50,7 @@ pub(super) struct Turn {
     pub(super) client: Client,
     pub(super) client_io: ClientIo,
     pub(super) actor: mpsc::Sender<TurnMessage>,
-    pub(super) changes: mpsc::UnboundedSender<Change>,
+    pub(super) changes: mpsc::UnboundedSender<TurnChanges>,
     pub(super) intents: Arc<dyn IntentLog>,
     /// `None` in a sub-agent session, or if no snapshot exists yet.
     pub(super) snapshot: Option<SnapshotHandle>,
@@ -122,7 +122,7 @@ impl Turn {
 
 /// Calls that may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Group {
+enum CallGroup {
     Reads,
     /// Agents that change nothing for their whole life. An agent that a looser mode could turn into a writer is
     /// in no group, because writers run one by one.
@@ -131,12 +131,12 @@ enum Group {
 
 impl Announced {
     /// Returns `None` for a call that runs alone. See [`SessionAction::starts_reader`].
-    fn group(&self, is_reply_read_only: bool) -> Option<Group> {
+    fn group(&self, is_reply_read_only: bool) -> Option<CallGroup> {
         let (spec, prepared) = self.tool.as_ref()?;
         match prepared.as_ref().map(|call| &call.action) {
-            _ if spec.effect.is_read_side() => Some(Group::Reads),
+            _ if spec.effect.is_read_side() => Some(CallGroup::Reads),
             Ok(CallAction::Session(action)) if action.starts_reader(is_reply_read_only) => {
-                Some(Group::Readers)
+                Some(CallGroup::Readers)
             }
             _ => None,
         }

@@ -7,11 +7,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{
-    ClientIo, LastSeen, Proposal, RunContext, SessionAction, ToolError, ToolOutput, ToolSpec, blocking,
+    ClientIo, Job, LastSeen, Proposal, RunContext, SessionAction, SnapshotHandle, ToolError, ToolOutput,
+    ToolSpec, blocking,
 };
 use crate::conversation::content::ToolContent;
 use crate::gate::Permit;
 use crate::permission::{Address, CallFacts, Commands, Target};
+use crate::tool::agent::background::BackgroundAgent;
 
 pub struct PreparedCall {
     pub title: String,
@@ -47,8 +49,23 @@ pub struct PreviewContext {
     pub last_seen: Vec<Option<LastSeen>>,
 }
 
+/// State of the session for the calls that depend on more of it than their permit.
+#[derive(Debug, Default)]
+pub struct SessionState {
+    /// For each target, the content that the model last saw.
+    pub last_seen: Vec<Option<LastSeen>>,
+    pub jobs: Vec<Job>,
+    pub agents: Vec<BackgroundAgent>,
+    /// Detects the changes of a command; `None` if they are not tracked.
+    pub snapshot: Option<SnapshotHandle>,
+    /// Number of compactions of the session so far.
+    pub compactions: u64,
+}
+
 pub enum CallAction {
     Run(CallTask<RunContext, ToolOutput>),
+    /// Changes files on the state that the model last saw, runs a command, or looks at background work.
+    RunOnState(CallTask<(RunContext, SessionState), ToolOutput>),
     /// The session asks the user, and switches its mode.
     Propose(Proposal),
     Session(SessionAction),
@@ -60,6 +77,17 @@ impl PreparedCall {
         Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
         Self::with_action(title, CallAction::Run(Box::new(|context| run(context).boxed())))
+    }
+
+    pub(super) fn on_state<Run>(
+        title: impl Into<String>,
+        run: impl FnOnce(RunContext, SessionState) -> Run + Send + 'static,
+    ) -> Self
+    where
+        Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+    {
+        let run = |(context, state)| run(context, state).boxed();
+        Self::with_action(title, CallAction::RunOnState(Box::new(run)))
     }
 
     /// A call that reads one target off the main thread and returns text. The permit says when to stop and
@@ -107,12 +135,15 @@ impl PreparedCall {
             ..spec.facts()
         }
     }
+}
 
-    pub async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
-        match self.action {
-            CallAction::Run(run) => run(context).await,
-            CallAction::Propose(_) => Err(ToolError::Failed("Only a session can switch its mode.".into())),
-            CallAction::Session(_) => Err(ToolError::Failed("Only a session can run another agent.".into())),
+impl CallAction {
+    pub async fn run(self, context: RunContext, state: SessionState) -> Result<ToolOutput, ToolError> {
+        match self {
+            Self::Run(run) => run(context).await,
+            Self::RunOnState(run) => run((context, state)).await,
+            Self::Propose(_) => Err(ToolError::Failed("Only a session can switch its mode.".into())),
+            Self::Session(_) => Err(ToolError::Failed("Only a session can run another agent.".into())),
         }
     }
 }

@@ -15,7 +15,7 @@ use self::command_line::CommandLine;
 use self::job::{JobNotes, JobSandbox, JobSpec};
 use self::snapshot::{begin, report_when_done};
 use super::agent::background::BackgroundRole;
-use super::{Job, PreparedCall, Preview, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
+use super::{Job, PreparedCall, Preview, RunContext, SessionState, Tool, ToolError, ToolOutput, ToolSpec};
 use crate::acp::ToolKind;
 use crate::busy::BusyGuard;
 use crate::conversation::content::{ToolContent, fitting};
@@ -117,10 +117,11 @@ fn prepare(given: FullArguments, runner: &Runner, workspace: &Workspace) -> Resu
     let command = move |start| ShellCommand { start, limit, runner };
     if !background {
         let title = start.title();
-        return Ok(start.prepared(title, move |start, context| command(start).run(context)));
+        return Ok(start.prepared(title, move |start, context, state| command(start).run(context, state)));
     }
     let title = format!("{} (in the background)", start.title());
-    let call = start.prepared(title, move |start, context| jobs::start(command(start), context));
+    let call =
+        start.prepared(title, move |start, context, state| jobs::start(command(start), context, state));
     Ok(PreparedCall { is_background: true, ..call })
 }
 
@@ -169,14 +170,18 @@ impl Start {
     fn prepared<Run>(
         self,
         title: String,
-        run: impl FnOnce(Self, RunContext) -> Run + Send + 'static,
+        run: impl FnOnce(Self, RunContext, SessionState) -> Run + Send + 'static,
     ) -> PreparedCall
     where
         Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
         let commands = self.parsed.to_commands(self.elsewhere.as_deref(), self.stays_inside);
         let preview = Preview::Content(self.preview());
-        PreparedCall { commands, preview, ..PreparedCall::new(title, |context| run(self, context)) }
+        PreparedCall {
+            commands,
+            preview,
+            ..PreparedCall::on_state(title, |context, state| run(self, context, state))
+        }
     }
 
     fn preview(&self) -> Vec<ToolContent> {
@@ -252,16 +257,16 @@ impl Runner {
 }
 
 impl ShellCommand {
-    async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
+    async fn run(self, context: RunContext, state: SessionState) -> Result<ToolOutput, ToolError> {
         let Self { start, limit, runner } = self;
-        let notes = runner.notes(context.compactions);
+        let notes = runner.notes(state.compactions);
         let Runner { shell, sandbox, .. } = runner;
         let _busy = BusyGuard::begin();
-        let RunContext { permit, progress, changes, snapshot, client_io, .. } = context;
+        let RunContext { permit, progress, changes, client_io, .. } = context;
         let cancel = permit.cancel.clone();
         let is_terminal = client_io.capabilities().shows_output;
         // Read-only commands change nothing.
-        let snapshot = snapshot.filter(|_| !sandbox.is_read_only());
+        let snapshot = state.snapshot.filter(|_| !sandbox.is_read_only());
         let snapshot = match snapshot {
             Some(snapshot) => Some((begin(&snapshot, &permit, &changes).await?, snapshot)),
             None => None,

@@ -5,9 +5,9 @@
 //! becomes a ceiling until a change is recorded.
 
 use super::Actor;
-use crate::acp::ToolCallId;
 use crate::acp::{
-    MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionModeId, StopReason,
+    AvailableCommandsUpdate, MessageId, SessionConfigId, SessionConfigOption, SessionConfigOptionValue,
+    SessionModeId, SessionUpdate, StopReason, ToolCallId,
 };
 use crate::agents::AgentSpec;
 use crate::conversation::mode_switch::FoundSwitch;
@@ -16,20 +16,18 @@ use crate::error::AgentError;
 use crate::event::{NoticeKind, SessionEvent};
 use crate::gate::Ended;
 use crate::ids;
-use crate::permission::CallFacts;
 use crate::session::ModeEffect;
-use crate::session::command::parse::{self, Command};
+use crate::session::command::parse::{self, SlashCommand};
 use crate::session::command::set_option::Setting;
 use crate::session::command::{set_option, slash_commands};
 use crate::session::handle::{CommandEnd, Prompt, Undone};
 use crate::session::history::checkpoint::{Undoer, not_undone, record_undone};
 use crate::session::mode::exit;
-use crate::session::mode::permission_options::Answer;
-use crate::session::mode::switch::{self, Answered, Chosen, Requested, SwitchRequest};
+use crate::session::mode::permission_options::PermissionReply;
+use crate::session::mode::switch::{self, AnsweredSwitch, Chosen, Proposed, RequestedSwitch, SwitchRequest};
 use crate::session::mode::tightened::Tightened;
 use crate::session::options::{self, AGENT_OPTION, ModelSelection};
 use crate::session::subagent::handoff;
-use crate::session::turn::message::Proposed;
 use crate::session::turn::model_selection::Models;
 use crate::session::{DEADLINE, servers};
 use crate::store::{ChangeReason, ModeSource};
@@ -40,7 +38,7 @@ use tokio::sync::oneshot;
 
 impl Actor {
     /// Returns `None` if the mode is active already. After an error, the mode stays.
-    pub(in crate::session) async fn change_mode(
+    pub(super) async fn change_mode(
         &mut self,
         mode: &SessionModeId,
         why: impl Into<ChangeReason>,
@@ -48,30 +46,30 @@ impl Actor {
         let why = why.into();
         let (keeps_unrecorded, source) = (why.keeps_unrecorded, why.source.as_str());
         let is_by_client = matches!(why.source, ModeSource::SetMode | ModeSource::ConfigOption);
-        let modes = Arc::clone(&self.policy.context.modes);
+        let modes = Arc::clone(&self.decider.policy.context.modes);
         let new = modes.resolve(&mode.0).map_err(|unknown| {
-            tracing::warn!(session = %self.log.id, "the mode was not changed: {unknown}");
-            self.policy.no_mode(&mode.0, &unknown)
+            tracing::warn!(session = %self.decider.log.id(), "the mode was not changed: {unknown}");
+            self.decider.policy.no_mode(&mode.0, &unknown)
         })?;
-        let (from, to) = (self.policy.mode.clone(), new.mode_id());
+        let (from, to) = (self.decider.policy.mode.clone(), new.mode_id());
         if from == to {
             return Ok(None);
         }
-        let before = self.policy.ceilings();
-        self.log.post_unsaved();
+        let before = self.decider.policy.ceilings();
+        self.decider.log.post_unsaved();
         let text = modes.text(&to.0);
-        let change = self.log.mode_change(Some(from.clone()), to.clone(), why, text);
+        let change = self.decider.log.mode_change(Some(from.clone()), to.clone(), why, text);
         let link = change.link.clone();
-        let tightened = self.policy.is_tighter(&from, &to);
+        let tightened = self.decider.policy.is_tighter(&from, &to);
         // Nothing is decided during this wait: only this loop decides.
-        if let Err(error) = self.log.store.record_mode_change(change).await {
+        if let Err(error) = self.decider.log.store().record_mode_change(change).await {
             tracing::warn!(%error, "a mode change was not made");
             if !tightened {
                 return Err(AgentError::Unrecorded);
             }
             // The recorded mode stays, but a full disk must not give more access than requested.
-            if !self.policy.unrecorded_modes.contains(&to) {
-                self.policy.unrecorded_modes.push(to.clone());
+            if !self.decider.policy.unrecorded_modes.contains(&to) {
+                self.decider.policy.unrecorded_modes.push(to.clone());
             }
             self.end_denied_calls().await;
             return Err(AgentError::ModeUnrecorded {
@@ -79,24 +77,24 @@ impl Actor {
                 unrecorded: to.0.to_string(),
             });
         }
-        tracing::debug!(session = %self.log.id, %from, %to, source, "the mode changed");
-        self.log.head.follow(&link);
-        self.policy.mode = to.clone();
-        self.policy.previous = Some(from.clone());
+        tracing::debug!(session = %self.decider.log.id(), %from, %to, source, "the mode changed");
+        self.decider.log.follow(&link);
+        self.decider.policy.mode = to.clone();
+        self.decider.policy.previous = Some(from.clone());
         if !is_by_client {
-            self.policy.left_in = None;
+            self.decider.policy.left_in = None;
         }
-        let void = self.switches.close(&self.policy, &self.log);
+        let void = self.switches.close(&self.decider);
         self.external_agent.on_mode_changed();
         if !keeps_unrecorded {
-            self.policy.unrecorded_modes.clear();
+            self.decider.policy.unrecorded_modes.clear();
         }
-        let selection = self.models.of_mode(&self.policy);
+        let selection = self.models.of_mode(&self.decider.policy);
         self.models.active = selection;
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
         self.follow_mode(tightened).await;
-        let during = self.turns.running.is_some().then_some(self.log.turns);
+        let during = self.turns.running.is_some().then_some(self.decider.log.turn());
         let unconfirmed = ended.unconfirmed.clone();
         self.requests.note_transition(
             Transition { from: from.clone(), to: to.clone(), before, unconfirmed: unconfirmed.len() },
@@ -104,18 +102,17 @@ impl Actor {
         );
         // If the process ends before this event is stored, the next load adds it.
         let options = self.options();
-        self.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options);
+        self.decider.log.record_with_options(SessionEvent::ModeChange { from, to, unconfirmed }, options);
         Ok(Some(ModeEffect { tightened, ended, closed }))
     }
 
     /// Closes questions about calls that are now denied and ends such calls, here and in all sub-agents,
     /// which decide under the new ceilings from the first line on (D40-D44).
-    pub(in crate::session) async fn end_denied_calls(&mut self) -> (Vec<ToolCallId>, Ended) {
-        self.policy.publish_ceilings();
-        let tightened = Tightened::new(&self.policy);
-        let is_denied = |facts: &CallFacts| tightened.is_denied(facts);
-        let mut closed = self.approvals.close(is_denied, &self.policy, &mut self.log);
-        closed.extend(self.external_agent.close_denied_requests(|| self.policy.limits()));
+    pub(super) async fn end_denied_calls(&mut self) -> (Vec<ToolCallId>, Ended) {
+        self.decider.policy.publish_ceilings();
+        let tightened = Tightened::new(&self.decider.policy);
+        let mut closed = self.decider.close(|facts| tightened.is_denied(facts));
+        closed.extend(self.external_agent.close_denied_requests(|| self.decider.policy.limits()));
         let below = self.subagents.tighten();
         let mut gate = std::mem::take(&mut self.gate);
         let ending = async { tokio::join!(gate.end(|facts| tightened.has_to_end(facts), DEADLINE), below) };
@@ -128,17 +125,13 @@ impl Actor {
     }
 
     /// Handles a `mode_switch` block in the model's text. Replies once it is settled.
-    pub(in crate::session) async fn in_band(
-        &mut self,
-        found: FoundSwitch,
-        reply: oneshot::Sender<Option<&'static str>>,
-    ) {
+    pub(super) async fn in_band(&mut self, found: FoundSwitch, reply: oneshot::Sender<Option<&'static str>>) {
         let is_cancelled = self.turns.is_cancelled();
-        let requested = self.switches.read(found, &self.policy, &mut self.log);
+        let requested = self.switches.read(found, &mut self.decider);
         match requested {
-            Some(Requested { target, switch, widens: false }) => {
+            Some(RequestedSwitch { target, switch, widens: false }) => {
                 let analysis = switch.analysis;
-                let from = self.policy.mode.clone();
+                let from = self.decider.policy.mode.clone();
                 let why = ChangeReason {
                     analysis: Some(analysis.clone()),
                     keeps_unrecorded: true,
@@ -150,12 +143,12 @@ impl Actor {
                 }
             }
             // Nothing would close a request of a cancelled turn.
-            Some(Requested { target, switch, .. }) if is_cancelled => {
-                let from = &self.policy.mode;
-                switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.log);
+            Some(RequestedSwitch { target, switch, .. }) if is_cancelled => {
+                let from = &self.decider.policy.mode;
+                switch::record(from, &target.0, &switch.analysis, "cancelled", &mut self.decider.log);
             }
-            Some(Requested { target, switch, .. }) => {
-                return self.switches.ask_in_band(target, switch, reply, &self.policy, &self.log);
+            Some(RequestedSwitch { target, switch, .. }) => {
+                return self.switches.ask_in_band(target, switch, reply, &self.decider);
             }
             None => {}
         }
@@ -164,21 +157,21 @@ impl Actor {
     }
 
     fn record_applied_switch(&mut self, from: &SessionModeId, to: &SessionModeId, analysis: &str) {
-        switch::record_applied(from, to, analysis, self.requests.count, &mut self.log);
+        switch::record_applied(from, to, analysis, self.requests.count, &mut self.decider.log);
     }
 
-    pub(in crate::session) async fn switch_answered(&mut self, number: u64, answer: &Answer) {
-        let Some(answered) = self.switches.answered(number, answer, &self.policy) else { return };
-        let Answered { from, targets, request, chosen, speed } = answered;
+    pub(super) async fn switch_answered(&mut self, number: u64, answer: &PermissionReply) {
+        let Some(answered) = self.switches.answered(number, answer, &self.decider.policy) else { return };
+        let AnsweredSwitch { from, targets, request, chosen, speed } = answered;
         match request {
             SwitchRequest::Exit { call, proposal, reply } => {
                 let outcome = self.apply_exit_answer(call, proposal, chosen).await;
-                switch::report_fast(speed, &from, &self.policy, &mut self.log);
+                switch::report_fast(speed, &from, &mut self.decider);
                 let _ = reply.send(outcome);
             }
             SwitchRequest::InBand { switch, reply } => {
                 self.apply_in_band_answer(&from, &targets, switch.analysis, chosen).await;
-                switch::report_fast(speed, &from, &self.policy, &mut self.log);
+                switch::report_fast(speed, &from, &mut self.decider);
                 let _ = reply.send(self.switches.rejected_again());
             }
         }
@@ -201,7 +194,7 @@ impl Actor {
         } else {
             self.switches.reject_in_band(&requested);
         }
-        switch::record(from, &requested, &analysis, "rejected", &mut self.log);
+        switch::record(from, &requested, &analysis, "rejected", &mut self.decider.log);
     }
 
     async fn apply_exit_answer(&mut self, call: ToolCallId, proposal: Proposal, chosen: Chosen) -> Proposed {
@@ -221,10 +214,10 @@ impl Actor {
                 }
                 if !proposal.steps.is_empty() {
                     let entries = proposal.steps.into_iter().map(exit::step).collect();
-                    self.log.record(SessionEvent::Plan { entries }, None);
+                    self.decider.log.record(SessionEvent::Plan { entries }, None);
                 }
                 let added = added.map(|text| format!(" The user adds: {text}")).unwrap_or_default();
-                Proposed::Switched(exit::accepted(&self.policy, &mode) + &added)
+                Proposed::Switched(exit::accepted(&self.decider.policy, &mode) + &added)
             }
             Chosen::Feedback(text) => {
                 self.switches.reject();
@@ -249,58 +242,61 @@ impl Actor {
     }
 
     pub(super) async fn become_agent(&mut self, agent: Arc<AgentSpec>) {
-        if agent.id == self.policy.agent.id {
+        if agent.id == self.decider.policy.agent.id {
             return;
         }
-        let before = std::mem::replace(&mut self.policy.agent, Arc::clone(&agent));
-        handoff::record(&before, &agent, &mut self.log);
+        let before = std::mem::replace(&mut self.decider.policy.agent, Arc::clone(&agent));
+        handoff::record(&before, &agent, &mut self.decider.log);
         if self.requests.system.take().is_some() {
-            self.requests.freeze_system_prompt(&self.policy, &self.log, self.workspace.cwd()).await;
+            self.requests.freeze_system_prompt(&mut self.decider, self.workspace.cwd()).await;
         }
         self.end_denied_calls().await;
-        self.models.active = self.models.of_mode(&self.policy);
+        self.models.active = self.models.of_mode(&self.decider.policy);
         let options = self.options();
-        self.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options);
+        self.decider.log.record_with_options(SessionEvent::AgentChange { agent: agent.id.clone() }, options);
     }
 
-    pub(in crate::session) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
-        let parse::Found { command: found_command, ignored } = slash_commands::find(&prompt, &self.policy);
+    pub(super) async fn run_command(&mut self, mut prompt: Prompt) -> Option<Prompt> {
+        let parse::FoundCommands { command: found_command, ignored } =
+            slash_commands::find(&prompt, &self.decider.policy);
         let has_command = found_command.is_some();
         let Some(placed) = found_command
-            .filter(|placed| !slash_commands::is_for_external_agent(&self.policy, &placed.command))
+            .filter(|placed| !slash_commands::is_for_external_agent(&self.decider.policy, &placed.command))
         else {
-            let notices = slash_commands::ignored(&self.policy, &ignored, None);
+            let notices = slash_commands::ignored(&self.decider.policy, &ignored, None);
             self.notes.tell(notices);
             if !has_command {
-                self.notes.tell(slash_commands::misspelt(&prompt, &self.policy));
+                self.notes.tell(slash_commands::misspelt(&prompt, &self.decider.policy));
             }
             return Some(prompt);
         };
         let command = &placed.command;
-        let mut has_failed = matches!(command, Command::InvalidArgument(_));
+        let mut has_failed = matches!(command, SlashCommand::InvalidArgument(_));
         let mut text = match command {
-            Command::Help => parse::help(&self.policy.context.modes, &self.policy.context.commands),
-            Command::Prompt(_) | Command::Compact => {
-                prompt.compacts = *command == Command::Compact;
-                let notices = slash_commands::ignored(&self.policy, &ignored, None);
+            SlashCommand::Help => {
+                parse::help(&self.decider.policy.context.modes, &self.decider.policy.context.commands)
+            }
+            SlashCommand::Prompt(_) | SlashCommand::Compact => {
+                prompt.compacts = *command == SlashCommand::Compact;
+                let notices = slash_commands::ignored(&self.decider.policy, &ignored, None);
                 self.notes.tell(notices);
                 return Some(slash_commands::model_prompt(prompt, &placed));
             }
-            Command::ShowMode => slash_commands::describe_mode(&self.policy),
-            Command::Permissions => slash_commands::describe_permissions(&self.policy),
-            Command::Servers => servers::describe(&self.policy.context),
-            Command::InvalidArgument(name) => parse::usage(name),
-            Command::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
+            SlashCommand::ShowMode => slash_commands::describe_mode(&self.decider.policy),
+            SlashCommand::Permissions => slash_commands::describe_permissions(&self.decider.policy),
+            SlashCommand::Servers => servers::describe(&self.decider.policy.context),
+            SlashCommand::InvalidArgument(name) => parse::usage(name),
+            SlashCommand::Undo(turn) => match self.undo(*turn, Undoer::Session).await {
                 Ok(undone) => slash_commands::describe_undone(&undone, self.workspace.cwd()),
                 Err(error) => {
                     has_failed = true;
                     format!("/undo: {}.\n", error.to_string().trim_end_matches('.'))
                 }
             },
-            Command::SetMode { mode, .. } => {
+            SlashCommand::SetMode { mode, .. } => {
                 let mode = SessionModeId::new(mode.as_str());
                 match self.change_mode(&mode, ModeSource::Command).await {
-                    Ok(_) => slash_commands::describe_mode(&self.policy),
+                    Ok(_) => slash_commands::describe_mode(&self.decider.policy),
                     Err(error @ AgentError::InvalidParams { .. }) => {
                         has_failed = true;
                         format!("{error}.\n")
@@ -314,65 +310,60 @@ impl Actor {
         };
         let prompt = slash_commands::model_prompt(prompt, &placed);
         let found_command = match &placed.command {
-            Command::SetMode { mode, .. } if !has_failed => Some(mode.as_str()),
+            SlashCommand::SetMode { mode, .. } if !has_failed => Some(mode.as_str()),
             _ => None,
         };
-        let notices = slash_commands::ignored(&self.policy, &ignored, found_command);
+        let notices = slash_commands::ignored(&self.decider.policy, &ignored, found_command);
         if found_command.is_some() && !prompt.content.is_empty() {
             self.notes.tell(notices);
             return Some(prompt);
         }
         text.extend(notices);
         let Prompt { typed, reply, .. } = prompt;
-        let message_id = MessageId::new(format!("msg_c{}_0", self.log.conversation.answered + 1));
+        let message_id = MessageId::new(format!("msg_c{}_0", self.decider.log.conversation().answered + 1));
         let content = Vec::new();
-        self.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
-        let message_id = MessageId::new(format!("msg_c{}", self.log.conversation.answered));
+        self.decider.log.record(SessionEvent::UserMessage { message_id, content, typed }, None);
+        let message_id = MessageId::new(format!("msg_c{}", self.decider.log.conversation().answered));
         let command = CommandEnd { answer: message_id.clone(), has_failed };
-        self.log.record_notice(NoticeKind::Message, message_id, text);
-        self.log.save().await;
-        self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.log);
+        self.decider.log.record_notice(NoticeKind::Message, message_id, text);
+        self.decider.log.save().await;
+        self.turns.reply(reply, Ok(StopReason::EndTurn.into()), Some(command), &mut self.decider.log);
         None
     }
 
     /// Undoes a turn, tells the client, and notes it for the model.
-    pub(in crate::session) async fn undo(
-        &mut self,
-        turn: Option<u64>,
-        who: Undoer,
-    ) -> Result<Undone, AgentError> {
+    pub(super) async fn undo(&mut self, turn: Option<u64>, who: Undoer) -> Result<Undone, AgentError> {
         if self.turns.running.is_some() {
             return Err(not_undone("a turn is running: cancel it first"));
         }
-        let (policy, log) = (&self.policy, &mut self.log);
-        let undone = self.checkpoints.undo(turn, who, policy, &self.workspace, log).await?;
+        let undone = self.checkpoints.undo(turn, who, &mut self.decider, &self.workspace).await?;
         self.turns.forget(&undone.files);
-        let note = record_undone(&undone, &self.workspace, log).await;
-        self.notes.add(note, false, policy, log);
-        log.save().await;
+        let note = record_undone(&undone, &self.workspace, &mut self.decider.log).await;
+        self.notes.add(note, false, &mut self.decider);
+        self.decider.log.save().await;
         Ok(undone)
     }
 
-    pub(in crate::session) async fn set_option(
+    pub(super) async fn set_option(
         &mut self,
         option: SessionConfigId,
         value: SessionConfigOptionValue,
-        reply: set_option::Reply,
+        reply: set_option::OptionsReply,
     ) {
-        if self.policy.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION {
+        if self.decider.policy.agent.external_agent.is_some() && &*option.0 != AGENT_OPTION {
             let agent = self.external_agent.client().cloned();
             let (offered, options) = (self.options(), self.external_agent.current_options());
             return set_option::of_external_agent(agent, &offered, options, option, value, reply);
         }
         let outcome = match set_option::parse(&option, &value) {
-            Ok(Setting::Agent(id)) => match handoff::chosen(&id, &self.policy) {
+            Ok(Setting::Agent(id)) => match handoff::chosen(&id, &self.decider.policy) {
                 Ok(agent) => {
                     self.become_agent(agent).await;
                     Ok(self.options())
                 }
                 Err(error) => Err(error),
             },
-            Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.policy, &self.log) {
+            Ok(Setting::Model(setting)) => match self.models.choose(setting, &self.decider) {
                 Ok(selection) => {
                     self.activate(selection);
                     Ok(self.options())
@@ -385,46 +376,49 @@ impl Actor {
         let _ = reply.send(outcome);
     }
 
-    pub(in crate::session) fn options(&self) -> Vec<SessionConfigOption> {
-        let own = Models::options_in(&self.policy, &self.policy.mode, &self.models.active);
-        self.external_agent.options(own, &options::SHARED)
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let of_session =
+            Models::options_in(&self.decider.policy, &self.decider.policy.mode, &self.models.active);
+        self.external_agent.options(of_session, &options::SHARED)
     }
 
-    pub(in crate::session) fn activate(&mut self, selection: ModelSelection) {
+    pub(super) fn activate(&mut self, selection: ModelSelection) {
         if selection == self.models.active {
             return;
         }
         self.models.active = selection.clone();
         let ModelSelection { model, effort } = selection;
         let options = self.options();
-        self.log.record_with_options(SessionEvent::ModelChange { model, effort }, options);
+        self.decider.log.record_with_options(SessionEvent::ModelChange { model, effort }, options);
     }
 
-    pub(in crate::session) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
+    pub(super) async fn announce_commands(&mut self, answered: BoxFuture<'static, ()>) {
         answered.await;
         self.send_commands();
-        self.notes.show_interruptions(&self.log);
+        self.notes.show_interruptions(&self.decider.log);
         // Starts an external agent, so that its commands and options appear before the first prompt.
         self.ready_external_agent(None).await;
     }
 
-    pub(in crate::session) fn send_commands(&self) {
-        slash_commands::announce(&self.policy, self.external_agent.commands(), &self.log);
+    pub(super) fn send_commands(&self) {
+        let commands = slash_commands::all(&self.decider.policy, self.external_agent.commands());
+        let update = AvailableCommandsUpdate::new(commands);
+        self.decider.log.send(SessionUpdate::AvailableCommandsUpdate(update), None);
     }
 
     /// Permits a brokered agent the changes of the new mode.
     pub(super) async fn follow_mode(&mut self, tightened: bool) {
-        let limits = self.policy.limits();
+        let limits = self.decider.policy.limits();
         let mut effects = self.external_agent.follow_mode(&limits);
         effects.extend(self.external_agent.decide_changes_again(&limits));
         if !tightened && self.external_agent.is_brokered() {
             // The agent's requests follow, too: the start of a reply of its model is unknown.
-            self.policy.begin_reply();
+            self.decider.policy.begin_reply();
         }
         self.apply_effects(effects).await;
     }
 
-    pub(in crate::session) async fn refuse_agent_changes(&mut self) {
+    pub(super) async fn refuse_agent_changes(&mut self) {
         let effects = self.external_agent.refuse_changes();
         self.apply_effects(effects).await;
     }

@@ -14,7 +14,7 @@ use crate::mode::definition::{COMMANDS, near};
 use crate::mode::{Mode, Modes, canonical};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum SlashCommand {
     SetMode {
         mode: String,
         rest: String,
@@ -32,33 +32,28 @@ pub(crate) enum Command {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
-    pub command: Command,
+    pub command: SlashCommand,
     block: usize,
     mention: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundCommands {
     pub command: Option<Placed>,
     /// Modes of commands that do not run, although the user may have meant them.
     pub ignored: Vec<String>,
 }
 
 /// Comparisons of modes, by ids as typed. An unknown mode allows more than any other.
-pub(crate) struct Comparison<'a> {
+pub(crate) struct ModeComparison<'a> {
     pub allows_more: &'a dyn Fn(&str, &str) -> bool,
     pub widens: &'a dyn Fn(&str) -> bool,
     pub is_on: &'a dyn Fn(&str) -> bool,
 }
 
 pub(crate) fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableCommand> {
-    let input = |hint: &str| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint));
-    let set = |mode: &Mode| {
-        let text = format!("Switch to {} mode: {}", mode.id, mode.description);
-        AvailableCommand::new(mode.id.clone(), text).input(input("a prompt to send in this mode (optional)"))
-    };
     let ids: Vec<_> = modes.iter().map(|mode| mode.id.as_str()).collect();
-    let mut commands: Vec<_> = modes.iter().map(set).collect();
+    let mut commands: Vec<_> = modes.iter().map(mode_command).collect();
     commands.push(AvailableCommand::new("mode", "Show or switch the mode").input(input(&ids.join(" | "))));
     commands
         .push(AvailableCommand::new("permissions", "List the permission rules and the remembered answers"));
@@ -77,6 +72,15 @@ pub(crate) fn available(modes: &Modes, own: &[UserCommand]) -> Vec<AvailableComm
     commands
 }
 
+fn mode_command(mode: &Mode) -> AvailableCommand {
+    let text = format!("Switch to {} mode: {}", mode.id, mode.description);
+    AvailableCommand::new(mode.id.clone(), text).input(input("a prompt to send in this mode (optional)"))
+}
+
+fn input(hint: &str) -> AvailableCommandInput {
+    AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint))
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Vocabulary<'a> {
     pub modes: &'a Modes,
@@ -87,8 +91,12 @@ pub(crate) struct Vocabulary<'a> {
 
 /// Finds the command that a prompt runs. Of several mode commands the tightest counts. Inner lines never
 /// count, but commands at their start or end are reported as ignored unless they would widen the mode.
-pub(crate) fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Comparison<'_>) -> Found {
-    let Some(Typed { texts, first, last }) = typed(content) else { return Found::default() };
+pub(crate) fn find(
+    content: &[ContentBlock],
+    words: Vocabulary<'_>,
+    compare: &ModeComparison<'_>,
+) -> FoundCommands {
+    let Some(Typed { texts, first, last }) = typed(content) else { return FoundCommands::default() };
     let mut best: Option<Placed> = None;
     let mut other: Option<Placed> = None;
     let mut requested: Vec<String> = Vec::new();
@@ -98,7 +106,7 @@ pub(crate) fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Co
         let Some((command, mention)) = begins.or_else(|| parse_after_mentions(text, &attached, words)) else {
             continue;
         };
-        let Command::SetMode { mode, .. } = &command else {
+        let SlashCommand::SetMode { mode, .. } = &command else {
             if block == first || block == last {
                 other = Some(Placed { command, block, mention: String::new() });
             }
@@ -109,7 +117,7 @@ pub(crate) fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Co
             continue;
         }
         let is_tighter = match best.as_ref().map(|best| &best.command) {
-            Some(Command::SetMode { mode: best, .. }) => !(compare.allows_more)(mode, best),
+            Some(SlashCommand::SetMode { mode: best, .. }) => !(compare.allows_more)(mode, best),
             _ => true,
         };
         if is_tighter {
@@ -118,28 +126,29 @@ pub(crate) fn find(content: &[ContentBlock], words: Vocabulary<'_>, compare: &Co
     }
     let inner = texts.iter().flat_map(|(block, text)| {
         let begins = start(text, *block == first, words)
-            .or(parse_after_mentions(text, &attached, words).map(|it| it.0));
+            .or(parse_after_mentions(text, &attached, words).map(|(command, _)| command));
         inner_modes(text, usize::from(begins.is_some()), words)
     });
     requested.extend(inner.filter(|mode| !(compare.widens)(mode)));
-    let is_at_edge = |placed: &Placed| placed.block == first || placed.block == last;
-    let counts = |placed: &Placed| match &placed.command {
-        Command::SetMode { mode, .. } => is_at_edge(placed) || !(compare.widens)(mode),
+    let counted_mode = best.filter(|placed| match &placed.command {
+        SlashCommand::SetMode { mode, .. } => {
+            placed.block == first || placed.block == last || !(compare.widens)(mode)
+        }
         _ => true,
-    };
-    let found_command = best.filter(counts).or(other);
+    });
+    let found_command = counted_mode.or(other);
     let chosen = match found_command.as_ref().map(|placed| &placed.command) {
-        Some(Command::SetMode { mode, .. }) => Some(canonical(mode)),
+        Some(SlashCommand::SetMode { mode, .. }) => Some(canonical(mode)),
         _ => None,
     };
-    let is_ignored = |mode: &String| match &chosen {
+    let mut ignored = requested;
+    ignored.retain(|mode| match &chosen {
         Some(chosen) => canonical(mode) != *chosen,
         None => !(compare.is_on)(mode),
-    };
-    let mut ignored: Vec<String> = requested.into_iter().filter(is_ignored).collect();
+    });
     ignored.dedup();
     ignored.truncate(MAX_IGNORED);
-    Found { command: found_command, ignored }
+    FoundCommands { command: found_command, ignored }
 }
 
 /// A word after a slash that is no command but resembles one.
@@ -159,9 +168,9 @@ pub(crate) fn misspelt(content: &[ContentBlock], words: Vocabulary<'_>) -> Optio
         return None;
     }
     let modes = words.modes.iter().map(|mode| mode.id.as_str());
-    let own = words.own.iter().map(|own| own.name.as_str());
-    let known: Vec<&str> = COMMANDS.into_iter().chain(modes).chain(own).collect();
-    let nearest = near(&word.to_ascii_lowercase(), &known)?;
+    let user_commands = words.own.iter().map(|command| command.name.as_str());
+    let names: Vec<&str> = COMMANDS.into_iter().chain(modes).chain(user_commands).collect();
+    let nearest = near(&word.to_ascii_lowercase(), &names)?;
     Some(Misspelt { word: word.to_owned(), nearest: nearest.to_owned() })
 }
 
@@ -169,7 +178,7 @@ const MAX_IGNORED: usize = 3;
 
 /// Parses the command at the start of a block. Only the first block may be indented: after a file mention,
 /// clients continue a sentence with a space.
-fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<Command> {
+fn start(text: &str, is_first: bool, words: Vocabulary<'_>) -> Option<SlashCommand> {
     let text = if is_first { text.trim_start() } else { text.trim_start_matches(['\n', '\r']) };
     parse(text.trim_end(), words)
 }
@@ -180,17 +189,20 @@ fn parse_after_mentions<'t>(
     text: &'t str,
     attached: &[&str],
     words: Vocabulary<'_>,
-) -> Option<(Command, &'t str)> {
+) -> Option<(SlashCommand, &'t str)> {
     let mut rest = text;
-    let behind = |text: &'t str| after_buffer(text).or_else(|| after_file(text, attached));
-    while let Some(behind) = behind(rest.trim_start()) {
-        rest = behind;
+    while let Some(text) = after_mention(rest.trim_start(), attached) {
+        rest = text;
     }
     let mention = text[..text.len() - rest.len()].trim();
     match parse(rest.trim(), words)? {
-        command @ Command::SetMode { .. } if !mention.is_empty() => Some((command, mention)),
+        command @ SlashCommand::SetMode { .. } if !mention.is_empty() => Some((command, mention)),
         _ => None,
     }
+}
+
+fn after_mention<'t>(text: &'t str, attached: &[&str]) -> Option<&'t str> {
+    after_buffer(text).or_else(|| after_file(text, attached))
 }
 
 fn after_buffer(text: &str) -> Option<&str> {
@@ -203,8 +215,8 @@ fn after_buffer(text: &str) -> Option<&str> {
 /// Returns the text behind `@PATH` if PATH is the end of the URI of an attached file.
 fn after_file<'t>(text: &'t str, attached: &[&str]) -> Option<&'t str> {
     let mention = text.strip_prefix('@')?.split_whitespace().next()?;
-    let is_attached = |uri: &&str| uri.strip_suffix(mention).is_some_and(|folder| folder.ends_with('/'));
-    attached.iter().any(is_attached).then(|| &text[1 + mention.len()..])
+    let mut folders = attached.iter().filter_map(|uri| uri.strip_suffix(mention));
+    folders.any(|folder| folder.ends_with('/')).then(|| &text[1 + mention.len()..])
 }
 
 fn attached_uris(content: &[ContentBlock]) -> Vec<&str> {
@@ -225,53 +237,61 @@ fn inner_modes<'a>(
     skipped: usize,
     words: Vocabulary<'a>,
 ) -> impl Iterator<Item = String> + 'a {
-    let named = move |text: &str, with_rest: bool| match parse(text, words)? {
-        Command::SetMode { mode, rest } if with_rest || rest.is_empty() => {
+    text.trim().lines().skip(skipped).map(str::trim).filter_map(move |line| {
+        let word = last_word(line);
+        // `/mode plan` has two words.
+        let two = last_word(line[..word].trim_end());
+        mode_of(line, words, true)
+            .or_else(|| mode_of(&line[word..], words, false))
+            .or_else(|| mode_of(&line[two..], words, false))
+    })
+}
+
+/// Start of the last word.
+fn last_word(line: &str) -> usize {
+    let gap = line.char_indices().rev().find(|(_, c)| c.is_whitespace());
+    gap.map_or(0, |(at, c)| at + c.len_utf8())
+}
+
+/// Returns the mode that a mode command names. Unless `with_rest`, nothing may follow the command.
+fn mode_of(text: &str, words: Vocabulary<'_>, with_rest: bool) -> Option<String> {
+    match parse(text, words)? {
+        SlashCommand::SetMode { mode, rest } if with_rest || rest.is_empty() => {
             words.modes.resolve(&mode).is_ok().then_some(mode)
         }
         _ => None,
-    };
-    let last = |line: &str| {
-        let gap = line.char_indices().rev().find(|(_, c)| c.is_whitespace());
-        gap.map_or(0, |(at, c)| at + c.len_utf8())
-    };
-    text.trim().lines().skip(skipped).map(str::trim).filter_map(move |line| {
-        let word = last(line);
-        // `/mode plan` has two words.
-        let two = last(line[..word].trim_end());
-        named(line, true).or_else(|| named(&line[word..], false)).or_else(|| named(&line[two..], false))
-    })
+    }
 }
 
 /// Editors that use the slash for themselves need the backslash.
 const SLASHES: [char; 2] = ['/', '\\'];
 
-fn parse(text: &str, words: Vocabulary<'_>) -> Option<Command> {
+fn parse(text: &str, words: Vocabulary<'_>) -> Option<SlashCommand> {
     let Vocabulary { modes, unsupported_modes, own } = words;
     let behind = text.strip_prefix(SLASHES)?;
     let (name, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
     let rest = rest.trim().to_owned();
     match name {
-        "help" => Some(without_arguments(Command::Help, "help", &rest)),
-        "permissions" => Some(without_arguments(Command::Permissions, "permissions", &rest)),
-        "mcp" => Some(without_arguments(Command::Servers, "mcp", &rest)),
-        "compact" => Some(without_arguments(Command::Compact, "compact", &rest)),
-        "undo" if rest.is_empty() => Some(Command::Undo(None)),
-        "undo" => {
-            Some(rest.parse().map_or(Command::InvalidArgument("undo"), |turn| Command::Undo(Some(turn))))
-        }
-        "mode" if rest.is_empty() => Some(Command::ShowMode),
-        "mode" => Some(Command::SetMode { mode: rest, rest: String::new() }),
+        "help" => Some(without_arguments(SlashCommand::Help, "help", &rest)),
+        "permissions" => Some(without_arguments(SlashCommand::Permissions, "permissions", &rest)),
+        "mcp" => Some(without_arguments(SlashCommand::Servers, "mcp", &rest)),
+        "compact" => Some(without_arguments(SlashCommand::Compact, "compact", &rest)),
+        "undo" if rest.is_empty() => Some(SlashCommand::Undo(None)),
+        "undo" => Some(
+            rest.parse().map_or(SlashCommand::InvalidArgument("undo"), |turn| SlashCommand::Undo(Some(turn))),
+        ),
+        "mode" if rest.is_empty() => Some(SlashCommand::ShowMode),
+        "mode" => Some(SlashCommand::SetMode { mode: rest, rest: String::new() }),
         name if modes.resolve(name).is_ok() || unsupported_modes.contains(&canonical(name)) => {
             let rest = expand_user_command(&rest, own).unwrap_or(rest);
-            Some(Command::SetMode { mode: name.to_owned(), rest })
+            Some(SlashCommand::SetMode { mode: name.to_owned(), rest })
         }
-        _ => expand_user_command(text, own).map(Command::Prompt),
+        _ => expand_user_command(text, own).map(SlashCommand::Prompt),
     }
 }
 
-fn without_arguments(command: Command, name: &'static str, rest: &str) -> Command {
-    if rest.is_empty() { command } else { Command::InvalidArgument(name) }
+fn without_arguments(command: SlashCommand, name: &'static str, rest: &str) -> SlashCommand {
+    if rest.is_empty() { command } else { SlashCommand::InvalidArgument(name) }
 }
 
 pub(crate) fn usage(name: &str) -> String {
@@ -296,8 +316,8 @@ pub fn is_reserved_name(name: &str, modes: &Modes) -> bool {
 
 pub(crate) fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<ContentBlock> {
     let rest = match &placed.command {
-        Command::SetMode { rest, .. } => rest.as_str(),
-        Command::Prompt(text) => text.as_str(),
+        SlashCommand::SetMode { rest, .. } => rest.as_str(),
+        SlashCommand::Prompt(text) => text.as_str(),
         _ => "",
     };
     let gap = if placed.mention.is_empty() || rest.is_empty() { "" } else { " " };
@@ -308,8 +328,8 @@ pub(crate) fn without_command(content: &[ContentBlock], placed: &Placed) -> Vec<
 }
 
 pub(crate) fn help(modes: &Modes, own: &[UserCommand]) -> String {
-    let line = |command: &AvailableCommand| format!("- `/{}`: {}\n", command.name, command.description);
-    available(modes, own).iter().map(line).collect()
+    let commands = available(modes, own);
+    commands.iter().map(|command| format!("- `/{}`: {}\n", command.name, command.description)).collect()
 }
 
 #[cfg(test)]
@@ -323,11 +343,11 @@ mod tests {
         ["plan", "ask", "code"].iter().position(|known| *known == mode).unwrap_or(3)
     }
 
-    fn found(content: &[ContentBlock], on: &str) -> Found {
+    fn found(content: &[ContentBlock], on: &str) -> FoundCommands {
         let (modes, gone) = (Modes::built_in(), ["gone".to_owned()]);
         let own = [UserCommand::parse("review", "Review $ARGUMENTS.").unwrap()];
         let words = Vocabulary { modes: &modes, unsupported_modes: &gone, own: &own };
-        let compare = Comparison {
+        let compare = ModeComparison {
             allows_more: &|mode, other| rank(mode) > rank(other),
             widens: &|mode| rank(mode) > rank(on),
             is_on: &|mode| rank(mode) == rank(on),
@@ -335,7 +355,7 @@ mod tests {
         find(content, words, &compare)
     }
 
-    fn check(text: &str, expected: impl Into<Option<Command>>) {
+    fn check(text: &str, expected: impl Into<Option<SlashCommand>>) {
         let command = found(&[text.into()], "ask").command;
         assert_eq!(command.map(|placed| placed.command), expected.into(), "{text}");
     }
@@ -359,8 +379,8 @@ mod tests {
         }
     }
 
-    fn set(mode: &str, rest: &str) -> Command {
-        Command::SetMode { mode: mode.into(), rest: rest.into() }
+    fn set(mode: &str, rest: &str) -> SlashCommand {
+        SlashCommand::SetMode { mode: mode.into(), rest: rest.into() }
     }
 
     #[test]
@@ -371,18 +391,18 @@ mod tests {
         check("/architect x", set("architect", "x"));
         check(" /code  do it\nnow ", set("code", "do it\nnow"));
         check("/Gone x", set("Gone", "x"));
-        check("/mode", Some(Command::ShowMode));
+        check("/mode", Some(SlashCommand::ShowMode));
         check("/mode plan", set("plan", ""));
-        check("/help", Some(Command::Help));
-        check("/mcp", Some(Command::Servers));
-        check("/undo", Some(Command::Undo(None)));
-        check("/undo 3", Some(Command::Undo(Some(3))));
-        check("/compact", Some(Command::Compact));
+        check("/help", Some(SlashCommand::Help));
+        check("/mcp", Some(SlashCommand::Servers));
+        check("/undo", Some(SlashCommand::Undo(None)));
+        check("/undo 3", Some(SlashCommand::Undo(Some(3))));
+        check("/compact", Some(SlashCommand::Compact));
         for name in ["help", "permissions", "mcp", "compact", "undo"] {
-            check(&format!("/{name} that"), Some(Command::InvalidArgument(name)));
+            check(&format!("/{name} that"), Some(SlashCommand::InvalidArgument(name)));
             check(&format!("/{name}s"), None);
         }
-        check("/review it all ", Some(Command::Prompt("Review it all.".into())));
+        check("/review it all ", Some(SlashCommand::Prompt("Review it all.".into())));
         check("/reviews", None);
         check("/plan /review it", set("plan", "Review it."));
         check("/plan /help", set("plan", "/help"));
@@ -427,7 +447,7 @@ mod tests {
                     (vec!["old".into(), command.as_str().into(), "context".into()], false),
                 ];
                 for (prompt, is_edge) in prompts {
-                    let Found { command: found_command, ignored } = found(&prompt, on);
+                    let FoundCommands { command: found_command, ignored } = found(&prompt, on);
                     if is_edge || !widens {
                         let placed = found_command.expect("obeyed");
                         assert_eq!(placed.command, set(mode, "go on"), "{on} {prompt:?}");
@@ -443,7 +463,7 @@ mod tests {
                         );
                     }
                 }
-                let Found { command: found_command, ignored } =
+                let FoundCommands { command: found_command, ignored } =
                     found(&[format!("a log\n{command}\nmore").as_str().into()], on);
                 let is_named = rank(mode) < rank(on);
                 assert_eq!(
@@ -459,7 +479,7 @@ mod tests {
                     vec![format!("fix this /{mode}").as_str().into(), link()],
                 ];
                 for prompt in sentences {
-                    let Found { command: found_command, ignored } = found(&prompt, on);
+                    let FoundCommands { command: found_command, ignored } = found(&prompt, on);
                     let named = if is_named { vec![mode.to_owned()] } else { vec![] };
                     assert_eq!((found_command, ignored), (None, named), "{on} {prompt:?}");
                 }
@@ -475,7 +495,7 @@ mod tests {
                 ] {
                     let text = format!("{mentions} /{mode} {rest}");
                     let prompt = ["Sharing the file:".into(), text.trim_end().into(), link(), resource()];
-                    let Found { command: found_command, ignored } = found(&prompt, on);
+                    let FoundCommands { command: found_command, ignored } = found(&prompt, on);
                     if widens {
                         assert_eq!((found_command, ignored), (None, vec![mode.to_owned()]), "{on} {text}");
                         continue;
@@ -487,9 +507,9 @@ mod tests {
                 }
             }
             // Resources contain no commands, and other words behind `@` are no mentions.
-            assert_eq!(found(&[link(), resource()], on), Found::default());
+            assert_eq!(found(&[link(), resource()], on), FoundCommands::default());
             for text in ["@rs /plan go on", "@c.rs /plan go on", "@ /plan go on", "@a.rs/plan go on"] {
-                assert_eq!(found(&[text.into(), link()], on), Found::default(), "{text}");
+                assert_eq!(found(&[text.into(), link()], on), FoundCommands::default(), "{text}");
             }
         }
     }
@@ -519,7 +539,7 @@ mod tests {
                 let blocks: Vec<ContentBlock> = texts.iter().map(|text| text.as_str().into()).collect();
                 let found = found(&blocks, on);
                 let found_command = found.command.as_ref().map(|placed| match &placed.command {
-                    Command::SetMode { mode, .. } => (placed.block, mode.as_str()),
+                    SlashCommand::SetMode { mode, .. } => (placed.block, mode.as_str()),
                     command => panic!("{command:?}"),
                 });
                 // A single earlier message beside other text counts if it does not widen.
@@ -536,7 +556,7 @@ mod tests {
         for texts in [["/code a", "/plan b"], ["/plan b", "/code a"]] {
             for on in ["plan", "ask", "code"] {
                 let content = texts.map(ContentBlock::from);
-                let Found { command, ignored } = found(&content, on);
+                let FoundCommands { command, ignored } = found(&content, on);
                 assert_eq!(command.map(|placed| placed.command), Some(set("plan", "b")));
                 assert_eq!(ignored, ["code"]);
             }

@@ -14,7 +14,7 @@ use crate::session::handle::ModelSetting;
 use crate::session::options::{self, AGENT_OPTION, EFFORT_OPTION, MODEL_OPTION};
 use crate::session::turn::model_selection;
 
-pub(crate) type Reply = oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>;
+pub(crate) type OptionsReply = oneshot::Sender<Result<Vec<SessionConfigOption>, AgentError>>;
 
 pub(crate) enum Setting {
     Model(ModelSetting),
@@ -50,7 +50,7 @@ pub(crate) fn of_external_agent(
     look: impl Future<Output = Option<Vec<SessionConfigOption>>> + Send + 'static,
     option: SessionConfigId,
     value: SessionConfigOptionValue,
-    reply: Reply,
+    reply: OptionsReply,
 ) {
     let agent = match check(agent, offered, &option, &value) {
         Ok(agent) => agent,
@@ -79,8 +79,8 @@ fn check(
     option: &SessionConfigId,
     value: &SessionConfigOptionValue,
 ) -> Result<ExternalAgent, AgentError> {
-    let Some(requested) = offered.iter().find(|it| it.id == *option) else {
-        let ids: Vec<&str> = offered.iter().map(|it| &*it.id.0).collect();
+    let Some(requested) = offered.iter().find(|other| other.id == *option) else {
+        let ids: Vec<&str> = offered.iter().map(|other| &*other.id.0).collect();
         let message = format!("unknown config option {:?}", &*option.0);
         return Err(AgentError::invalid_params(message, json!({ "validOptions": ids })));
     };

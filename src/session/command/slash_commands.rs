@@ -1,34 +1,33 @@
 //! Slash commands of a session: which command a prompt has, and the answers that change nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::parse::{self, Command, Comparison, Found, Placed, Vocabulary};
-use crate::acp::{AvailableCommand, AvailableCommandsUpdate, SessionUpdate};
+use super::parse::{self, FoundCommands, ModeComparison, Placed, SlashCommand, Vocabulary};
+use crate::acp::AvailableCommand;
 use crate::mode::Mode;
 use crate::permission::compare;
 use crate::session::SessionContext;
-use crate::session::event_log::EventLog;
 use crate::session::handle::{Prompt, Undone};
 use crate::session::mode::policy::Policy;
 
 /// Lists an external agent's commands last. They never replace Modegate's.
-pub(crate) fn announce(policy: &Policy, external_agent: &[AvailableCommand], log: &EventLog) {
+pub(crate) fn all(policy: &Policy, external_agent: &[AvailableCommand]) -> Vec<AvailableCommand> {
     let mut commands = parse::available(&policy.context.modes, &policy.context.commands);
     if policy.agent.external_agent.is_some() {
         commands.retain(|command| !["compact", "mcp"].contains(&command.name.as_str()));
     }
-    let agent_commands = external_agent.iter().filter(|it| commands.iter().all(|own| own.name != it.name));
+    let agent_commands =
+        external_agent.iter().filter(|new| commands.iter().all(|known| known.name != new.name));
     let agent_commands: Vec<_> = agent_commands.cloned().collect();
     commands.extend(agent_commands);
-    let update = SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands));
-    log.send(update, None);
+    commands
 }
 
 pub(crate) fn is_local(prompt: &Prompt, policy: &Policy) -> bool {
     find(prompt, policy).command.is_some_and(|placed| match &placed.command {
         command if is_for_external_agent(policy, command) => false,
-        Command::Prompt(_) | Command::Compact => false,
-        Command::SetMode { .. } => parse::without_command(&prompt.content, &placed).is_empty(),
+        SlashCommand::Prompt(_) | SlashCommand::Compact => false,
+        SlashCommand::SetMode { .. } => parse::without_command(&prompt.content, &placed).is_empty(),
         _ => true,
     })
 }
@@ -39,18 +38,18 @@ pub(crate) fn may_steer(prompt: &Prompt, policy: &Policy) -> bool {
     prompt.steers.unwrap_or(policy.context.steering)
         && policy.ancestry.parent.is_none()
         && policy.agent.external_agent.is_none()
-        && find(prompt, policy) == Found::default()
+        && find(prompt, policy) == FoundCommands::default()
         && misspelt(prompt, policy).is_none()
 }
 
 /// Ignores commands in a sub-agent's prompt and in piped text: only users give commands.
-pub(crate) fn find(prompt: &Prompt, policy: &Policy) -> Found {
+pub(crate) fn find(prompt: &Prompt, policy: &Policy) -> FoundCommands {
     if policy.ancestry.parent.is_some() {
-        return Found::default();
+        return FoundCommands::default();
     }
     let modes = &policy.context.modes;
     let id = |mode: &str| modes.resolve(mode).ok().map(Mode::mode_id);
-    let compare = Comparison {
+    let compare = ModeComparison {
         allows_more: &|mode, other| match (id(mode), id(other)) {
             (Some(mode), Some(other)) => {
                 compare::allows_more(&policy.mode_ceilings(&mode), &policy.mode_ceilings(&other))
@@ -78,14 +77,16 @@ pub(crate) fn misspelt(prompt: &Prompt, policy: &Policy) -> Option<String> {
 }
 
 /// True if the command is left to this session's external agent.
-pub(crate) fn is_for_external_agent(policy: &Policy, command: &Command) -> bool {
-    let is_its_own =
-        matches!(command, Command::Compact | Command::Servers | Command::InvalidArgument("compact" | "mcp"));
-    policy.agent.external_agent.is_some() && is_its_own
+pub(crate) fn is_for_external_agent(policy: &Policy, command: &SlashCommand) -> bool {
+    let has_own = matches!(
+        command,
+        SlashCommand::Compact | SlashCommand::Servers | SlashCommand::InvalidArgument("compact" | "mcp")
+    );
+    policy.agent.external_agent.is_some() && has_own
 }
 
 pub(crate) fn ignored(policy: &Policy, ignored: &[String], command: Option<&str>) -> Vec<String> {
-    let notice = |mode: &String| match command {
+    let notices = ignored.iter().map(|mode| match command {
         Some(command) => {
             format!(
                 "/{mode} was ignored because the same message also has /{command}. Send /{mode} alone.\n\n"
@@ -95,41 +96,48 @@ pub(crate) fn ignored(policy: &Policy, ignored: &[String], command: Option<&str>
             "Still in {} mode: /{mode} works only at the start of a message. Send it alone.\n\n",
             policy.mode
         ),
-    };
-    ignored.iter().map(notice).collect()
+    });
+    notices.collect()
 }
 
 pub(crate) fn describe_permissions(policy: &Policy) -> String {
     let rules = policy.context.rules.iter().map(|(kind, rule)| format!("- {kind} `{rule}`\n"));
     let answers = policy.grants.iter().map(|(mode, kind, scope)| format!("- {kind} {scope} ({mode} mode)\n"));
-    let list = |what: &str, lines: Vec<String>| {
-        let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
-        format!("{what}:\n{lines}")
-    };
     let mut answers: Vec<String> = answers.collect();
     answers.sort();
     let limits = describe_limits(policy);
-    list("Rules", rules.collect()) + &list("Answers remembered in this session", answers) + &limits
+    list("Rules", &rules.collect::<Vec<_>>())
+        + &list("Answers remembered in this session", &answers)
+        + &limits
+}
+
+fn list(heading: &str, lines: &[String]) -> String {
+    let lines = if lines.is_empty() { "- none\n".to_owned() } else { lines.concat() };
+    format!("{heading}:\n{lines}")
 }
 
 /// Maximum number of files that the answer to `/undo` names.
 const MAX_UNDONE: usize = 30;
 
 pub(crate) fn describe_undone(undone: &Undone, cwd: &Path) -> String {
-    let name = |path: &PathBuf| format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display());
-    let files: String = undone.files.iter().take(MAX_UNDONE).map(name).collect();
+    let files: String = undone.files.iter().take(MAX_UNDONE).map(|file| list_item(file, cwd)).collect();
     let mut message = format!("Undid the changes of turn {}:\n{files}", undone.turn);
     if undone.files.len() > MAX_UNDONE {
         message = format!("{message}- and {} more files\n", undone.files.len() - MAX_UNDONE);
     }
     if !undone.remaining_folders.is_empty() {
-        let remaining: String = undone.remaining_folders.iter().map(name).collect();
+        let remaining: String =
+            undone.remaining_folders.iter().map(|folder| list_item(folder, cwd)).collect();
         message = format!("{message}Folders kept because they are not empty:\n{remaining}");
     }
     for text in &undone.uncovered {
         message = format!("{message}Note: {text}\n");
     }
     message
+}
+
+fn list_item(path: &Path, cwd: &Path) -> String {
+    format!("- {}\n", path.strip_prefix(cwd).unwrap_or(path).display())
 }
 
 pub(crate) fn describe_mode(policy: &Policy) -> String {
@@ -149,8 +157,10 @@ fn describe_limits(policy: &Policy) -> String {
     let max = policy.context.max_modes.first().map(|mode| (mode.id.clone(), "--max-mode is set"));
     let file = policy.context.fallback_ceiling.as_ref();
     let file = file.map(|mode| (mode.id.clone(), "a modes file, or the default mode, is invalid"));
-    let line = |(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n");
-    unrecorded.chain(max).chain(file).map(line).collect()
+    let limits = unrecorded.chain(max).chain(file);
+    limits
+        .map(|(mode, why)| format!("This session can do no more than {mode} mode allows, because {why}.\n"))
+        .collect()
 }
 
 pub(crate) fn model_prompt(mut prompt: Prompt, placed: &Placed) -> Prompt {

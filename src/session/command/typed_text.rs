@@ -27,19 +27,18 @@ pub(crate) fn typed(content: &[ContentBlock]) -> Option<Typed<'_>> {
         ContentBlock::Text(text) => Some((block, text.text.as_str())),
         _ => None,
     });
-    let begins = |text: &str, tag: &str| text.trim_start().starts_with(tag);
     let (generated, texts): (Vec<_>, Vec<_>) =
-        texts.partition(|(_, text)| CLIENT_GENERATED.iter().any(|tag| begins(text, tag)));
+        texts.partition(|(_, text)| CLIENT_GENERATED.iter().any(|tag| text.trim_start().starts_with(tag)));
     let (messages, others): (Vec<_>, Vec<_>) =
         texts.into_iter().partition(|(_, text)| inside(text, MESSAGE).is_some());
     // Without replies the newest message is the first; with replies it is the last.
-    let newest = if generated.iter().any(|(_, text)| begins(text, REPLY)) {
+    let newest = if generated.iter().any(|(_, text)| text.trim_start().starts_with(REPLY)) {
         messages.last()
     } else {
         messages.first()
     };
     let edges = if others.is_empty() {
-        newest.map(|it| (it.0, it.0))
+        newest.map(|(block, _)| (*block, *block))
     } else {
         others.first().zip(others.last()).map(|(first, last)| (first.0, last.0))
     };
@@ -63,9 +62,11 @@ fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 /// Returns the title of a session with this first prompt: the first line of the user's words, if there are any.
 pub(crate) fn title(content: &[ContentBlock]) -> Option<String> {
     let texts = typed(content)?.texts;
-    let is_text = |line: &&str| !line.is_empty() && fence(line).is_none();
-    let any = || texts.iter().flat_map(|(_, text)| text.lines().map(str::trim)).find(is_text);
-    let line = texts.iter().find_map(|(_, text)| first_words(text)).or_else(any)?;
+    let mut lines = texts.iter().flat_map(|(_, text)| text.lines().map(str::trim));
+    let line = texts
+        .iter()
+        .find_map(|(_, text)| first_words(text))
+        .or_else(|| lines.find(|line| !line.is_empty() && fence(line).is_none()))?;
     Some(shorten(line, MAX_TITLE).into_owned())
 }
 

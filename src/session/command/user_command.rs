@@ -24,8 +24,7 @@ struct Header {
 
 impl UserCommand {
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-        if name.is_empty() || !name.chars().all(is_plain) {
+        if name.is_empty() || !name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_')) {
             return Err(format!("{name:?} is not a valid name: use lower-case letters, digits, - and _"));
         }
         let (header, body) = front_matter::split(text)?;

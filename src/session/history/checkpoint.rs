@@ -20,8 +20,8 @@ use crate::permission::{self, CallFacts, Effect, Target};
 use crate::session::DEADLINE;
 use crate::session::event_log::EventLog;
 use crate::session::handle::Undone;
-use crate::session::mode::ancestry::{Ancestry, Change, Parent};
-use crate::session::mode::policy::Policy;
+use crate::session::mode::ancestry::{Ancestry, Parent, TurnChanges};
+use crate::session::mode::decider::Decider;
 use crate::store::Row;
 use crate::store::checkpoint::{Checkpoint, FoundCheckpoint};
 use crate::store::entry::ChainEntry;
@@ -44,7 +44,7 @@ pub(crate) enum Undoer {
 #[derive(Default)]
 pub(crate) struct Checkpoints {
     /// Unbounded: a call sends one or two.
-    changes: LazyChannel<Change>,
+    changes: LazyChannel<TurnChanges>,
     snapshot: Option<SnapshotHandle>,
     /// True if commands are brokered, so that their changes are recorded instead of found by comparison.
     records_commands: bool,
@@ -57,11 +57,11 @@ impl Checkpoints {
         Self { records_commands, ..Self::default() }
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Change> {
+    pub(crate) async fn next(&mut self) -> Option<TurnChanges> {
         self.changes.recv().await
     }
 
-    pub(crate) fn sender(&mut self) -> mpsc::UnboundedSender<Change> {
+    pub(crate) fn sender(&mut self) -> mpsc::UnboundedSender<TurnChanges> {
         self.changes.sender()
     }
 
@@ -100,7 +100,7 @@ impl Checkpoints {
         if shell != ShellUse::Full {
             return None;
         }
-        let text = if log.store.is_in_memory() {
+        let text = if log.store().is_in_memory() {
             "Changes by commands are unknown: this session is stored in memory only."
         } else if self.records_commands {
             "Commands ran: undo does not cover the state of version control."
@@ -120,10 +120,10 @@ impl Checkpoints {
     ) -> Option<SnapshotHandle> {
         if ancestry.parent.is_none()
             && self.snapshot.is_none()
-            && !log.store.is_in_memory()
-            && let Some(folder) = log.store.private_folder().await
+            && !log.store().is_in_memory()
+            && let Some(folder) = log.store().private_folder().await
         {
-            let folder = folder.join(&*log.id.0);
+            let folder = folder.join(&*log.id().0);
             self.snapshot = Some(if self.records_commands {
                 SnapshotHandle::of_records(folder, workspace)
             } else {
@@ -148,7 +148,7 @@ impl Checkpoints {
         log: &mut EventLog,
     ) -> (Vec<String>, Vec<String>) {
         self.record_reported(ancestry, log);
-        match log.store.checkpoint(&log.id, Some(log.turns)).await {
+        match log.store().checkpoint(log.id(), Some(log.turn())).await {
             Ok(FoundCheckpoint::Checkpoint(Checkpoint { changed, uncovered, .. })) => {
                 let files = changed_files(&changed);
                 (files.iter().map(|file| relative(file, workspace)).collect(), uncovered)
@@ -176,7 +176,7 @@ impl Checkpoints {
             self.unrecorded_turn = Some(turn);
             for why in std::mem::take(&mut changes.unrecorded) {
                 log.chain(&ChainEntry::Unrecorded { turn, why: why.clone(), at: log.now_ms() });
-                let message_id = MessageId::new(format!("msg_{turn}_unrecorded_{}", log.head.length));
+                let message_id = MessageId::new(format!("msg_{turn}_unrecorded_{}", log.head().length));
                 log.record_notice(NoticeKind::Warning, message_id, why.clone());
                 changes.uncovered.push(why);
             }
@@ -195,13 +195,13 @@ impl Checkpoints {
         &mut self,
         turn: Option<u64>,
         who: Undoer,
-        policy: &Policy,
+        decider: &mut Decider,
         workspace: &Workspace,
-        log: &mut EventLog,
     ) -> Result<Undone, AgentError> {
-        self.record_reported(&policy.ancestry, log);
-        let found = log.store.checkpoint(&log.id, turn).await;
-        let checkpoint = match found.map_err(|_| AgentError::Unreadable)? {
+        self.record_reported(&decider.policy.ancestry, &mut decider.log);
+        let log = &decider.log;
+        let checkpoint = log.store().checkpoint(log.id(), turn).await;
+        let checkpoint = match checkpoint.map_err(|_| AgentError::Unreadable)? {
             FoundCheckpoint::Checkpoint(checkpoint) => checkpoint,
             FoundCheckpoint::Nothing { was_undone, uncovered } => {
                 let mut message = match turn {
@@ -215,7 +215,7 @@ impl Checkpoints {
                 return Err(not_undone(&message));
             }
         };
-        if let (Undoer::Session, Some(why)) = (who, why_not(&checkpoint.changed, policy, workspace, log)) {
+        if let (Undoer::Session, Some(why)) = (who, why_not(&checkpoint.changed, decider, workspace)) {
             return Err(not_undone(&why));
         }
         let turn = checkpoint.turn;
@@ -224,7 +224,7 @@ impl Checkpoints {
         let intent = Intent::of_restore(&checkpoint.changed);
         let (token, files) = (intent.token.clone(), workspace.clone());
         let restore = move || restore_checkpoint(&files, checkpoint, &token);
-        let done = intents::under_intent(turn, intent, restore, log).await;
+        let done = intents::under_intent(turn, intent, restore, &mut decider.log).await;
         let outcome = done.map_err(|error| {
             tracing::error!(%error, "undo panicked");
             AgentError::Internal
@@ -245,7 +245,7 @@ impl Checkpoints {
 /// Creates a folder for the record of an external agent's changes. `None` if the store is in memory, or the folder
 /// cannot be created: the session then reports that changes are unknown.
 pub(crate) async fn record_folder(log: &EventLog) -> Option<PathBuf> {
-    let folder = log.store.private_folder().await?.join(format!("{}-agent", log.id.0));
+    let folder = log.store().private_folder().await?.join(format!("{}-agent", log.id().0));
     let created = create_record_folder(&folder);
     created.inspect_err(|error| tracing::warn!(%error, "an agent's changes cannot be recorded")).ok()?;
     Some(folder)
@@ -262,33 +262,27 @@ pub(crate) fn record_changes(turn: u64, changes: Changes, ancestry: &Ancestry, l
         let _ = of_parent.send((*turn, changes));
         return;
     }
-    log.store.post(Row::Changes { session: log.id.clone(), turn, changes });
+    log.queue(Row::Changes { session: log.id().clone(), turn, changes });
 }
 
 /// Records a change of the current turn that undo does not cover.
 pub(crate) fn record_uncovered(text: String, ancestry: &Ancestry, log: &EventLog) {
-    record_changes(log.turns, Changes { uncovered: vec![text], ..Changes::default() }, ancestry, log);
+    record_changes(log.turn(), Changes { uncovered: vec![text], ..Changes::default() }, ancestry, log);
 }
 
 /// Returns `None` if the current mode allows restoring these files.
-pub(crate) fn why_not(
-    changed: &[Changed],
-    policy: &Policy,
-    workspace: &Workspace,
-    log: &EventLog,
-) -> Option<String> {
+pub(crate) fn why_not(changed: &[Changed], decider: &Decider, workspace: &Workspace) -> Option<String> {
     let roots = workspace.roots();
-    let target = |path: &PathBuf| Target {
+    let targets = changed.iter().map(|Changed { path, .. }| Target {
         inside: roots.iter().find_map(|root| path.strip_prefix(root).ok()).map(Into::into),
         path: path.clone(),
-    };
-    let targets = changed.iter().map(|changed| target(&changed.path)).collect();
-    let facts = CallFacts { targets, ..CallFacts::of_tool("undo", Effect::Edit) };
+    });
+    let facts = CallFacts { targets: targets.collect(), ..CallFacts::of_tool("undo", Effect::Edit) };
     let outside: Vec<String> = facts
         .targets
         .iter()
-        .filter(|it| it.inside.is_none())
-        .map(|it| it.path.display().to_string())
+        .filter(|target| target.inside.is_none())
+        .map(|target| target.path.display().to_string())
         .collect();
     if !outside.is_empty() {
         return Some(format!(
@@ -296,13 +290,13 @@ pub(crate) fn why_not(
             outside.join(", ")
         ));
     }
-    let modes = policy.ceilings().modes;
+    let modes = decider.policy.ceilings().modes;
     // Undo is not a tool of the model: tool lists, permission rules and consent do not apply.
     let tighter = modes.iter().find(|mode| !permission::may_change(mode, &facts));
     if tighter.is_none() && !modes.is_empty() {
         return None;
     }
-    let (on, undo) = (&policy.mode, format!("`modegate sessions undo {}`", log.id));
+    let (on, undo) = (&decider.policy.mode, format!("`modegate sessions undo {}`", decider.log.id()));
     Some(match tighter.filter(|mode| *mode.id != *on.0) {
         Some(ceiling) => format!(
             "{on} mode is limited by {} mode here, which does not allow changes to these files: run {undo}",
@@ -318,7 +312,7 @@ pub(crate) fn why_not(
 pub(crate) async fn record_undone(undone: &Undone, workspace: &Workspace, log: &mut EventLog) -> String {
     let (turn, at) = (undone.turn, log.now_ms());
     log.chain(&ChainEntry::Undo { turn, files: undone.files.len() as u64, at });
-    if let Err(error) = log.store.mark_undone(&log.id, turn, at).await {
+    if let Err(error) = log.store().mark_undone(log.id(), turn, at).await {
         tracing::warn!(%error, "cannot record the undo");
     }
     let files: Vec<String> = undone.files.iter().map(|file| relative(file, workspace)).collect();
@@ -381,6 +375,6 @@ fn restore_checkpoint(
     Ok(Undone { turn, files: changed_files(&changed), remaining_folders, uncovered, staged })
 }
 
-fn relative(file: &Path, workspace: &Workspace) -> String {
+pub(crate) fn relative(file: &Path, workspace: &Workspace) -> String {
     file.strip_prefix(workspace.cwd()).unwrap_or(file).display().to_string()
 }

@@ -36,7 +36,9 @@ impl IntentLog for TurnIntents {
 pub(crate) fn intent_log(ancestry: &Ancestry, log: &EventLog) -> Arc<dyn IntentLog> {
     match &ancestry.parent {
         Some(parent) => Arc::clone(&parent.intents),
-        None => Arc::new(TurnIntents { store: log.store.clone(), session: log.id.clone(), turn: log.turns }),
+        None => {
+            Arc::new(TurnIntents { store: log.store().clone(), session: log.id().clone(), turn: log.turn() })
+        }
     }
 }
 
@@ -47,8 +49,8 @@ pub(crate) async fn under_intent<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     log: &mut EventLog,
 ) -> Result<T, tokio::task::JoinError> {
-    let (session, token) = (log.id.clone(), intent.token.clone());
-    let intents = TurnIntents { store: log.store.clone(), session: session.clone(), turn };
+    let (session, token) = (log.id().clone(), intent.token.clone());
+    let intents = TurnIntents { store: log.store().clone(), session: session.clone(), turn };
     let done = tokio::task::spawn_blocking(move || {
         // An intent that is not committed now may be later, so it is concluded in any case.
         intents.record(intent);

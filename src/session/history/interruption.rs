@@ -5,13 +5,13 @@
 //! never written.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
-use super::checkpoint::{record_changes, why_not};
+use super::checkpoint::{record_changes, relative, why_not};
 use crate::acp::MessageId;
 use crate::busy::BusyGuard;
 use crate::event::{NoticeKind, SessionEvent};
-use crate::session::event_log::EventLog;
-use crate::session::mode::policy::Policy;
+use crate::session::mode::decider::Decider;
 use crate::session::notes::Notes;
 use crate::store::StoreError;
 use crate::workspace::{Changes, Intent, Interrupted, Workspace};
@@ -23,13 +23,12 @@ struct Settled {
 }
 
 pub(crate) async fn recover(
-    policy: &Policy,
+    decider: &mut Decider,
     workspace: &Workspace,
     notes: &mut Notes,
-    log: &mut EventLog,
 ) -> Result<(), StoreError> {
-    for (turn, intent) in log.store.intents(&log.id).await? {
-        let may_change = why_not(&intent.changed, policy, workspace, log).is_none();
+    for (turn, intent) in decider.log.store().intents(decider.log.id()).await? {
+        let may_change = why_not(&intent.changed, decider, workspace).is_none();
         let files = workspace.clone();
         let _busy = BusyGuard::begin();
         let settled = tokio::task::spawn_blocking(move || settle(&files, intent, may_change)).await;
@@ -39,15 +38,15 @@ pub(crate) async fn recover(
         }) else {
             continue;
         };
-        record_changes(turn, changes, &policy.ancestry, log);
-        log.mark_posted();
+        record_changes(turn, changes, &decider.policy.ancestry, &decider.log);
+        decider.log.mark_posted();
         if let Some(text) = message {
-            let message_id = MessageId::new(format!("msg_{}_i{}", log.turns, log.saved));
+            let message_id = MessageId::new(format!("msg_{}_i{}", decider.log.turn(), decider.log.saved()));
             let kind = NoticeKind::Warning;
             let notice = SessionEvent::Notice { message_id, kind, text: format!("{text}\n\n") };
-            log.apply_new(notice.clone());
+            decider.log.apply_new(notice.clone());
             notes.interruptions.push(notice);
-            notes.add(text, false, policy, log);
+            notes.add(text, false, decider);
         }
     }
     Ok(())
@@ -56,13 +55,7 @@ pub(crate) async fn recover(
 /// Returns `None` if the files are outside the workspace: the intent stays for a later load.
 fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Settled> {
     let Interrupted { done, is_partial, conflicts } = Interrupted::examine(workspace, &intent)?;
-    let names = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| {
-        let name = |path: &std::path::PathBuf| {
-            path.strip_prefix(workspace.cwd()).unwrap_or(path).display().to_string()
-        };
-        paths.map(name).collect::<Vec<_>>().join(", ")
-    };
-    let files = names(&mut done.iter().map(|changed| &changed.path));
+    let files = names(done.iter().map(|changed| &changed.path), workspace);
     let Intent { token, contents, mut uncovered, .. } = intent;
     let mut changes = Changes { concludes: Some(token.clone()), ..Changes::default() };
     let contents_of: HashMap<String, Vec<u8>> = contents.iter().cloned().collect();
@@ -86,14 +79,18 @@ fn settle(workspace: &Workspace, intent: Intent, may_change: bool) -> Option<Set
         }
     }
     if !conflicts.is_empty() {
-        let left = names(&mut conflicts.iter());
+        let conflicts = names(conflicts.iter(), workspace);
         uncovered.push(format!(
             "A change was interrupted when Modegate ended. Another program has changed these files since, so they \
-             stay as they are: {left}."
+             stay as they are: {conflicts}."
         ));
     }
     text.extend(uncovered.iter().cloned());
     changes.uncovered = uncovered;
     let text = (!text.is_empty()).then(|| text.join(" "));
     Some(Settled { changes, notice: text })
+}
+
+fn names<'a>(paths: impl Iterator<Item = &'a PathBuf>, workspace: &Workspace) -> String {
+    paths.map(|path| relative(path, workspace)).collect::<Vec<_>>().join(", ")
 }

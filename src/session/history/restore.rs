@@ -16,6 +16,7 @@ use crate::mode::canonical;
 use crate::permission::Scope;
 use crate::session::event_log::EventLog;
 use crate::session::mode::ancestry::Ancestry;
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::store::entry::ChainEntry;
@@ -33,12 +34,13 @@ const OUTDATED_GRANTS: &str = "Your \"Always allow\" answers for commands in thi
 const RESUMED_NOTE: &str = "This session was closed and now continues. Files may have changed since, and background \
                          commands and agents have ended.";
 
-pub(crate) fn record_start(policy: &Policy, workspace: &Workspace, log: &mut EventLog) {
+pub(crate) fn record_start(decider: &mut Decider, workspace: &Workspace) {
+    let Decider { policy, log, .. } = decider;
     let mode = policy.mode.clone();
     let (cwd, directories) = folders(workspace);
     let parent = policy.ancestry.parent.as_ref().map(|parent| parent.session.clone());
     let session = Row::Session {
-        id: log.id.clone(),
+        id: log.id().clone(),
         parent,
         agent: policy.agent.id.clone(),
         cwd,
@@ -49,22 +51,18 @@ pub(crate) fn record_start(policy: &Policy, workspace: &Workspace, log: &mut Eve
     let text = policy.context.modes.text(&mode.0);
     let change = log.mode_change(None, mode, ModeSource::Start, text);
     let change = log.link_mode_change(change);
-    log.store.post_all(vec![session, change]);
+    log.store().post_all(vec![session, change]);
     log.unacked_head();
 }
 
 /// Posts the change to the current mode, without waiting for the commit.
-pub(crate) fn post_mode_change(
-    from: Option<SessionModeId>,
-    source: ModeSource,
-    policy: &Policy,
-    log: &mut EventLog,
-) {
+pub(crate) fn post_mode_change(from: Option<SessionModeId>, source: ModeSource, decider: &mut Decider) {
+    let Decider { policy, log, .. } = decider;
     let to = policy.mode.clone();
     let text = policy.context.modes.text(&to.0);
     let change = log.mode_change(from, to, source, text);
     let change = log.link_mode_change(change);
-    log.store.post(change);
+    log.queue(change);
 }
 
 /// State of a stored session outside the components that [`restore`] fills.
@@ -82,35 +80,34 @@ pub(crate) struct Restored {
 pub(crate) async fn restore(
     (stored, source): (&StoredSession, ModeSource),
     workspace: &Workspace,
-    policy: &mut Policy,
+    decider: &mut Decider,
     notes: &mut Notes,
-    log: &mut EventLog,
 ) -> Result<Restored, StoreError> {
-    restore_grants(stored, workspace, policy, notes, log).await?;
-    let mut past = Past::read(stored, policy, log).await?;
-    let events = log.saved;
+    restore_grants(stored, workspace, decider, notes).await?;
+    let mut past = Past::read(stored, decider).await?;
+    let events = decider.log.saved();
     // Gives new notices other ids than stored ones.
     notes.recorded = events;
-    close_interrupted_calls(&policy.ancestry, notes, log);
-    let system_prompt = record_folders(stored, workspace, log);
-    begin_chain(stored, log).await?;
-    past.settle_mode(stored, source, policy, notes, log).await?;
+    close_interrupted_calls(&decider.policy.ancestry, notes, &mut decider.log);
+    let system_prompt = record_folders(stored, workspace, &mut decider.log);
+    begin_chain(stored, &mut decider.log).await?;
+    past.settle_mode(stored, source, decider, notes).await?;
     if !past.undone.is_empty() {
         // Must come first: on the next load, any later note marks the undo as known.
-        notes.add(undone_note(&past.undone), false, policy, log);
+        notes.add(undone_note(&past.undone), false, decider);
     }
     if source == ModeSource::Load {
-        interruption::recover(policy, workspace, notes, log).await?;
+        interruption::recover(decider, workspace, notes).await?;
     }
     if past.has_reply {
         // Delivered with the next turn: opening and closing a session must not change it.
         notes.add_later(RESUMED_NOTE.to_owned());
     }
-    let transition = past.transition(policy);
-    log.save().await;
+    let transition = past.transition(&decider.policy);
+    decider.log.save().await;
     Ok(Restored {
         events,
-        retained_context: RetainedContext::stored(stored.external_session.clone(), log.turns > 0),
+        retained_context: RetainedContext::stored(stored.external_session.clone(), decider.log.turn() > 0),
         previous_mode: stored.external_mode.clone().map(SessionModeId::new),
         system_prompt,
         transition,
@@ -135,21 +132,9 @@ struct Past {
 
 impl Past {
     /// Reads the stored events into the conversation.
-    async fn read(
-        stored: &StoredSession,
-        policy: &mut Policy,
-        log: &mut EventLog,
-    ) -> Result<Self, StoreError> {
-        let mut past = Self::default();
-        while log.saved < stored.events {
-            let page = log.page(log.saved).await?;
-            let Some(last) = page.last() else { break };
-            log.saved = last.seq + 1;
-            for stored_event in page {
-                past.note(&stored_event.event, policy);
-                log.conversation.apply(&stored_event.event);
-            }
-        }
+    async fn read(stored: &StoredSession, decider: &mut Decider) -> Result<Self, StoreError> {
+        let (mut past, Decider { policy, log, .. }) = (Self::default(), decider);
+        log.read_stored(stored.events, |event| past.note(event, policy)).await?;
         Ok(past)
     }
 
@@ -176,34 +161,34 @@ impl Past {
         &mut self,
         stored: &StoredSession,
         source: ModeSource,
-        policy: &mut Policy,
+        decider: &mut Decider,
         notes: &mut Notes,
-        log: &mut EventLog,
     ) -> Result<(), StoreError> {
-        let to = policy.mode.clone();
+        let to = decider.policy.mode.clone();
         let stored_mode = stored.mode.clone().map(SessionModeId::new);
-        let before = log.store.mode_before(&stored.id).await?.map(SessionModeId::new);
-        let is_other = |(from, on): &(SessionModeId, SessionModeId)| canonical(&from.0) != canonical(&on.0);
-        let shown = self.shown.take().or(before);
-        if let Some((from, on)) = shown.zip(stored_mode.clone()).filter(is_other) {
+        let before = decider.log.store().mode_before(&stored.id).await?.map(SessionModeId::new);
+        let last_mode = self.shown.take().or(before);
+        if let Some((from, on)) = last_mode.zip(stored_mode.clone())
+            && canonical(&from.0) != canonical(&on.0)
+        {
             // The change was acknowledged, but its event was not stored.
             self.old_mode.get_or_insert_with(|| from.clone());
-            policy.previous = Some(from.clone());
-            log.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
+            decider.policy.previous = Some(from.clone());
+            decider.log.apply_new(SessionEvent::ModeChange { from, to: on, unconfirmed: Vec::new() });
         }
         if stored_mode.as_ref() != Some(&to) && source != ModeSource::Fork {
             // The stored mode is missing, an alias or removed.
-            post_mode_change(stored_mode.clone(), source, policy, log);
+            post_mode_change(stored_mode.clone(), source, decider);
         }
         if let Some(from) = stored_mode.filter(|from| canonical(&from.0) != *to.0) {
-            policy.previous = None;
+            decider.policy.previous = None;
             self.old_mode.get_or_insert(from.clone());
             let text =
                 format!("Modegate no longer has the {from} mode. The session continues in {to} mode.\n");
-            log.apply_new(SessionEvent::ModeChange { from, to, unconfirmed: Vec::new() });
-            let message_id = MessageId::new(format!("msg_{}_m{}", log.turns, log.saved));
+            decider.log.apply_new(SessionEvent::ModeChange { from, to, unconfirmed: Vec::new() });
+            let message_id = MessageId::new(format!("msg_{}_m{}", decider.log.turn(), decider.log.saved()));
             let notice = SessionEvent::Notice { message_id, kind: NoticeKind::Warning, text };
-            log.apply_new(notice.clone());
+            decider.log.apply_new(notice.clone());
             notes.interruptions.push(notice);
         }
         Ok(())
@@ -220,13 +205,13 @@ impl Past {
 async fn restore_grants(
     stored: &StoredSession,
     workspace: &Workspace,
-    policy: &mut Policy,
+    decider: &mut Decider,
     notes: &mut Notes,
-    log: &EventLog,
 ) -> Result<(), StoreError> {
+    let Decider { policy, log, .. } = decider;
     let is_elsewhere = is_elsewhere(stored, workspace);
     let mut is_outdated = false;
-    for grant in log.store.grants(&stored.id).await? {
+    for grant in log.store().grants(&stored.id).await? {
         if !grant.allows {
             policy.grants.reject(&grant.mode, grant.scope);
         } else if matches!(grant.scope, Scope::Command(..)) {
@@ -238,7 +223,7 @@ async fn restore_grants(
         }
     }
     if is_outdated {
-        log.store.post(Row::OutdatedGrants { session: stored.id.clone() });
+        log.queue(Row::OutdatedGrants { session: stored.id.clone() });
         notes.warn(OUTDATED_GRANTS.into());
     }
     Ok(())
@@ -246,27 +231,27 @@ async fn restore_grants(
 
 /// Starts the hash chain of a session from before hash chains existed.
 async fn begin_chain(stored: &StoredSession, log: &mut EventLog) -> Result<(), StoreError> {
-    if log.head.length > 0 {
+    if log.head().length > 0 {
         return Ok(());
     }
-    let (mode_changes, denials) = log.store.counts(&stored.id).await?;
+    let (mode_changes, denials) = log.store().counts(&stored.id).await?;
     let (turns, at) = (stored.turns, log.now_ms());
     log.chain(&ChainEntry::Older { turns, mode: stored.mode.clone(), mode_changes, denials, at });
     Ok(())
 }
 
 fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut EventLog) {
-    if let Some(id) = log.conversation.compacting.take() {
+    if let Some(id) = log.conversation_mut().compacting.take() {
         log.apply_new(SessionEvent::Compaction { id, stage: Compaction::Cancelled });
     }
     let mut titles = Vec::new();
-    for below in log.conversation.relayed_open_calls.end(Some(CUT_OFF)) {
+    for below in log.conversation_mut().relayed_open_calls.end(Some(CUT_OFF)) {
         record_interrupted_call(below.tool.as_deref(), &below.title, ancestry, log);
         titles.push(below.title.clone());
         log.apply_new(SessionEvent::ForwardedUpdate { update: Box::new(below.update) });
     }
-    for id in log.conversation.take_open_calls() {
-        if let Some(ToolCallEvent { name, title, .. }) = log.conversation.open_calls.get(&id).cloned() {
+    for id in log.conversation_mut().take_open_calls() {
+        if let Some(ToolCallEvent { name, title, .. }) = log.open_call(&id).cloned() {
             record_interrupted_call(Some(&name), &title, ancestry, log);
             titles.push(title);
         }
@@ -274,7 +259,7 @@ fn close_interrupted_calls(ancestry: &Ancestry, notes: &mut Notes, log: &mut Eve
     }
     if !titles.is_empty() {
         // Not stored: a replay shows the calls themselves.
-        let message_id = MessageId::new(format!("msg_{}_c{}", log.turns, log.saved));
+        let message_id = MessageId::new(format!("msg_{}_c{}", log.turn(), log.saved()));
         let text = format!(
             "Modegate ended while these calls were running: {}. They may have had effects; the changes of a command are \
              unknown.\n\n",
@@ -292,7 +277,7 @@ fn record_folders(stored: &StoredSession, workspace: &Workspace, log: &mut Event
     let system = stored.system.as_deref().filter(|_| cwd == stored.cwd).map(Into::into);
     if cwd != stored.cwd || directories != stored.directories {
         let is_elsewhere = is_elsewhere(stored, workspace);
-        log.post(Row::Folders { session: log.id.clone(), cwd, directories, is_elsewhere });
+        log.post(Row::Folders { session: log.id().clone(), cwd, directories, is_elsewhere });
     }
     system
 }

@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 3;
 pub(crate) const MAX_RUNNING: usize = 16;
 
 /// Changes of a call, with the number of its turn.
-pub(crate) type Change = (u64, Changes);
+pub(crate) type TurnChanges = (u64, Changes);
 
 #[derive(Debug, Clone)]
 pub struct Ancestry {
@@ -38,7 +38,7 @@ pub(crate) struct Parent {
     pub session: SessionId,
     pub turn: u64,
     /// Changes of the sub-agent count as changes of `turn`.
-    pub changes: mpsc::UnboundedSender<Change>,
+    pub changes: mpsc::UnboundedSender<TurnChanges>,
     pub intents: Arc<dyn IntentLog>,
     pub snapshot: Option<SnapshotHandle>,
 }

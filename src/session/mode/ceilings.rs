@@ -10,7 +10,6 @@ use crate::external_agent::capability::{self, Control};
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::mode::Mode;
 use crate::permission::Ceilings;
-use crate::permission::rules::Rules;
 use crate::session::SessionContext;
 
 impl SessionContext {
@@ -54,11 +53,16 @@ pub(crate) fn add(ceilings: &mut Ceilings, more: &Ceilings) {
         ceilings.modes.clear();
     }
     if !ceilings.modes.is_empty() {
-        let contains = |mode: &&Arc<Mode>| ceilings.modes.iter().any(|it| Arc::ptr_eq(it, mode));
-        let new: Vec<_> = more.modes.iter().filter(|mode| !contains(mode)).cloned().collect();
-        ceilings.modes.extend(new);
+        add_new(&mut ceilings.modes, &more.modes);
     }
-    let contains = |rules: &&Arc<Rules>| ceilings.rules.iter().any(|it| Arc::ptr_eq(it, rules));
-    let new: Vec<_> = more.rules.iter().filter(|rules| !contains(rules)).cloned().collect();
-    ceilings.rules.extend(new);
+    add_new(&mut ceilings.rules, &more.rules);
+}
+
+fn add_new<T>(list: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
+    let count = list.len();
+    for new in more {
+        if !list[..count].iter().any(|old| Arc::ptr_eq(old, new)) {
+            list.push(Arc::clone(new));
+        }
+    }
 }

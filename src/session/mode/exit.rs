@@ -2,21 +2,19 @@
 
 use tokio::sync::oneshot;
 
+use super::decider::Decider;
 use super::exit_form;
 use super::permission_options::REJECT_WITH_FEEDBACK;
 use super::policy::Policy;
-use super::switch::{REJECT, SwitchRequest, Switches, options_to};
+use super::switch::{Proposed, REJECT, SwitchRequest, Switches, options_to};
 use crate::acp::{
-    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus,
-    RequestPermissionRequest, SessionModeId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
-    ToolCallUpdateFields,
+    PermissionOption, PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionModeId,
+    SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
 use crate::conversation::content::ToolContent;
 use crate::permission::compare;
-use crate::session::event_log::EventLog;
-use crate::session::turn::message::Proposed;
 use crate::text::capitalised;
 use crate::tool::Proposal;
 
@@ -29,10 +27,10 @@ impl Switches {
         call: ToolCallId,
         proposal: Proposal,
         is_cancelled: bool,
-        policy: &Policy,
-        log: &EventLog,
+        decider: &Decider,
         reply: oneshot::Sender<Proposed>,
     ) {
+        let Decider { policy, log, .. } = decider;
         if let Some(requested) = &proposal.mode
             && let Err(unknown) = policy.context.modes.resolve(requested)
         {
@@ -42,15 +40,15 @@ impl Switches {
         }
         let mut targets = policy.exits(proposal.mode.as_deref());
         targets.retain(|target| !policy.is_void_exit(target));
-        let announced = log.conversation.open_calls.get(&call).filter(|_| !is_cancelled);
+        let announced = log.open_call(&call).filter(|_| !is_cancelled);
         let now = policy.ceilings().modes;
         let allows_more = |mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now);
         let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
             let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
             return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
         };
-        let shown = [ToolContent::text(&proposal.plan)];
-        let mut call_shown = acp_updates::call_for_permission(announced, &shown, None);
+        let plan = [ToolContent::text(&proposal.plan)];
+        let mut call_shown = acp_updates::call_for_permission(announced, &plan, None);
         // Some clients show only the title of a request, and name its options by their kinds.
         call_shown.fields.title = Some(question(&targets));
         let fields = ToolCallUpdateFields::new()
@@ -63,17 +61,15 @@ impl Switches {
         options.push(PermissionOption::new(REJECT, "Keep planning", PermissionOptionKind::RejectOnce));
         let feedback = "Keep planning, and say what to change";
         options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, feedback, PermissionOptionKind::RejectOnce));
-        let session = log.id.clone();
         if policy.context.capabilities.forms {
             // Clients answer no form automatically.
-            let request = exit_form::request(&session, &call, &options);
+            let request = exit_form::request(log.id(), &call, &options);
             let (reply_to, answer) = oneshot::channel();
-            let id = log.client.forward(request.into(), reply_to);
+            let id = log.client().forward(request.into(), reply_to);
             let answer = async move { exit_form::read(answer.await.unwrap_or(Err(ClientError::Gone))) };
             self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         } else {
-            let request = RequestPermissionRequest::new(session, call_shown, options);
-            let (id, answer) = log.client.request_permission(request);
+            let (id, answer) = log.request_permission(call_shown, options);
             self.await_answer(id, answer, targets, SwitchRequest::Exit { call, proposal, reply }, policy);
         }
     }
@@ -89,14 +85,14 @@ fn question(targets: &[SessionModeId]) -> String {
 
 pub(crate) fn accepted(policy: &Policy, mode: &SessionModeId) -> String {
     let all = policy.ceilings().modes;
-    let own = policy.mode_ceilings(mode);
+    let of_mode = policy.mode_ceilings(mode);
     if compare::changes_nothing(&all) {
         return format!(
             "The user accepted the plan and chose {mode} mode, but another limit of this session still applies: nothing may be \
              changed. The plan cannot be carried out in this session. Tell the user so."
         );
     }
-    let limit = if compare::allows_more(&own, &all) {
+    let limit = if compare::allows_more(&of_mode, &all) {
         format!(" Another limit of this session still applies: it {}.", compare::describe_effects(&all))
     } else {
         String::new()

@@ -24,7 +24,7 @@ pub(crate) const CANCELLED: &str = "The question to the user was cancelled.";
 
 const REASON: &str = "reason";
 
-pub(crate) type Answer = Result<RequestPermissionResponse, ClientError>;
+pub(crate) type PermissionReply = Result<RequestPermissionResponse, ClientError>;
 
 /// `_meta` key of an answer for the user's requested changes.
 pub(crate) const FEEDBACK_META: &str = "modegate/feedback";
@@ -42,25 +42,28 @@ pub(crate) enum PermissionAnswer {
 }
 
 pub(crate) fn options(scopes: &[Scope], mode: &str, has_forms: bool) -> Vec<PermissionOption> {
-    let what = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
-    let always = |verb: &str| format!("Always {verb} {what} (this session, {mode} mode)");
-    let option = |id: &'static str, name: String, kind| PermissionOption::new(id, name, kind);
-    let mut options = vec![option(ALLOW_ONCE, "Allow".into(), PermissionOptionKind::AllowOnce)];
+    let labels = scopes.iter().map(Scope::label).collect::<Vec<_>>().join(", ");
+    let always = |verb: &str| format!("Always {verb} {labels} (this session, {mode} mode)");
+    let mut options = vec![PermissionOption::new(ALLOW_ONCE, "Allow", PermissionOptionKind::AllowOnce)];
     if !scopes.is_empty() {
-        options.push(option(ALLOW_ALWAYS, always("allow"), PermissionOptionKind::AllowAlways));
+        options.push(PermissionOption::new(ALLOW_ALWAYS, always("allow"), PermissionOptionKind::AllowAlways));
     }
-    options.push(option(REJECT_ONCE, "Reject".into(), PermissionOptionKind::RejectOnce));
+    options.push(PermissionOption::new(REJECT_ONCE, "Reject", PermissionOptionKind::RejectOnce));
     if has_forms {
-        let name = "Reject, and say why".to_owned();
-        options.push(option(REJECT_WITH_FEEDBACK, name, PermissionOptionKind::RejectOnce));
+        let name = "Reject, and say why";
+        options.push(PermissionOption::new(REJECT_WITH_FEEDBACK, name, PermissionOptionKind::RejectOnce));
     }
     if !scopes.is_empty() {
-        options.push(option(REJECT_ALWAYS, always("reject"), PermissionOptionKind::RejectAlways));
+        options.push(PermissionOption::new(
+            REJECT_ALWAYS,
+            always("reject"),
+            PermissionOptionKind::RejectAlways,
+        ));
     }
     options
 }
 
-pub(crate) fn read_answer(answer: Answer) -> PermissionAnswer {
+pub(crate) fn read_answer(answer: PermissionReply) -> PermissionAnswer {
     let no = |why: &str| PermissionAnswer::No(why.to_owned());
     let response = match answer {
         Err(error) => return PermissionAnswer::Unreachable(format!("The user could not be asked: {error}.")),

@@ -182,13 +182,13 @@ impl Policy {
     /// Returns a notice if the client has widened the mode of a reopened session before its first prompt. Some
     /// clients do so by themselves: they apply the mode that was selected last.
     pub(crate) fn widened_by_client(&mut self) -> Option<String> {
-        let (left, now) = (self.left_in.take()?, &self.mode);
+        let (left_in, now) = (self.left_in.take()?, &self.mode);
         let ceilings = |mode: &SessionModeId| self.context.ceilings(std::iter::once(mode)).modes;
-        compare::allows_more(&ceilings(now), &ceilings(&left)).then(|| {
+        compare::allows_more(&ceilings(now), &ceilings(&left_in)).then(|| {
             format!(
-                "This session was left in {left} mode. Since it was opened again, the editor has set {now} mode, perhaps by \
+                "This session was left in {left_in} mode. Since it was opened again, the editor has set {now} mode, perhaps by \
                  itself: some editors apply the mode that you selected last. To prevent it, start Modegate with \
-                 `--max-mode {left}`.\n\n"
+                 `--max-mode {left_in}`.\n\n"
             )
         })
     }
@@ -196,10 +196,9 @@ impl Policy {
     /// Returns the choices: the previous mode, the model's proposal, the mode's `exits_to`, the default.
     pub(crate) fn exits(&self, requested: Option<&str>) -> Vec<SessionModeId> {
         let modes = &self.context.modes;
-        let own = modes.resolve(&self.mode.0).ok();
         let previous = self.previous.as_ref().map(|mode| mode.0.to_string());
-        let named = own.and_then(|mode| mode.exits_to.clone());
-        let all = [previous, requested.map(str::to_owned), named, Some(DEFAULT.to_owned())];
+        let exits_to = modes.resolve(&self.mode.0).ok().and_then(|mode| mode.exits_to.clone());
+        let all = [previous, requested.map(str::to_owned), exits_to, Some(DEFAULT.to_owned())];
         let mut targets: Vec<SessionModeId> = Vec::new();
         for id in all.into_iter().flatten() {
             let Ok(mode) = modes.resolve(&id) else { continue };
@@ -245,8 +244,8 @@ impl Policy {
         if facts.effect != Effect::Delegate || facts.tool == skill::RUN {
             return;
         }
-        let named = facts.mentions.first().and_then(|name| name.to_str());
-        let agent = named.map_or(Ok(&self.agent), |name| self.context.agents.resolve(name));
+        let name = facts.mentions.first().and_then(|name| name.to_str());
+        let agent = name.map_or(Ok(&self.agent), |name| self.context.agents.resolve(name));
         // An unknown agent never starts.
         if let Ok(agent) = agent {
             facts.mentions = vec![PathBuf::from(&agent.id)];
@@ -277,23 +276,23 @@ impl Policy {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        let own = Ceilings { modes: self.mode_ceilings(&self.mode), rules: Vec::new() };
+        let of_mode = Ceilings { modes: self.mode_ceilings(&self.mode), rules: Vec::new() };
         Limits {
             mode: self.mode.clone(),
             ceilings: self.ceilings(),
             call_ceilings: self.call_ceilings(),
-            is_mode_unrestricted: requirement(&own) == Requirement::Unrestricted,
+            is_mode_unrestricted: requirement(&of_mode) == Requirement::Unrestricted,
         }
     }
 
     /// Returns the mode that limits the session, and why, if the session's mode would allow more.
     pub(crate) fn limited_to(&self) -> Option<(String, &'static str)> {
         let SessionContext { modes, max_modes, fallback_ceiling, .. } = &*self.context;
-        let own = modes.ceilings(&self.mode.0).ok()?;
-        let file = fallback_ceiling.as_ref().map(std::slice::from_ref).unwrap_or_default();
-        let limits = [(file, "because a modes file cannot be used"), (max_modes, "by --max-mode")];
+        let of_mode = modes.ceilings(&self.mode.0).ok()?;
+        let fallback = fallback_ceiling.as_ref().map(std::slice::from_ref).unwrap_or_default();
+        let limits = [(fallback, "because a modes file cannot be used"), (max_modes, "by --max-mode")];
         limits.into_iter().find_map(|(ceilings, why)| {
-            let limit = ceilings.first().filter(|_| compare::allows_more(&own, ceilings))?;
+            let limit = ceilings.first().filter(|_| compare::allows_more(&of_mode, ceilings))?;
             Some((limit.id.clone(), why))
         })
     }

@@ -15,11 +15,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::permission_options::{Answer, CANCELLED, NOT_OFFERED, REJECT_WITH_FEEDBACK, feedback};
+use super::decider::Decider;
+use super::permission_options::{CANCELLED, NOT_OFFERED, PermissionReply, REJECT_WITH_FEEDBACK, feedback};
 use super::policy::Policy;
 use crate::acp::{
-    MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
-    SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+    MessageId, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, SessionModeId, ToolCallId,
+    ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates;
@@ -28,7 +29,6 @@ use crate::event::{NoticeKind, SessionEvent, SwitchOutcome};
 use crate::mode::{Access, Consent, InBand, Mode, Modes};
 use crate::permission::compare;
 use crate::session::event_log::EventLog;
-use crate::session::turn::message::Proposed;
 use crate::text::capitalised;
 use crate::tool::Proposal;
 
@@ -43,7 +43,7 @@ const REJECTED_AGAIN: &str =
 pub(crate) struct Switches {
     /// Open questions about a mode switch, by request id.
     open: HashMap<u64, OpenSwitch>,
-    pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, Answer)>>,
+    pub(crate) answers: FuturesUnordered<BoxFuture<'static, (u64, PermissionReply)>>,
     count: u64,
     rejections: u32,
     /// Notes for the model, and whether a request has contained them.
@@ -63,6 +63,12 @@ pub(crate) enum SwitchRequest {
     InBand { switch: Switch, reply: oneshot::Sender<Option<&'static str>> },
 }
 
+/// Texts are for the model.
+pub(crate) enum Proposed {
+    Switched(String),
+    NotSwitched { message: String, ends_turn: Option<&'static str> },
+}
+
 pub(crate) enum Chosen {
     Mode(SessionModeId, Option<String>),
     /// `None` if the client did not collect the feedback yet.
@@ -71,14 +77,14 @@ pub(crate) enum Chosen {
 }
 
 /// A switch that the model requests in its text.
-pub(crate) struct Requested {
+pub(crate) struct RequestedSwitch {
     pub(crate) target: SessionModeId,
     pub(crate) switch: Switch,
     /// The target allows more, so the user must agree.
     pub(crate) widens: bool,
 }
 
-pub(crate) struct Answered {
+pub(crate) struct AnsweredSwitch {
     pub(crate) from: SessionModeId,
     pub(crate) targets: Vec<SessionModeId>,
     pub(crate) request: SwitchRequest,
@@ -110,12 +116,8 @@ impl Switches {
     }
 
     /// Reads the model's request. Returns `None` if there is nothing to do.
-    pub(crate) fn read(
-        &mut self,
-        found: FoundSwitch,
-        policy: &Policy,
-        log: &mut EventLog,
-    ) -> Option<Requested> {
+    pub(crate) fn read(&mut self, found: FoundSwitch, decider: &mut Decider) -> Option<RequestedSwitch> {
+        let Decider { policy, log, .. } = decider;
         let (modes, mode) = (&policy.context.modes, &policy.mode);
         let reads = modes.resolve(&mode.0).is_ok_and(|mode| mode.in_band_switch != InBand::Off);
         let switch = match found {
@@ -142,7 +144,7 @@ impl Switches {
         let target = match modes.resolve(&requested) {
             Ok(target) => target.mode_id(),
             Err(unknown) => {
-                tracing::warn!(session = %log.id, "a mode_switch block was not applied: {unknown}");
+                tracing::warn!(session = %log.id(), "a mode_switch block was not applied: {unknown}");
                 self.not_applied(unknown);
                 record(mode, &requested, &switch.analysis, "unknown_mode", log);
                 return None;
@@ -165,7 +167,7 @@ impl Switches {
             record(mode, &target.0, &switch.analysis, "limited", log);
             return None;
         }
-        Some(Requested { target, switch, widens })
+        Some(RequestedSwitch { target, switch, widens })
     }
 
     pub(crate) fn ask_in_band(
@@ -173,11 +175,11 @@ impl Switches {
         target: SessionModeId,
         switch: Switch,
         reply: oneshot::Sender<Option<&'static str>>,
-        policy: &Policy,
-        log: &EventLog,
+        decider: &Decider,
     ) {
+        let Decider { policy, log, .. } = decider;
         self.count += 1;
-        let call = ToolCallId::new(format!("switch_{}_{}", log.turns, self.count));
+        let call = ToolCallId::new(format!("switch_{}_{}", log.turn(), self.count));
         let fields = ToolCallUpdateFields::new()
             .title(format!("Switch to {target} mode?"))
             .kind(ToolKind::SwitchMode)
@@ -186,16 +188,14 @@ impl Switches {
         let targets = vec![target];
         let mut options = options_to(policy, "Switch to", &targets);
         options.push(PermissionOption::new(REJECT, "Stay", PermissionOptionKind::RejectOnce));
-        let shown = ToolCallUpdate::new(call, fields);
-        let request = RequestPermissionRequest::new(log.id.clone(), shown, options);
-        let (id, answer) = log.client.request_permission(request);
+        let (id, answer) = log.request_permission(ToolCallUpdate::new(call, fields), options);
         self.await_answer(id, answer, targets, SwitchRequest::InBand { switch, reply }, policy);
     }
 
     pub(crate) fn await_answer(
         &mut self,
         id: u64,
-        answer: impl Future<Output = Answer> + Send + 'static,
+        answer: impl Future<Output = PermissionReply> + Send + 'static,
         targets: Vec<SessionModeId>,
         request: SwitchRequest,
         policy: &Policy,
@@ -205,14 +205,19 @@ impl Switches {
     }
 
     /// Returns `None` if the question was withdrawn.
-    pub(crate) fn answered(&mut self, number: u64, answer: &Answer, policy: &Policy) -> Option<Answered> {
+    pub(crate) fn answered(
+        &mut self,
+        number: u64,
+        answer: &PermissionReply,
+        policy: &Policy,
+    ) -> Option<AnsweredSwitch> {
         let OpenSwitch { from, targets, request, at } = self.open.remove(&number)?;
         let chosen = if from == policy.mode {
             chosen(answer, &targets)
         } else {
             Chosen::No(format!("The mode has changed to {} in the meantime.", policy.mode))
         };
-        Some(Answered { from, targets, request, chosen, speed: (number, at.elapsed()) })
+        Some(AnsweredSwitch { from, targets, request, chosen, speed: (number, at.elapsed()) })
     }
 
     pub(crate) fn reject(&mut self) {
@@ -231,10 +236,11 @@ impl Switches {
     }
 
     /// Withdraws all questions. Returns their calls.
-    pub(crate) fn close(&mut self, policy: &Policy, log: &EventLog) -> Vec<ToolCallId> {
+    pub(crate) fn close(&mut self, decider: &Decider) -> Vec<ToolCallId> {
+        let Decider { policy, log, .. } = decider;
         let mut closed = Vec::new();
         for (number, open) in std::mem::take(&mut self.open) {
-            log.client.withdraw(number);
+            log.client().withdraw(number);
             match open.request {
                 SwitchRequest::Exit { call, reply, .. } => {
                     closed.push(call);
@@ -252,7 +258,7 @@ impl Switches {
 
 /// Names are never the mode author's text; a mode that is not built in is described by its ceilings.
 pub(crate) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId]) -> Vec<PermissionOption> {
-    let option = |target: &SessionModeId| {
+    let options = targets.iter().filter_map(|target| {
         let modes = policy.context.modes.ceilings(&target.0).ok()?;
         let mode = modes.first()?;
         let mut name = format!("{verb} {} mode", capitalised(&mode.id));
@@ -266,17 +272,13 @@ pub(crate) fn options_to(policy: &Policy, verb: &str, targets: &[SessionModeId])
             PermissionOptionKind::AllowOnce
         };
         Some(PermissionOption::new(mode.id.clone(), name, kind))
-    };
-    targets.iter().filter_map(option).collect()
+    });
+    options.collect()
 }
 
 /// Notifies the user if the answer came faster than a person can read the request.
-pub(crate) fn report_fast(
-    (number, taken): (u64, Duration),
-    from: &SessionModeId,
-    policy: &Policy,
-    log: &mut EventLog,
-) {
+pub(crate) fn report_fast((number, taken): (u64, Duration), from: &SessionModeId, decider: &mut Decider) {
+    let Decider { policy, log, .. } = decider;
     let has_changed = policy.mode != *from && !compare::changes_nothing(&policy.ceilings().modes);
     if !has_changed || taken >= policy.context.exits.reading_time {
         return;
@@ -287,7 +289,7 @@ pub(crate) fn report_fast(
         capitalised(&from.0),
         taken.as_millis()
     );
-    let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turns));
+    let message_id = MessageId::new(format!("msg_{}_fast{number}", log.turn()));
     log.record_notice(NoticeKind::Message, message_id, text);
 }
 
@@ -299,7 +301,7 @@ pub(crate) fn record(
     outcome: &'static str,
     log: &mut EventLog,
 ) {
-    tracing::debug!(session = %log.id, %from, to, outcome, "the model wrote a mode_switch block");
+    tracing::debug!(session = %log.id(), %from, to, outcome, "the model wrote a mode_switch block");
     let switch = SwitchOutcome {
         from: from.clone(),
         to: to.to_owned(),
@@ -319,7 +321,7 @@ pub(crate) fn record_applied(
     log: &mut EventLog,
 ) {
     record(from, &to.0, analysis, "switched", log);
-    let message_id = MessageId::new(format!("msg_{}_s{request}", log.turns));
+    let message_id = MessageId::new(format!("msg_{}_s{request}", log.turn()));
     log.record_notice(NoticeKind::Message, message_id, mode_switch::notice(&from.0, &to.0, analysis));
 }
 
@@ -327,7 +329,7 @@ fn changes_without_asking(modes: &[Arc<Mode>]) -> bool {
     modes.iter().all(|mode| mode.permission == Consent::Auto && mode.access != Access::ReadOnly)
 }
 
-fn chosen(answer: &Answer, targets: &[SessionModeId]) -> Chosen {
+fn chosen(answer: &PermissionReply, targets: &[SessionModeId]) -> Chosen {
     let response = match answer {
         Err(ClientError::Gone) => {
             let text = "No user can accept the plan here. It is kept: end your turn without repeating it.";

@@ -33,10 +33,13 @@ impl Tightened {
 
     /// If only a server's claim supports a call, the call ends under a mode that denies changes.
     pub(crate) fn has_to_end(&self, facts: &CallFacts) -> bool {
-        let as_a_change = || CallFacts { effect: Effect::Unknown, claim: None, ..facts.clone() };
         self.is_denied(facts)
             || (facts.claim.is_some()
                 && matches!(self.decide(facts), Verdict::Ask(_))
-                && matches!(self.decide(&as_a_change()), Verdict::Deny(_)))
+                && matches!(self.decide(&as_a_change(facts)), Verdict::Deny(_)))
     }
+}
+
+fn as_a_change(facts: &CallFacts) -> CallFacts {
+    CallFacts { effect: Effect::Unknown, claim: None, ..facts.clone() }
 }

@@ -29,8 +29,8 @@ pub(crate) fn chosen(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, AgentE
 
 /// Returns the agent that the model chose. Refuses an agent that may do more than the current one.
 pub(crate) fn proposed(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, String> {
-    let unknown = |error| format!("Not handed over: {error}.");
-    let agent = policy.context.agents.resolve(id).cloned().map_err(unknown)?;
+    let agent = policy.context.agents.resolve(id).cloned();
+    let agent = agent.map_err(|unknown| format!("Not handed over: {unknown}."))?;
     let now = &policy.agent;
     if agent.id == now.id {
         return Err(format!("{} is already the current agent.", agent.id));
@@ -51,7 +51,7 @@ pub(crate) fn proposed(id: &str, policy: &Policy) -> Result<Arc<AgentSpec>, Stri
 }
 
 pub(crate) fn record(from: &AgentSpec, to: &AgentSpec, log: &mut EventLog) {
-    let (turn, at) = (log.turns, log.now_ms());
+    let (turn, at) = (log.turn(), log.now_ms());
     log.chain(&ChainEntry::Agent { turn, from: from.id.clone(), to: to.id.clone(), at });
-    log.store.post(Row::Agent { session: log.id.clone(), agent: to.id.clone() });
+    log.queue(Row::Agent { session: log.id().clone(), agent: to.id.clone() });
 }

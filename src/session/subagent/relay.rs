@@ -38,7 +38,7 @@ const PROGRESS_STEP: usize = 400;
 const SHOWN: usize = 4 * 1024;
 
 /// Messages to a session's actor from its sub-agents.
-pub(crate) enum Report {
+pub(crate) enum SubagentReport {
     /// An update for the client; transient updates are not recorded.
     Update {
         update: Box<SessionUpdate>,
@@ -117,12 +117,12 @@ impl SubagentOutput {
     }
 }
 
-type Answered = (ReplySender, Result<Value, ClientError>);
+type AnsweredRequest = (ReplySender, Result<Value, ClientError>);
 
 pub(crate) struct SubagentRelay {
     pub call: ToolCallId,
     pub agent: String,
-    pub to: mpsc::UnboundedSender<Report>,
+    pub to: mpsc::UnboundedSender<SubagentReport>,
     pub client: Client,
     /// Once cancelled, sending needs no permits.
     pub cancel: CancellationToken,
@@ -137,7 +137,7 @@ impl SubagentRelay {
     pub(crate) async fn run(self, mut end: ClientEnd) -> SubagentOutput {
         let mut output = SubagentOutput::default();
         let (mut shown, mut open) = (0, OpenCalls::default());
-        let mut answers: FuturesUnordered<BoxFuture<'static, Answered>> = FuturesUnordered::new();
+        let mut answers: FuturesUnordered<BoxFuture<'static, AnsweredRequest>> = FuturesUnordered::new();
         loop {
             let message = tokio::select! {
                 biased;
@@ -162,9 +162,11 @@ impl SubagentRelay {
                     answers.push(Box::pin(wait));
                     let request = request.below(&self.call, &self.agent);
                     let call = self.call.clone();
-                    self.pass(Report::Request { call, number: id, request, reply: answered })
+                    self.pass(SubagentReport::Request { call, number: id, request, reply: answered })
                 }
-                Outgoing::Withdraw(number) => self.pass(Report::Withdraw { call: self.call.clone(), number }),
+                Outgoing::Withdraw(number) => {
+                    self.pass(SubagentReport::Withdraw { call: self.call.clone(), number })
+                }
                 // A sub-agent has no connection, and the parent stores updates first.
                 Outgoing::Answer { .. } | Outgoing::Barrier(_) => continue,
             };
@@ -175,7 +177,7 @@ impl SubagentRelay {
         }
         for ended in open.end(Some(ENDED)) {
             // The parent session may have ended.
-            self.pass(Report::Update {
+            self.pass(SubagentReport::Update {
                 update: Box::new(ended.update),
                 is_recorded: true,
                 send_permit: None,
@@ -190,7 +192,7 @@ impl SubagentRelay {
     }
 
     /// Returns false if the parent is gone.
-    fn pass(&self, report: Report) -> bool {
+    fn pass(&self, report: SubagentReport) -> bool {
         self.to.send(report).is_ok()
     }
 
@@ -236,7 +238,7 @@ impl SubagentRelay {
         };
         open.apply(&update);
         let send_permit = self.send_permit().await;
-        self.pass(Report::Update { update: Box::new(update), is_recorded, send_permit })
+        self.pass(SubagentReport::Update { update: Box::new(update), is_recorded, send_permit })
     }
 
     async fn report_progress(&self, output: &SubagentOutput, shown: &mut usize, step: usize) -> bool {
@@ -248,7 +250,7 @@ impl SubagentRelay {
         let content = ToolContent::text(&so_far);
         self.status.send_modify(|status| status.output = so_far);
         let send_permit = self.send_permit().await;
-        self.pass(Report::Progress { call: self.call.clone(), content, send_permit })
+        self.pass(SubagentReport::Progress { call: self.call.clone(), content, send_permit })
     }
 
     fn under(&self, meta: Option<Meta>) -> Meta {
@@ -274,9 +276,9 @@ fn titled(agent: &str, title: &str) -> String {
 impl ClientRequest {
     fn below(mut self, call: &ToolCallId, agent: &str) -> Self {
         if let Self::RequestPermission(request) = &mut self {
-            let shown = &mut request.tool_call;
-            shown.tool_call_id = below(call, &shown.tool_call_id);
-            shown.fields.title = shown.fields.title.take().map(|title| titled(agent, &title));
+            let update = &mut request.tool_call;
+            update.tool_call_id = below(call, &update.tool_call_id);
+            update.fields.title = update.fields.title.take().map(|title| titled(agent, &title));
         }
         self
     }

@@ -1,4 +1,4 @@
-//! Starts a sub-agent for a session action. [`super::run`] then runs it.
+//! Starts a sub-agent for a session action. [`super::runner`] then runs it.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::list::Subagents;
 use super::relay::{Heartbeat, SubagentRelay};
-use super::run::Subagent;
+use super::runner::Subagent;
+use super::subagents::Subagents;
 use crate::acp::{ContentBlock, ToolCallId};
 use crate::agents::AgentSpec;
 use crate::client::{self, ClientCapabilities};
 use crate::conversation::neutralise::neutralise;
 use crate::model::catalog::ModelCatalog;
-use crate::session::event_log::EventLog;
 use crate::session::mode::ancestry::{MAX_RUNNING, Parent};
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::options::ModelSelection;
 use crate::session::{Origin, SessionContext, SessionInit, start};
@@ -64,13 +64,13 @@ impl Delegation {
     }
 
     /// Delegates a skill to the session's own agent. The error is for the model.
-    pub(crate) fn to_skill(skill: &str, task: &str, policy: &Policy) -> Result<Self, String> {
+    pub(crate) fn to_skill(id: &str, task: &str, policy: &Policy) -> Result<Self, String> {
         let skills = &policy.context.skills;
-        let Some(found) = skills.find(skill) else {
+        let Some(skill) = skills.find(id) else {
             let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
-            return Err(format!("There is no skill {skill:?}. The skills are: {}.", names.join(", ")));
+            return Err(format!("There is no skill {id:?}. The skills are: {}.", names.join(", ")));
         };
-        Self::new(Arc::clone(&policy.agent), skill_task(found, task), false, policy)
+        Self::new(Arc::clone(&policy.agent), skill_task(skill, task), false, policy)
     }
 
     fn new(
@@ -94,11 +94,11 @@ impl Subagents {
         call: ToolCallId,
         delegation: Delegation,
         inherited: Inherited,
-        policy: &Policy,
-        log: &mut EventLog,
+        decider: &mut Decider,
     ) -> (Spawned, Option<String>) {
+        let Decider { policy, log, .. } = decider;
         let Delegation { agent, task, is_background, slot } = delegation;
-        let title = log.conversation.open_calls.get(&call).map(|call| call.title.clone()).unwrap_or_default();
+        let title = log.open_call(&call).map(|call| call.title.clone()).unwrap_or_default();
         let (status_sender, status) = watch::channel(BackgroundStatus::default());
         let Inherited { parent, workspace, chosen } = inherited;
         let agent = with_small_model(agent, &policy.context.models);
@@ -116,7 +116,7 @@ impl Subagents {
             servers: Vec::new(),
             chosen: Some(chosen),
         };
-        let (turn, at) = (log.turns, log.now_ms());
+        let (turn, at) = (log.turn(), log.now_ms());
         log.chain(&ChainEntry::Delegate {
             turn,
             call: call.to_string(),
@@ -136,7 +136,7 @@ impl Subagents {
             call: call.clone(),
             agent: agent.id.clone(),
             to: to.clone(),
-            client: log.client.clone(),
+            client: log.client().clone(),
             cancel: relay_cancel.clone(),
             sends_progress: policy.context.live,
             is_bounded: agent.external_agent.is_none(),

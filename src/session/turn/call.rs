@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::message::{Authorization, Proposed, TurnMessage};
+use super::message::TurnMessage;
 use super::{After, Announced, Turn, TurnError};
 use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
@@ -17,18 +17,18 @@ use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::permission::CallFacts;
-use crate::session::mode::ancestry::Change;
+use crate::session::mode::ancestry::TurnChanges;
+use crate::session::mode::decider::Authorization;
+use crate::session::mode::switch::Proposed;
 use crate::tool::user::chat_question;
-use crate::tool::{
-    CallAction, CallTask, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec,
-};
+use crate::tool::{CallAction, PreviewContext, Proposal, RunContext, ToolError, ToolOutput, ToolSpec};
 use crate::workspace::{Changes, Journal};
 
 /// Time that a cancelled or overdue call may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Turn {
-    pub(in crate::session) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
+    pub(super) async fn run_call(&self, call: Announced) -> Result<After, TurnError> {
         let Announced { id, tool, .. } = call;
         let facts = tool.as_ref().map(|(spec, prepared)| match prepared {
             Ok(call) => {
@@ -74,35 +74,22 @@ impl Turn {
                 .await?;
         }
         match answer {
-            Authorization::Granted { permit, last_seen, jobs, agents, snapshot, compactions } => {
-                match prepared.action {
-                    CallAction::Propose(proposal) => {
-                        drop(permit);
-                        self.propose(id, proposal).await
-                    }
-                    CallAction::Session(action) => session_action::run(self, id, action, permit).await,
-                    CallAction::Run(run) => {
-                        let (changes, reported_changes) = mpsc::unbounded_channel();
-                        let recording =
-                            tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
-                        let client_io = self.client_io.for_call(&id);
-                        let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
-                        let context = RunContext {
-                            permit,
-                            last_seen,
-                            jobs,
-                            agents,
-                            progress: None,
-                            changes,
-                            journal,
-                            snapshot,
-                            compactions,
-                            client_io,
-                        };
-                        self.carry_out(id, &spec, run, context, recording).await
-                    }
+            Authorization::Granted { permit, state } => match prepared.action {
+                CallAction::Propose(proposal) => {
+                    drop(permit);
+                    self.propose(id, proposal).await
                 }
-            }
+                CallAction::Session(action) => session_action::run(self, id, action, permit).await,
+                action => {
+                    let (changes, reported_changes) = mpsc::unbounded_channel();
+                    let recording = tokio::spawn(keep(self.number, reported_changes, self.changes.clone()));
+                    let client_io = self.client_io.for_call(&id);
+                    let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
+                    let context = RunContext { permit, progress: None, changes, journal, client_io };
+                    let run = |context| action.run(context, state);
+                    self.carry_out(id, &spec, run, context, recording).await
+                }
+            },
             answer => self.refused(id, answer).await,
         }
     }
@@ -121,11 +108,11 @@ impl Turn {
         }
     }
 
-    async fn carry_out(
+    async fn carry_out<Run: Future<Output = Result<ToolOutput, ToolError>>>(
         &self,
         id: ToolCallId,
         spec: &ToolSpec,
-        run: CallTask<RunContext, ToolOutput>,
+        run: impl FnOnce(RunContext) -> Run,
         mut context: RunContext,
         recording: JoinHandle<()>,
     ) -> Result<After, TurnError> {
@@ -163,7 +150,7 @@ impl Turn {
         Ok(())
     }
 
-    pub(in crate::session) async fn finish(
+    pub(super) async fn finish(
         &self,
         id: ToolCallId,
         output: ToolOutput,
@@ -187,7 +174,7 @@ impl Turn {
         if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }
 
-    pub(in crate::session) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
+    pub(super) async fn failed(&self, id: ToolCallId, text: String) -> Result<After, TurnError> {
         let update = ToolCallUpdateEvent::failed(id, text);
         self.post_event(SessionEvent::ToolCallUpdate(update)).await?;
         Ok(After::Continue)
@@ -224,7 +211,11 @@ impl Turn {
     }
 }
 
-async fn keep(turn: u64, mut changed: mpsc::UnboundedReceiver<Changes>, to: mpsc::UnboundedSender<Change>) {
+async fn keep(
+    turn: u64,
+    mut changed: mpsc::UnboundedReceiver<Changes>,
+    to: mpsc::UnboundedSender<TurnChanges>,
+) {
     while let Some(changes) = changed.recv().await {
         let _ = to.send((turn, changes));
     }

@@ -15,7 +15,7 @@ const MAX_TOO_LONG: u32 = 4;
 const CUT_SUMMARY: &str = "\n[The summary was cut here, at the output limit.]";
 
 /// Id of the notice of a `/compact` that summarised nothing.
-pub(in crate::session) fn notice_id(turn: u64) -> MessageId {
+pub(crate) fn notice_id(turn: u64) -> MessageId {
     MessageId::new(format!("msg_{turn}_1"))
 }
 

@@ -13,7 +13,7 @@ const MAX_REFUSALS: u32 = 8;
 
 /// The next request, apart from the conversation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct ContextFrame<'a> {
     pub(crate) model: &'a ModelId,
     /// Size of the model's context in tokens.
     pub(crate) context: u64,
@@ -62,8 +62,8 @@ impl ContextWindow {
     }
 
     /// Bytes that the conversation may have in the next request. `None` if it fits as it is.
-    pub(crate) fn budget(&self, conversation: &Conversation, frame: Frame<'_>) -> Option<usize> {
-        let Frame { model, context, fixed } = frame;
+    pub(crate) fn budget(&self, conversation: &Conversation, frame: ContextFrame<'_>) -> Option<usize> {
+        let ContextFrame { model, context, fixed } = frame;
         let bytes = conversation.history.bytes();
         let tokens = conversation.fill.estimate(bytes, fixed) + compaction::tokens(self.reminder);
         let by_tokens = compaction::is_due(tokens, context).then(|| {
@@ -79,7 +79,7 @@ impl ContextWindow {
     }
 
     /// Shortens the conversation, so that the next request fits.
-    pub(crate) fn fit(&self, conversation: &mut Conversation, frame: Frame<'_>) -> Shortened {
+    pub(crate) fn fit(&self, conversation: &mut Conversation, frame: ContextFrame<'_>) -> Shortened {
         let Some(budget) = self.budget(conversation, frame) else { return Shortened::default() };
         let bytes = conversation.history.bytes();
         let shortened = conversation.history.shorten(budget);
@@ -92,8 +92,8 @@ impl ContextWindow {
     }
 
     /// Bytes that the messages of a request for a summary may have.
-    pub(crate) fn summary_budget(&self, frame: Frame<'_>) -> usize {
-        let Frame { model, context, fixed } = frame;
+    pub(crate) fn summary_budget(&self, frame: ContextFrame<'_>) -> usize {
+        let ContextFrame { model, context, fixed } = frame;
         let by_tokens = compaction::bytes_of(context / 10 * 8);
         let largest = self.largest.as_ref().filter(|(refusing, _)| refusing == model);
         largest.map_or(by_tokens, |(_, largest)| by_tokens.min(*largest)).saturating_sub(fixed)
@@ -131,10 +131,13 @@ mod tests {
             window.note_sent(100_000, 0);
             assert_eq!(window.refuse(&model, Excess { limit, requested }, (1, 0)), Some(1));
             assert_eq!(window.largest, Some((model.clone(), largest)));
-            let frame = Frame { model: &model, context: u64::MAX, fixed: 10_000 };
+            let frame = ContextFrame { model: &model, context: u64::MAX, fixed: 10_000 };
             assert_eq!(window.summary_budget(frame), largest - 10_000);
             let other = ModelId::new("p/other");
-            assert_eq!(window.budget(&Conversation::default(), Frame { model: &other, ..frame }), None);
+            assert_eq!(
+                window.budget(&Conversation::default(), ContextFrame { model: &other, ..frame }),
+                None
+            );
         }
     }
 

@@ -11,11 +11,12 @@ use crate::conversation::instructions::Instructions;
 use crate::conversation::mode_switch::FoundSwitch;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
 use crate::external_agent::session::Waiting;
-use crate::gate::Permit;
 use crate::model::excess::Excess;
 use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
 use crate::session::handle::CommandEnd;
+use crate::session::mode::decider::Authorization;
+use crate::session::mode::switch::Proposed;
 use crate::session::subagent::spawn::Spawned;
 use crate::tool::agent::background::BackgroundAgent;
 use crate::tool::user::chat_question::ChatQuestion;
@@ -129,36 +130,6 @@ pub(crate) enum Room {
     Summarise(Summary),
     /// Nothing can be left out. The error says what does not fit.
     Missing(ModelError),
-}
-
-#[allow(clippy::large_enum_variant, reason = "one at a time, moved once")]
-pub(crate) enum Authorization {
-    /// `last_seen` is the content of the targets that the model last saw.
-    Granted {
-        permit: Permit,
-        last_seen: Vec<Option<LastSeen>>,
-        jobs: Vec<Job>,
-        agents: Vec<BackgroundAgent>,
-        snapshot: Option<SnapshotHandle>,
-        /// Number of compactions of the session so far.
-        compactions: u64,
-    },
-    /// The user must decide first. `last_seen` as in `Granted`.
-    Ask { last_seen: Vec<Option<LastSeen>> },
-    /// Not denied, but the arguments are invalid.
-    Invalid,
-    /// Rejected by the user, or the user was unreachable.
-    Rejected { message: String, too_often: bool },
-    /// Denied by the mode. As in `Rejected`, `too_often` ends the turn.
-    Denied { rule: &'static str, message: String, too_often: bool },
-    /// The turn is being cancelled.
-    Cancelled,
-}
-
-/// Texts are for the model.
-pub(crate) enum Proposed {
-    Switched(String),
-    NotSwitched { message: String, ends_turn: Option<&'static str> },
 }
 
 pub(crate) struct Summary {

@@ -14,6 +14,7 @@ use crate::mode::{InBand, Mode, ToolList};
 use crate::model::{Message, ModelRequest, ToolOffer, TraceContext};
 use crate::permission::{self, CallFacts};
 use crate::session::event_log::EventLog;
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::mode::switch::Switches;
 use crate::session::servers;
@@ -85,70 +86,69 @@ impl Requests {
     /// Builds the next request of a turn, under the current ceilings. `summary_due` precedes it.
     pub(crate) fn next(
         &mut self,
-        policy: &mut Policy,
+        decider: &mut Decider,
         models: &Models,
         switches: &mut Switches,
-        log: &mut EventLog,
         has_background_work: bool,
     ) -> Next {
-        policy.begin_reply();
-        let context = Arc::clone(&policy.context);
-        let mode = context.modes.resolve(&policy.mode.0).ok();
+        decider.policy.begin_reply();
+        let context = Arc::clone(&decider.policy.context);
+        let mode = context.modes.resolve(&decider.policy.mode.0).ok();
         let all = context.tools.all();
-        self.offers.update(policy, mode, &all, has_background_work);
+        self.offers.update(&decider.policy, mode, &all, has_background_work);
         let starting = servers::starting(&context.tools);
         if let Some(pending) = &mut self.transition {
             pending.acked = true;
         }
         let notes: Vec<&str> = starting.as_deref().into_iter().chain(switches.notes()).collect();
-        let is_subagent = policy.ancestry.parent.is_some();
-        self.first_turn.get_or_insert(log.turns);
-        let reminder = self.reminder(policy, &notes, log);
-        self.log_reminder(reminder.is_some(), policy, log);
+        let is_subagent = decider.policy.ancestry.parent.is_some();
+        self.first_turn.get_or_insert(decider.log.turn());
+        let reminder = self.reminder(decider, &notes);
+        self.log_reminder(reminder.is_some(), decider);
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let reads_switches = !is_subagent && mode.is_some_and(|mode| mode.in_band_switch != InBand::Off);
         let is_masked = self.offers.shown.len() != self.offers.available.len();
         let reminder_bytes = reminder.as_ref().map_or(0, String::len);
-        let messages = reminder::splice(log.conversation.history.messages(), reminder, position);
-        let conversation_bytes = log.conversation.history.bytes();
+        let messages = reminder::splice(decider.log.messages(), reminder, position);
+        let conversation_bytes = decider.log.conversation().history.bytes();
         self.window.note_sent(self.fixed_bytes() + conversation_bytes + reminder_bytes, reminder_bytes);
         let allowed = is_masked.then(|| Arc::clone(&self.offers.available));
-        let is_read_only = policy.starts_only_readers();
-        let request = self.request(models, log, allowed, messages);
+        let is_read_only = decider.policy.starts_only_readers();
+        let request = self.request(models, &decider.log, allowed, messages);
         Next::Ask { request, reads_switches, is_read_only }
     }
 
     /// The reminder of a request that is made now.
-    fn reminder(&self, policy: &Policy, notes: &[&str], log: &EventLog) -> Option<String> {
-        let context = &policy.context;
-        let own = context.modes.resolve(&policy.mode.0).ok()?;
+    fn reminder(&self, decider: &Decider, notes: &[&str]) -> Option<String> {
+        let context = &decider.policy.context;
+        let mode = context.modes.resolve(&decider.policy.mode.0).ok()?;
         // An ancestor's mode may be tighter than the session's own.
-        let above = policy.ancestry.tighter_than(own);
+        let above = decider.policy.ancestry.tighter_than(mode);
         let tools: Vec<CallFacts> = context.tools.all().iter().map(|tool| tool.spec().facts()).collect();
         let modes: Vec<&str> = context.modes.iter().map(|mode| mode.id.as_str()).collect();
         reminder::compose(&reminder::Inputs {
-            mode: above.as_deref().unwrap_or(own),
-            reader: if policy.ancestry.parent.is_some() {
+            mode: above.as_deref().unwrap_or(mode),
+            reader: if decider.policy.ancestry.parent.is_some() {
                 ReminderReader::Subagent
             } else {
                 ReminderReader::Agent
             },
             transition: self.transition.as_ref().map(|pending| &pending.transition),
-            is_first_turn: self.first_turn.is_none_or(|first| first == log.turns),
+            is_first_turn: self.first_turn.is_none_or(|first| first == decider.log.turn()),
             notes,
-            ceilings: &policy.ceilings(),
-            grants: &policy.grants,
+            ceilings: &decider.policy.ceilings(),
+            grants: &decider.policy.grants,
             tools: &tools,
             modes: &modes,
         })
     }
 
     /// Adds the reminder to a request for a summary, which offers the tools of the mode, too.
-    pub(crate) fn remind(&self, summary: &mut Summary, policy: &Policy, log: &EventLog) {
-        let mode = policy.context.modes.resolve(&policy.mode.0).ok();
+    pub(crate) fn remind(&self, summary: &mut Summary, decider: &Decider) {
+        let mode = decider.policy.context.modes.resolve(&decider.policy.mode.0).ok();
         let position = mode.map(|mode| mode.reminder_position).unwrap_or_default();
         let messages = std::mem::take(&mut summary.request.messages);
-        summary.request.messages = reminder::splice(messages, self.reminder(policy, &[], log), position);
+        summary.request.messages = reminder::splice(messages, self.reminder(decider, &[]), position);
     }
 
     /// Counts and builds a request. `allowed` restricts the tools of the list.
@@ -162,7 +162,7 @@ impl Requests {
         let ordinal = self.count;
         self.count += 1;
         ModelRequest {
-            session: log.id.clone(),
+            session: log.id().clone(),
             ordinal,
             model: models.active.model.clone(),
             effort: models.active.effort,
@@ -175,8 +175,9 @@ impl Requests {
     }
 
     /// Logs the insertion and removal of reminders (G20, G48).
-    fn log_reminder(&mut self, is_inserted: bool, policy: &Policy, log: &EventLog) {
-        let (session, mode) = (&log.id, &policy.mode);
+    fn log_reminder(&mut self, is_inserted: bool, decider: &Decider) {
+        let Decider { policy, log, .. } = decider;
+        let (session, mode) = (log.id(), &policy.mode);
         if is_inserted {
             tracing::debug!(%session, %mode, "the reminder was inserted into the request");
         } else if self.is_reminded {
@@ -185,7 +186,8 @@ impl Requests {
         self.is_reminded = is_inserted;
     }
 
-    pub(crate) async fn freeze_system_prompt(&mut self, policy: &Policy, log: &EventLog, cwd: &Path) {
+    pub(crate) async fn freeze_system_prompt(&mut self, decider: &mut Decider, cwd: &Path) {
+        let Decider { policy, log, .. } = decider;
         if self.system.is_some() {
             return;
         }
@@ -195,7 +197,7 @@ impl Requests {
         let role = PromptRole { agent: &policy.agent, is_subagent, client };
         let (sources, skills) = (&context.sources, &context.skills);
         let text = system_prompt::make(sources, skills, cwd, now, &role).await;
-        log.store.post(Row::SystemPrompt { session: log.id.clone(), text: Arc::clone(&text) });
+        log.queue(Row::SystemPrompt { session: log.id().clone(), text: Arc::clone(&text) });
         self.system = Some(text);
     }
 }
@@ -217,15 +219,15 @@ impl Offers {
         if !self.available.iter().map(String::as_str).eq(names()) {
             self.available = names().map(str::to_owned).collect();
         }
-        let shown = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
+        let tools = match mode.and_then(|mode| mode.tool_list).unwrap_or_default() {
             ToolList::Hide => available,
             ToolList::Mask => all.to_vec(),
         };
         let is_same =
-            self.of.len() == shown.len() && self.of.iter().zip(&shown).all(|(was, is)| Arc::ptr_eq(was, is));
+            self.of.len() == tools.len() && self.of.iter().zip(&tools).all(|(was, is)| Arc::ptr_eq(was, is));
         if !is_same {
-            self.shown = shown.iter().map(|tool| offer(tool.spec())).collect();
-            self.of = shown;
+            self.shown = tools.iter().map(|tool| offer(tool.spec())).collect();
+            self.of = tools;
         }
     }
 }

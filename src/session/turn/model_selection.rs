@@ -12,8 +12,8 @@ use crate::model::Effort;
 use crate::model::catalog::ModelCatalog;
 use crate::model::catalog::NoModel;
 use crate::session::SessionContext;
-use crate::session::event_log::EventLog;
 use crate::session::handle::ModelSetting;
+use crate::session::mode::decider::Decider;
 use crate::session::mode::policy::Policy;
 use crate::session::notes::Notes;
 use crate::session::options::{self, ModelSelection};
@@ -77,9 +77,9 @@ impl Models {
     pub(crate) fn choose(
         &mut self,
         setting: ModelSetting,
-        policy: &Policy,
-        log: &EventLog,
+        decider: &Decider,
     ) -> Result<ModelSelection, AgentError> {
+        let Decider { policy, log, .. } = decider;
         let mut active = self.active.clone();
         let models = &policy.context.models;
         // Only the given setting becomes the user's choice; the other may be the mode's.
@@ -103,8 +103,8 @@ impl Models {
             }
         }
         let ModelSelection { model, effort } = self.chosen.clone();
-        let session = log.id.clone();
-        log.store.post(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
+        let session = log.id().clone();
+        log.queue(Row::Chosen { session, model: model.to_string(), effort: effort.as_str() });
         Ok(active)
     }
 
@@ -117,11 +117,8 @@ impl Models {
         let sees = policy.context.models.facts(&self.active.model).images;
         valid.extend(sees.then_some("image"));
         let valid = json!({ "validTypes": valid });
-        let has_content = |block: &ContentBlock| match block {
-            ContentBlock::Text(text) => !text.text.trim().is_empty(),
-            _ => true,
-        };
-        if !content.iter().any(has_content) {
+        let mut blocks = content.iter();
+        if blocks.all(|block| matches!(block, ContentBlock::Text(text) if text.text.trim().is_empty())) {
             return Err(AgentError::invalid_params("the prompt is empty", valid));
         }
         self.check_size(content, policy)?;

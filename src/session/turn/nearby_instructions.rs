@@ -34,9 +34,8 @@ pub(crate) async fn read(
 
 /// The folders around files, outermost first.
 fn folders<'a>(cwd: &Path, files: impl Iterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
-    let around = |file: &'a Path| file.ancestors().skip(1);
     files
-        .flat_map(around)
+        .flat_map(|file| file.ancestors().skip(1))
         .filter(|folder| *folder != cwd && folder.starts_with(cwd))
         .map(Path::to_owned)
         .collect()

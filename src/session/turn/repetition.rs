@@ -118,8 +118,8 @@ impl Repetition {
         }
         let is_denied = step.others == 0;
         self.denied_steps = if is_denied { self.denied_steps + 1 } else { 0 };
-        let of_step = |call: &&RepeatedCall| current.contains(&call.hash);
-        let most = self.calls.iter().filter(of_step).max_by_key(|call| call.count);
+        let of_step = self.calls.iter().filter(|call| current.contains(&call.hash));
+        let most = of_step.max_by_key(|call| call.count);
         if let Some(call) = most.filter(|call| call.count >= ASKED) {
             return Some(Brake::Ask(question(&format!(
                 "The model made the same call {} times with the same result: {}. The result: {}",

@@ -3,7 +3,6 @@
 //! No call runs before its reply has ended, so a reply that breaks off can be requested again.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +88,7 @@ pub(super) struct Listener<'a> {
     /// Tools of all calls, for the note if the reply breaks off.
     called: Vec<String>,
     message_id: MessageId,
-    chunk_kind: ChunkKind,
+    chunk_kind: ReplyChunk,
     /// True once the history contains a part of the reply.
     has_output: bool,
     /// Bytes of text and thoughts so far.
@@ -100,7 +99,7 @@ pub(super) struct Listener<'a> {
 const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 #[derive(PartialEq, Eq, Clone, Copy)]
-enum ChunkKind {
+enum ReplyChunk {
     Text,
     Thought,
     Other,
@@ -186,7 +185,7 @@ impl<'a> Listener<'a> {
             calls: Vec::new(),
             started: Vec::new(),
             called: Vec::new(),
-            chunk_kind: ChunkKind::Other,
+            chunk_kind: ReplyChunk::Other,
             has_output: false,
             bytes: 0,
         }
@@ -201,9 +200,9 @@ impl<'a> Listener<'a> {
                 event = Err(error);
             }
             self.begin_chunk(match &event {
-                Ok(ModelEvent::Text(_)) => ChunkKind::Text,
-                Ok(ModelEvent::Thought(_)) => ChunkKind::Thought,
-                _ => ChunkKind::Other,
+                Ok(ModelEvent::Text(_)) => ReplyChunk::Text,
+                Ok(ModelEvent::Thought(_)) => ReplyChunk::Thought,
+                _ => ReplyChunk::Other,
             })
             .await?;
             match event {
@@ -265,12 +264,12 @@ impl<'a> Listener<'a> {
         Ok(())
     }
 
-    async fn begin_chunk(&mut self, kind: ChunkKind) -> Result<(), TurnError> {
+    async fn begin_chunk(&mut self, kind: ReplyChunk) -> Result<(), TurnError> {
         let before = std::mem::replace(&mut self.chunk_kind, kind);
-        if before == kind || before == ChunkKind::Other {
+        if before == kind || before == ReplyChunk::Other {
             return Ok(());
         }
-        if before == ChunkKind::Text && !self.call_filter.is_holding() {
+        if before == ReplyChunk::Text && !self.call_filter.is_holding() {
             let rest = self.call_filter.release();
             self.text(rest).await?;
             self.forward_rest().await?;
@@ -327,11 +326,11 @@ impl<'a> Listener<'a> {
         }
         self.has_output = true;
         self.said.push_str(&text);
-        let shown = self.switches.as_mut().and_then(|switches| match switches.push(&text) {
+        let without_switch = self.switches.as_mut().and_then(|switches| match switches.push(&text) {
             Cow::Borrowed(_) => None,
-            Cow::Owned(shown) => (shown != text).then_some(shown),
+            Cow::Owned(remaining) => (remaining != text).then_some(remaining),
         });
-        let message_id = self.message_id.clone();
+        let (message_id, shown) = (self.message_id.clone(), without_switch);
         self.turn.post_event(SessionEvent::AgentText { message_id, text, shown }).await
     }
 
@@ -373,8 +372,8 @@ impl<'a> Listener<'a> {
         };
         let prepared = tool.as_ref().and_then(|(_, prepared)| prepared.as_ref().ok());
         let locations = prepared.map_or_else(Vec::new, |call| {
-            let place = |path: &PathBuf| Location { path: path.clone(), line: call.line };
-            call.shown_targets.iter().map(place).collect()
+            let paths = call.shown_targets.iter().cloned();
+            paths.map(|path| Location { path, line: call.line }).collect()
         });
         let event = ToolCallEvent {
             id: id.clone(),

@@ -71,8 +71,8 @@ pub(crate) async fn run(
     if has_failed {
         return turn.failed(id, text).await;
     }
-    let shown = [plan.as_str(), &text].into_iter().filter(|text| !text.is_empty());
-    let content = shown.map(ToolContent::text).collect();
+    let parts = [plan.as_str(), &text].into_iter().filter(|part| !part.is_empty());
+    let content = parts.map(ToolContent::text).collect();
     turn.finish(id, ToolOutput { text, content, ..ToolOutput::default() }, Vec::new()).await?;
     Ok(After::Continue)
 }

@@ -19,7 +19,7 @@ const REFUSED_AGAIN: &str =
 
 const NO_ANSWER: &str = "\nStopped: the model gave no answer, although it was asked again. Send the prompt again, or choose another model.\n";
 
-pub(in crate::session) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
+pub(crate) async fn run(mut turn: Turn) -> Result<EndReason, TurnError> {
     if turn.external_agent.is_some() {
         let prompt = std::mem::take(&mut turn.prompt);
         return external_turn::run(&turn, prompt).await;
@@ -100,8 +100,7 @@ async fn run_steps(turn: &Turn) -> Result<EndReason, TurnError> {
         interruptions = Interruptions::default();
         let non_answer = NonAnswer::of(&step);
         if step.found != FoundSwitch::Nothing {
-            let found = step.found;
-            let ends = turn.ask_actor(|reply| TurnMessage::InBand { found, reply }).await?;
+            let ends = turn.ask_actor(|reply| TurnMessage::InBand { found: step.found, reply }).await?;
             if let Some(text) = ends {
                 turn.post_notice(ids.message(), NoticeKind::Message, text).await?;
                 return Ok(StopReason::EndTurn.into());

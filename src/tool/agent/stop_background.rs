@@ -23,8 +23,8 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     let description = "Stop a background job or agent with everything it started, and show its last output.";
     let spec = ToolSpec::new("stop_background", ToolKind::Other, Effect::Session, description);
     ToolSpec { background: BackgroundRole::Controls, ..spec }.tool(|StopBackgroundArguments { id }, _| {
-        Ok(PreparedCall::new(format!("Stop {id}"), async move |context| {
-            let text = match find(&context.jobs, &context.agents, &id)? {
+        Ok(PreparedCall::on_state(format!("Stop {id}"), async move |_, state| {
+            let text = match find(&state.jobs, &state.agents, &id)? {
                 BackgroundEntry::Job(job) => {
                     job.stop().await;
                     job.ending().await;

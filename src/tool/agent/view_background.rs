@@ -11,7 +11,7 @@ use super::background_list::{BackgroundEntry, find};
 use crate::acp::ToolKind;
 use crate::permission::Effect;
 use crate::tool::shell::jobs::{describe, lost};
-use crate::tool::{PreparedCall, RunContext, Tool, ToolError, ToolOutput, ToolSpec};
+use crate::tool::{PreparedCall, SessionState, Tool, ToolError, ToolOutput, ToolSpec};
 
 /// Maximum seconds to wait.
 const MAX_WAIT: u64 = 600;
@@ -40,11 +40,13 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
             return Err(ToolError::arguments(format!("wait is at most {MAX_WAIT}")));
         }
         let Some(id) = id else {
-            return Ok(PreparedCall::new("List background work", async |context| Ok(list(&context).await)));
+            return Ok(PreparedCall::on_state("List background work", async |_, state| {
+                Ok(list(&state).await)
+            }));
         };
         let wait = Duration::from_secs(wait);
-        Ok(PreparedCall::new(format!("View {id}"), async move |context| {
-            let text = match find(&context.jobs, &context.agents, &id)? {
+        Ok(PreparedCall::on_state(format!("View {id}"), async move |_, state| {
+            let text = match find(&state.jobs, &state.agents, &id)? {
                 BackgroundEntry::Job(job) => {
                     // A timeout is not an error.
                     let _ = tokio::time::timeout(wait, job.ending()).await;
@@ -64,12 +66,12 @@ pub(in crate::tool) fn tool() -> Arc<dyn Tool> {
     })
 }
 
-async fn list(context: &RunContext) -> ToolOutput {
+async fn list(state: &SessionState) -> ToolOutput {
     let mut lines = Vec::new();
-    for job in &context.jobs {
+    for job in &state.jobs {
         lines.push(describe(job).await);
     }
-    lines.extend(context.agents.iter().map(BackgroundAgent::describe));
+    lines.extend(state.agents.iter().map(BackgroundAgent::describe));
     let none = || "[Nothing was started in the background.]".to_owned();
     ToolOutput::long_text(if lines.is_empty() { none() } else { lines.join("\n") })
 }

@@ -201,9 +201,9 @@ pub(super) fn prepared(
         })
     };
     let (files, workspace) = (targets.clone(), workspace.clone());
-    let call = PreparedCall::new(title, async move |context: RunContext| {
+    let call = PreparedCall::on_state(title, async move |context, state| {
         let previewed_buffers = previewed.get().and_then(|shown| shown.buffers.clone());
-        let (last_seen, targets) = (context.last_seen.clone(), files.clone());
+        let (last_seen, targets) = (state.last_seen, files.clone());
         let plan = move |buffers: Buffers| {
             let buffers = buffers.with_last_seen(&files, &last_seen);
             let plan = plan(&buffers)?;

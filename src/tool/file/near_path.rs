@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 
 use super::walk::globs;
 use crate::permission::{FilesBelow, Target};
-use crate::tool::{CallAction, PreparedCall, RunContext, ToolError, blocking};
+use crate::tool::{CallAction, CallTask, PreparedCall, RunContext, ToolError, ToolOutput, blocking};
 use crate::workspace::{FileError, Walk, WalkOptions, open_dir};
 
 /// Paths of the same name elsewhere that a message names.
@@ -21,16 +21,30 @@ const SEARCH: Duration = Duration::from_millis(50);
 
 /// Adds a suggestion to the error of a call whose target does not exist.
 pub(in crate::tool) fn suggesting(call: PreparedCall) -> PreparedCall {
-    let PreparedCall { targets, action: CallAction::Run(run), .. } = call else { return call };
-    let near = targets.clone();
-    let run = async move |context: RunContext| {
-        let near = NearPath { targets: near, files: context.permit.files.clone() };
-        match run(context).await {
+    let targets = call.targets.clone();
+    let action = match call.action {
+        CallAction::Run(run) => CallAction::Run(suggesting_run(run, targets, |context| context)),
+        CallAction::RunOnState(run) => {
+            CallAction::RunOnState(suggesting_run(run, targets, |(context, _)| context))
+        }
+        action => action,
+    };
+    PreparedCall { action, ..call }
+}
+
+fn suggesting_run<Input: Send + 'static>(
+    run: CallTask<Input, ToolOutput>,
+    targets: Vec<Target>,
+    context_of: fn(&Input) -> &RunContext,
+) -> CallTask<Input, ToolOutput> {
+    let run = async move |input| {
+        let near = NearPath { targets, files: context_of(&input).permit.files.clone() };
+        match run(input).await {
             Err(ToolError::File(FileError::Missing(path))) => blocking(move || Err(near.error(path))).await,
             outcome => outcome,
         }
     };
-    PreparedCall { targets, action: CallAction::Run(Box::new(|context| run(context).boxed())), ..call }
+    Box::new(|input| run(input).boxed())
 }
 
 /// The targets of a call, and the files that it may learn of.

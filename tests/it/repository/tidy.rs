@@ -250,6 +250,57 @@ const SESSION: &[&str] = &[
     "yaml_error",
 ];
 
+/// Parts of a module, lowest first, and the other parts of that module that each may name. A part is a file with
+/// the folder beside it.
+const PARTS: [(&str, &[&str]); 11] = [
+    ("session/event_log", &[]),
+    ("session/options", &[]),
+    ("session/mode", &["session/event_log"]),
+    ("session/handle", &["session/options"]),
+    ("session/notes", &["session/event_log", "session/mode"]),
+    ("session/servers", &["session/event_log", "session/mode", "session/notes"]),
+    ("session/subagent", &["session/event_log", "session/handle", "session/mode", "session/options"]),
+    (
+        "session/turn",
+        &[
+            "session/event_log",
+            "session/handle",
+            "session/mode",
+            "session/notes",
+            "session/options",
+            "session/servers",
+            "session/subagent",
+        ],
+    ),
+    ("session/command", &["session/handle", "session/mode", "session/options", "session/turn"]),
+    (
+        "session/history",
+        &[
+            "session/event_log",
+            "session/handle",
+            "session/mode",
+            "session/notes",
+            "session/options",
+            "session/turn",
+        ],
+    ),
+    (
+        "session/actor",
+        &[
+            "session/command",
+            "session/event_log",
+            "session/handle",
+            "session/history",
+            "session/mode",
+            "session/notes",
+            "session/options",
+            "session/servers",
+            "session/subagent",
+            "session/turn",
+        ],
+    ),
+];
+
 /// Pure modules: no clock, no file, no task.
 const PURE: [&str; 111] = [
     "acp",
@@ -549,20 +600,55 @@ fn modules_import_only_allowed_layers() {
     }
 }
 
+/// The part of [`PARTS`] that a module belongs to.
+fn part_of(module: &str) -> Option<&'static str> {
+    PARTS.iter().map(|(part, _)| *part).find(|part| within(module, part))
+}
+
+#[test]
+fn parts_name_only_lower_parts() {
+    let sources = sources();
+    let modules: HashSet<&str> = sources.iter().map(|source| &*source.module).collect();
+    for (at, (part, allowed)) in PARTS.iter().enumerate() {
+        for other in *allowed {
+            let is_lower = PARTS[..at].iter().any(|(lower, _)| lower == other);
+            assert!(is_lower, "{part} names {other}, which is not above it in the table");
+        }
+    }
+    for Source { module, code, .. } in &sources {
+        let divided = PARTS.iter().any(|(part, _)| part.split('/').next() == module.split('/').next());
+        if !divided || !module.contains('/') {
+            continue;
+        }
+        let part = part_of(module).unwrap_or_else(|| panic!("{module} has no row in the table of parts"));
+        let allowed = PARTS.iter().find(|(name, _)| *name == part).unwrap().1;
+        for other in modules_named_by(module, code, &modules).iter().filter_map(|other| part_of(other)) {
+            assert!(
+                other == part || allowed.contains(&other),
+                "{module} names {other}, which {part} may not"
+            );
+        }
+    }
+}
+
 /// A component owns its fields and knows neither the actor nor a component that uses it.
 #[test]
 fn session_modules_form_no_circle() {
     let sources = sources();
-    let names = |source: &Source| {
-        let own = source.module.strip_prefix("session/")?;
-        Some((own.to_owned(), session_modules_named_by(own, &source.code)))
-    };
-    let mut remaining: Vec<(String, Vec<String>)> = sources.iter().filter_map(names).collect();
+    let modules: HashSet<&str> = sources
+        .iter()
+        .map(|source| &*source.module)
+        .filter(|module| module.starts_with("session/"))
+        .collect();
+    let of_session = sources.iter().filter(|source| modules.contains(&*source.module));
+    let mut remaining: Vec<(&str, Vec<String>)> = of_session
+        .map(|Source { module, code, .. }| (&**module, modules_named_by(module, code, &modules)))
+        .collect();
     assert!(remaining.len() > 30, "the modules of a session are in src/session");
     while !remaining.is_empty() {
-        let left: Vec<String> = remaining.iter().map(|(name, _)| name.clone()).collect();
-        remaining.retain(|(name, uses)| uses.iter().any(|used| used != name && left.contains(used)));
-        assert!(remaining.len() < left.len(), "a circle: {remaining:?}");
+        let names: Vec<&str> = remaining.iter().map(|(name, _)| *name).collect();
+        remaining.retain(|(name, uses)| uses.iter().any(|used| used != name && names.contains(&&**used)));
+        assert!(remaining.len() < names.len(), "a circle: {remaining:?}");
     }
     for Source { module, code, .. } in &sources {
         let is_named = code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "Actor");
@@ -570,32 +656,49 @@ fn session_modules_form_no_circle() {
     }
 }
 
-/// Modules below `src/session` that the `use` lines of `module` name.
-fn session_modules_named_by(module: &str, code: &str) -> Vec<String> {
-    let parent = module.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let below =
-        |folder: &str, name: &str| if folder.is_empty() { name.into() } else { format!("{folder}/{name}") };
-    let mut named = Vec::new();
-    for line in code.split(';').map(str::trim) {
-        let Some(path) = line.rsplit("use ").next().filter(|_| line.contains("use ")) else { continue };
-        let (folder, rest) = match (path.strip_prefix("super::"), path.strip_prefix("crate::session::")) {
-            (Some(rest), _) => (parent, rest),
-            (None, Some(rest)) => ("", rest),
-            (None, None) => continue,
-        };
-        let first = |list: &str| {
-            list.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
-        };
-        match rest.strip_prefix('{') {
-            Some(list) => named.extend(list.split(',').map(|name| below(folder, &first(name)))),
-            None => named.push(below(folder, &first(rest))),
-        }
-        if folder == parent && !parent.is_empty() {
-            // `super` itself is a module with a file.
-            named.push(parent.to_owned());
+/// Those of `modules` that the `use` lines of `module` name.
+fn modules_named_by(module: &str, code: &str, modules: &HashSet<&str>) -> Vec<String> {
+    let mut paths = Vec::new();
+    for statement in code.split(';') {
+        if let Some((_, tree)) = statement.rsplit_once("use ") {
+            expand_use("", tree, &mut paths);
         }
     }
+    let mut named = Vec::new();
+    for path in paths {
+        let mut folder: Vec<&str> = module.split('/').collect();
+        for segment in path.split("::") {
+            match segment {
+                "crate" => folder.clear(),
+                "super" => drop(folder.pop()),
+                _ => folder.push(segment),
+            }
+        }
+        if !path.starts_with("crate::") && !path.starts_with("super::") {
+            continue;
+        }
+        while !folder.is_empty() && !modules.contains(&*folder.join("/")) {
+            folder.pop();
+        }
+        named.push(folder.join("/"));
+    }
     named
+}
+
+/// Adds the paths of a `use` tree to `paths`.
+fn expand_use(before: &str, tree: &str, paths: &mut Vec<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        return paths.push(format!("{before}{}", tree.trim()));
+    };
+    let (inner, _) = rest.rsplit_once('}').unwrap();
+    let (mut depth, before) = (0, format!("{before}{}", head.trim()));
+    let mut is_separator = |c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    };
+    for part in inner.split(&mut is_separator).filter(|part| !part.trim().is_empty()) {
+        expand_use(&before, part, paths);
+    }
 }
 
 /// Tools that draw or measure the import graph read only `use` lines.

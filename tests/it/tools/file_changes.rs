@@ -8,7 +8,7 @@ use modegate::gate::Gate;
 use modegate::permission::rules::Rules;
 use modegate::permission::{CallFacts, Effect};
 use modegate::process::shell::Sandbox;
-use modegate::tool::{ClientIo, RunContext, SnapshotHandle, ToolError, ToolOutput, Toolset};
+use modegate::tool::{ClientIo, RunContext, SessionState, SnapshotHandle, ToolError, ToolOutput, Toolset};
 use modegate::workspace::{Changes, FileState, Journal, Workspace, WorkspaceSnapshot};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -52,17 +52,13 @@ impl ToolFixture {
         let (changes, reports) = mpsc::unbounded_channel();
         let context = RunContext {
             permit,
-            last_seen: vec![],
-            agents: vec![],
-            jobs: vec![],
             progress: None,
             journal: Journal::new(None, changes.clone()),
             changes,
-            snapshot: Some(self.snapshot.clone()),
-            compactions: 0,
             client_io: ClientIo::disconnected(),
         };
-        (call.run(context).await, reports)
+        let state = SessionState { snapshot: Some(self.snapshot.clone()), ..SessionState::default() };
+        (call.action.run(context, state).await, reports)
     }
 }
 
@@ -117,18 +113,14 @@ async fn dropped_command_is_ended_and_reported() {
     let client = ClientIo::disconnected();
     let context = RunContext {
         permit,
-        last_seen: vec![],
-        jobs: vec![],
-        agents: vec![],
         progress: None,
         journal: Journal::new(None, changes.clone()),
         changes,
-        snapshot,
-        compactions: 0,
         client_io: client,
     };
+    let state = SessionState { snapshot, ..SessionState::default() };
     tokio::select! {
-        done = call.run(context) => panic!("{done:?}"),
+        done = call.action.run(context, state) => panic!("{done:?}"),
         () = wait => {}
     }
     let messages = tokio::time::timeout(TIMEOUT, reported_files(receiver)).await.unwrap();

@@ -13,7 +13,7 @@ use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
 use modegate::permission::rules::Rules;
 use modegate::permission::{CallFacts, Effect};
-use modegate::tool::{ClientIo, RunContext, ToolError, Toolset};
+use modegate::tool::{ClientIo, RunContext, SessionState, ToolError, Toolset};
 use modegate::workspace::{Journal, Workspace};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -159,17 +159,12 @@ pub(super) async fn run_tool(
     let changes = tokio::sync::mpsc::unbounded_channel().0;
     let context = RunContext {
         permit,
-        last_seen: vec![],
-        agents: vec![],
-        jobs: vec![],
         progress: None,
         journal: Journal::new(None, changes.clone()),
         changes,
-        snapshot: None,
-        compactions: 0,
         client_io: ClientIo::disconnected(),
     };
-    call.run(context).await.map(|output| output.text)
+    call.action.run(context, SessionState::default()).await.map(|output| output.text)
 }
 
 fn read(top: &Path) -> Tree {

@@ -16,7 +16,7 @@ use crate::model::excess::Excess;
 use crate::model::{Block, Failure, ModelError, ToolOffer};
 use crate::session::event_log::EventLog;
 use crate::session::mode::policy::Policy;
-use crate::session::turn::context_window::{Frame, StepNumber, prompt_too_long};
+use crate::session::turn::context_window::{ContextFrame, StepNumber, prompt_too_long};
 use crate::session::turn::message::{Room, Summarised, Summary};
 use crate::session::turn::model_selection::Models;
 use crate::text::grouped;
@@ -27,44 +27,41 @@ const MAX_REFUSED_IMAGES: usize = 1024 * 1024;
 impl Requests {
     /// Bytes of the tools and the system prompt. 0 before the first request.
     pub(super) fn fixed_bytes(&self) -> usize {
-        let tool = |offer: &ToolOffer| {
-            offer.name.len() + offer.description.len() + offer.schema.as_json().get().len()
-        };
-        let tools: usize = self.offers.shown.iter().map(tool).sum();
+        let tools: usize = self.offers.shown.iter().map(offer_bytes).sum();
         if tools == 0 { 0 } else { tools + self.system.as_ref().map_or(0, |system| system.len()) }
     }
 
-    pub(in crate::session) fn frame<'a>(&self, models: &'a Models, policy: &Policy) -> Frame<'a> {
+    pub(crate) fn frame<'a>(&self, models: &'a Models, policy: &Policy) -> ContextFrame<'a> {
         let model = &models.active.model;
         let context = policy.context.context_tokens(model);
         // Without a limit, nothing is measured.
         let fixed = if context == u64::MAX { 0 } else { self.fixed_bytes() };
-        Frame { model, context, fixed }
+        ContextFrame { model, context, fixed }
     }
 
     /// Returns a summary if the next request would nearly fill the context and a summary helps. A turn tries again
     /// only once the conversation has grown.
-    pub(in crate::session) fn summary_if_due(
+    pub(crate) fn summary_if_due(
         &mut self,
-        frame: Frame<'_>,
+        frame: ContextFrame<'_>,
         models: &Models,
         log: &mut EventLog,
     ) -> Option<Summary> {
-        let conversation = &log.conversation;
+        let conversation = log.conversation();
         let bytes = conversation.history.bytes();
         let tokens = conversation.fill.estimate(bytes, frame.fixed);
         let is_futile = conversation.fill.is_unknown()
             && self.summarised_in.is_some_and(|(turn, after)| {
-                turn == log.turns && bytes <= after.saturating_add(compaction::bytes_of(frame.context / 5))
+                turn == log.turn() && bytes <= after.saturating_add(compaction::bytes_of(frame.context / 5))
             });
         if is_futile || !compaction::is_due(tokens, frame.context) {
             return None;
         }
         // Rather than summarising a few words, shorten the result that fills the context.
-        let messages = log.conversation.history.messages();
+        let messages = log.messages();
         let retained = compaction::retained(&messages, frame.context)?;
         if !compaction::is_worthwhile(&messages, retained)
-            && log.conversation.history.can_shorten(bytes / 5 * 4)
+            && log.conversation().history.can_shorten(bytes / 5 * 4)
         {
             return None;
         }
@@ -73,17 +70,17 @@ impl Requests {
 
     /// Ignores the estimate: for `/compact`, and for a request that was too long. `refused` says that the last
     /// request for a summary was.
-    pub(in crate::session) fn summary_of_all(
+    pub(crate) fn summary_of_all(
         &mut self,
         refused: Option<Excess>,
-        frame: Frame<'_>,
+        frame: ContextFrame<'_>,
         models: &Models,
         log: &mut EventLog,
     ) -> Option<Summary> {
         if let Some(excess) = refused {
-            self.window.refuse(frame.model, excess, (log.turns, u32::MAX));
+            self.window.refuse(frame.model, excess, (log.turn(), u32::MAX));
         }
-        let context = frame.context.min(compaction::tokens(log.conversation.history.bytes()));
+        let context = frame.context.min(compaction::tokens(log.conversation().history.bytes()));
         self.summary(context, frame, models, log)
     }
 
@@ -91,11 +88,11 @@ impl Requests {
     fn summary(
         &mut self,
         context: u64,
-        frame: Frame<'_>,
+        frame: ContextFrame<'_>,
         models: &Models,
         log: &mut EventLog,
     ) -> Option<Summary> {
-        let messages = log.conversation.history.messages();
+        let messages = log.messages();
         let retained = compaction::retained(&messages, context)?;
         self.prompts_budget = compaction::prompts_budget(context);
         let mut question = compaction::question(&messages, retained);
@@ -105,23 +102,23 @@ impl Requests {
         self.window.note_sent(frame.fixed + size, 0);
         // The same tools keep the provider's cache valid, but the request allows none of them.
         let request = self.request(models, log, Some(Arc::default()), question);
-        Some(Summary { request, id: format!("compaction_{}", log.conversation.compactions + 1), retained })
+        Some(Summary { request, id: format!("compaction_{}", log.conversation().compactions + 1), retained })
     }
 
     /// Shortens older content if the next request would not fit otherwise.
-    pub(in crate::session) fn fit(&mut self, frame: Frame<'_>, log: &mut EventLog) -> Shortened {
+    pub(crate) fn fit(&mut self, frame: ContextFrame<'_>, log: &mut EventLog) -> Shortened {
         let (count, bytes) = image_limits(frame.model);
-        log.conversation.history.limit_images(count, bytes);
-        self.window.fit(&mut log.conversation, frame)
+        log.conversation_mut().history.limit_images(count, bytes);
+        self.window.fit(log.conversation_mut(), frame)
     }
 
     /// Makes room after the server refused a request as too long: by a summary, by shortening results, by a list
     /// of what was done; and if the newest prompt alone is too long, by leaving that out.
-    pub(in crate::session) fn too_long(
+    pub(crate) fn too_long(
         &mut self,
         error: ModelError,
         step: StepNumber,
-        frame: Frame<'_>,
+        frame: ContextFrame<'_>,
         models: &Models,
         log: &mut EventLog,
     ) -> (Room, Shortened) {
@@ -134,12 +131,12 @@ impl Requests {
         };
         // Without numbers, the body may be too large rather than the context too small.
         if excess == Excess::default()
-            && log.conversation.history.limit_images(usize::MAX, MAX_REFUSED_IMAGES)
+            && log.conversation_mut().history.limit_images(usize::MAX, MAX_REFUSED_IMAGES)
         {
             return (Room::Made, Shortened::default());
         }
-        let messages = log.conversation.history.messages();
-        let context = frame.context.min(compaction::tokens(log.conversation.history.bytes()));
+        let messages = log.messages();
+        let context = frame.context.min(compaction::tokens(log.conversation().history.bytes()));
         let retained = compaction::retained(&messages, context);
         if refusals == 1
             && retained.is_some_and(|retained| compaction::is_worthwhile(&messages, retained))
@@ -147,7 +144,7 @@ impl Requests {
         {
             return (Room::Summarise(summary), Shortened::default());
         }
-        let shortened = self.window.fit(&mut log.conversation, frame);
+        let shortened = self.window.fit(log.conversation_mut(), frame);
         if shortened.saved > 0 {
             return (Room::Made, shortened);
         }
@@ -161,9 +158,9 @@ impl Requests {
 
     /// Replaces all messages but the last ones by a list.
     fn list_older(&mut self, retained: usize, log: &mut EventLog) {
-        let id = format!("compaction_{}", log.conversation.compactions + 1);
+        let id = format!("compaction_{}", log.conversation().compactions + 1);
         log.record(SessionEvent::Compaction { id: id.clone(), stage: Compaction::Started }, None);
-        let messages = log.conversation.history.messages();
+        let messages = log.messages();
         let summary = compaction::listed(&messages[..messages.len() - retained]);
         let stage = self.done(summary, retained, log);
         log.record(SessionEvent::Compaction { id, stage }, None);
@@ -174,10 +171,10 @@ impl Requests {
         &self,
         error: ModelError,
         excess: Excess,
-        frame: Frame<'_>,
+        frame: ContextFrame<'_>,
         log: &mut EventLog,
     ) -> ModelError {
-        let bytes = log.conversation.history.unanswered_prompt_bytes();
+        let bytes = log.conversation().history.unanswered_prompt_bytes();
         let Some(bytes) = bytes.filter(|bytes| *bytes >= self.window.sent() / 4) else { return error };
         let size = grouped(bytes);
         let note =
@@ -187,7 +184,7 @@ impl Requests {
         ModelError { text: prompt_too_long(bytes, limit, frame.model), ..error }
     }
 
-    pub(in crate::session) async fn summarised(
+    pub(crate) async fn summarised(
         &mut self,
         summarised: Summarised,
         send_permit: Option<OwnedSemaphorePermit>,
@@ -196,7 +193,7 @@ impl Requests {
         let needs_list = summarised.needs_list();
         let Summarised { id, retained, outcome } = summarised;
         let outcome = if needs_list {
-            let messages = log.conversation.history.messages();
+            let messages = log.messages();
             Ok(compaction::listed(&messages[..messages.len().saturating_sub(retained)]))
         } else {
             outcome
@@ -205,18 +202,18 @@ impl Requests {
             Ok(summary) => self.done(summary, retained, log),
             Err(error) => {
                 tracing::warn!(%error, "the conversation could not be summarised");
-                log.conversation.fill = Fill::unknown();
+                log.conversation_mut().fill = Fill::unknown();
                 Compaction::Failed { reason: error.text }
             }
         };
         log.record(SessionEvent::Compaction { id, stage }, send_permit);
-        self.summarised_in = Some((log.turns, log.conversation.history.bytes()));
+        self.summarised_in = Some((log.turn(), log.conversation().history.bytes()));
         log.save().await;
     }
 
     fn done(&self, summary: String, retained: usize, log: &mut EventLog) -> Compaction {
-        let conversation = &mut log.conversation;
-        let messages = conversation.history.messages();
+        let messages = log.messages();
+        let conversation = log.conversation();
         let prompts = conversation.prompts.iter().map(String::as_str);
         let prompts: Vec<&str> =
             prompts.filter(|words| !compaction::is_retained(&messages, retained, words)).collect();
@@ -230,4 +227,8 @@ impl Requests {
         let preamble = compaction::preamble(&summary, verbatim);
         Compaction::Done { summary, preamble, retained }
     }
+}
+
+fn offer_bytes(offer: &ToolOffer) -> usize {
+    offer.name.len() + offer.description.len() + offer.schema.as_json().get().len()
 }

@@ -543,7 +543,7 @@ const DELEGATION: [Row; 6] = [
     ),
     (
         "sub-agent without activity",
-        "session/subagent/list.rs",
+        "session/subagent/subagents.rs",
         "IDLE_TIMEOUT",
         Time,
         "the sub-agent is stopped",

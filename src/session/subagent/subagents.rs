@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::relay::{ENDED, Report, below};
+use super::relay::{ENDED, SubagentReport, below};
 use crate::acp::{ToolCallId, Update};
 use crate::conversation::acp_updates;
 use crate::event::SessionEvent;
@@ -32,7 +32,7 @@ pub(crate) struct Subagents {
     pub(crate) active: HashMap<ToolCallId, SessionHandle>,
     open_requests: HashMap<(ToolCallId, u64), u64>,
     /// Unbounded: updates take send permits, and no report may wait for a session that is ending.
-    pub(crate) reports: LazyChannel<Report>,
+    pub(crate) reports: LazyChannel<SubagentReport>,
     background: Vec<BackgroundAgent>,
     started: u64,
     is_closing: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Subagents {
 
 impl Subagents {
     /// Cancel-safe: a dropped call loses no report.
-    pub(crate) async fn next(&mut self) -> Option<Report> {
+    pub(crate) async fn next(&mut self) -> Option<SubagentReport> {
         self.reports.recv().await
     }
 
@@ -65,36 +65,41 @@ impl Subagents {
     }
 
     /// Returns a note if a background sub-agent has ended.
-    pub(crate) fn handle(&mut self, report: Report, gate: &mut Gate, log: &mut EventLog) -> Option<String> {
+    pub(crate) fn handle(
+        &mut self,
+        report: SubagentReport,
+        gate: &mut Gate,
+        log: &mut EventLog,
+    ) -> Option<String> {
         match report {
-            Report::Update { update, is_recorded: true, send_permit } => {
+            SubagentReport::Update { update, is_recorded: true, send_permit } => {
                 log.record(SessionEvent::ForwardedUpdate { update }, send_permit);
             }
-            Report::Update { update, is_recorded: false, send_permit } => {
+            SubagentReport::Update { update, is_recorded: false, send_permit } => {
                 log.send(Update::Schema(update), send_permit);
             }
-            Report::Progress { call, content, send_permit } => {
+            SubagentReport::Progress { call, content, send_permit } => {
                 // A background sub-agent has no open call.
-                if log.conversation.open_calls.contains_key(&call) {
+                if log.conversation().open_calls.contains_key(&call) {
                     log.send(acp_updates::progress(call, &content), send_permit);
                 }
             }
-            Report::Request { call, number, request, reply } => {
-                let id = log.client.forward(request.of_session(&log.id), reply);
+            SubagentReport::Request { call, number, request, reply } => {
+                let id = log.client().forward(request.of_session(log.id()), reply);
                 self.open_requests.insert((call, number), id);
             }
-            Report::Withdraw { call, number } => {
+            SubagentReport::Withdraw { call, number } => {
                 if let Some(id) = self.open_requests.remove(&(call, number)) {
-                    log.client.withdraw(id);
+                    log.client().withdraw(id);
                 }
             }
-            Report::Ended { call, note, unfinished } => {
+            SubagentReport::Ended { call, note, unfinished } => {
                 if let Some(unfinished) = unfinished {
                     self.active.remove(&call);
                     gate.take_over(unfinished, |id| below(&call, id));
                 }
                 for (_, id) in self.open_requests.extract_if(|(of, _), _| *of == call) {
-                    log.client.withdraw(id);
+                    log.client().withdraw(id);
                 }
                 // A note on the session's next start reports this.
                 return note.filter(|_| !self.is_closing);
@@ -141,7 +146,7 @@ impl Subagents {
 
 /// Records the end of calls whose sub-agent is gone.
 pub(crate) fn end_calls(log: &mut EventLog) {
-    for ended in log.conversation.relayed_open_calls.end(Some(ENDED)) {
+    for ended in log.conversation_mut().relayed_open_calls.end(Some(ENDED)) {
         log.record(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }, None);
     }
 }

@@ -11,22 +11,21 @@ use crate::client::Client;
 use crate::conversation::{acp_updates, cost_after};
 use crate::error::AgentError;
 use crate::event::SessionEvent;
-use crate::session::event_log::EventLog;
 use crate::session::handle::SessionSnapshot;
-use crate::session::mode::policy::Policy;
+use crate::session::mode::decider::Decider;
 use crate::session::options::ModelSelection;
 use crate::session::turn::model_selection::Models;
 
-type Reply = oneshot::Sender<Result<SessionSnapshot, AgentError>>;
+type SnapshotReply = oneshot::Sender<Result<SessionSnapshot, AgentError>>;
 
 #[derive(Default)]
 pub(crate) struct Replays {
-    queue: VecDeque<Replay>,
+    queue: VecDeque<RunningReplay>,
     /// Position in the client's queue for send permits, kept while the loop serves other events.
     place: Option<BoxFuture<'static, OwnedSemaphorePermit>>,
 }
 
-struct Replay {
+struct RunningReplay {
     page: VecDeque<SessionEvent>,
     from: u64,
     /// Exclusive; the client gets later events live.
@@ -35,15 +34,16 @@ struct Replay {
     selection: ModelSelection,
     /// Cost of the requests so far.
     cost: Option<u64>,
-    reply: Reply,
+    reply: SnapshotReply,
 }
 
 impl Replays {
-    pub(crate) fn begin(&mut self, log: &EventLog, policy: &Policy, models: &Models, reply: Reply) {
-        let mode = log.conversation.first_mode.as_ref().unwrap_or(&policy.mode).clone();
+    pub(crate) fn begin(&mut self, decider: &Decider, models: &Models, reply: SnapshotReply) {
+        let Decider { policy, log, .. } = decider;
+        let mode = log.conversation().first_mode.as_ref().unwrap_or(&policy.mode).clone();
         let selection = models.entering(policy, &mode);
-        let (page, from, end) = (VecDeque::new(), 0, log.saved);
-        self.queue.push_back(Replay { page, from, end, mode, selection, cost: None, reply });
+        let (page, from, end) = (VecDeque::new(), 0, log.saved());
+        self.queue.push_back(RunningReplay { page, from, end, mode, selection, cost: None, reply });
     }
 
     /// Pending while there is no replay.
@@ -63,35 +63,34 @@ impl Replays {
     /// Sends the next event of the first replay. Returns where to send the outcome of a replay that is over.
     pub(crate) async fn send_next(
         &mut self,
-        log: &EventLog,
-        policy: &Policy,
+        decider: &mut Decider,
         models: &Models,
         send_permit: OwnedSemaphorePermit,
-    ) -> Option<(Reply, Result<(), AgentError>)> {
+    ) -> Option<(SnapshotReply, Result<(), AgentError>)> {
         let mut replay = self.queue.pop_front()?;
         if replay.page.is_empty() && replay.from < replay.end {
-            let Ok(page) = log.page(replay.from).await else {
+            let Ok(page) = decider.log.page(replay.from).await else {
                 return Some((replay.reply, Err(AgentError::Unreadable)));
             };
             replay.from = page.last().map_or(replay.end, |last| last.seq + 1);
             replay.page.extend(page.into_iter().map(|stored_event| stored_event.event));
         }
         let Some(event) = replay.page.pop_front() else { return Some((replay.reply, Ok(()))) };
-        replay.send(&event, log, policy, models, send_permit);
+        replay.send(&event, decider, models, send_permit);
         self.queue.push_front(replay);
         None
     }
 }
 
-impl Replay {
+impl RunningReplay {
     fn send(
         &mut self,
         event: &SessionEvent,
-        log: &EventLog,
-        policy: &Policy,
+        decider: &Decider,
         models: &Models,
         send_permit: OwnedSemaphorePermit,
     ) {
+        let Decider { policy, log, .. } = decider;
         match event {
             SessionEvent::ModeChange { to, .. } => {
                 self.mode = to.clone();

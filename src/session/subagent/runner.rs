@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::relay::{Heartbeat, Report, SubagentOutput};
+use super::relay::{Heartbeat, SubagentOutput, SubagentReport};
 use crate::acp::{ContentBlock, StopReason, ToolCallId};
 use crate::session::handle::{EndReason, PromptOptions};
 use crate::session::{DEADLINE, SessionHandle};
@@ -25,7 +25,7 @@ pub(crate) struct Subagent {
     pub relay_cancel: CancellationToken,
     pub heartbeat: watch::Receiver<Heartbeat>,
     pub idle_timeout: Duration,
-    pub to: mpsc::UnboundedSender<Report>,
+    pub to: mpsc::UnboundedSender<SubagentReport>,
     pub slot: OwnedSemaphorePermit,
 }
 
@@ -88,7 +88,7 @@ impl Subagent {
         }
         let note = note(&finished);
         // The parent session may have ended.
-        let _ = to.send(Report::Ended { call, note, unfinished });
+        let _ = to.send(SubagentReport::Ended { call, note, unfinished });
         finished
     }
 }
