@@ -13,7 +13,7 @@ use cap_std::fs::{Dir, Metadata, OpenOptions};
 const MAX_DEPTH: usize = 200;
 
 /// Device and number of a file.
-type Identity = (u64, u64);
+type LinkedFile = (u64, u64);
 
 /// Replaces each file that has names outside of `folders` by a copy. Follows no link. The names outside keep the
 /// file. Returns the replaced names.
@@ -22,16 +22,16 @@ type Identity = (u64, u64);
 /// Returns a sentence if a folder cannot be looked through or a file cannot be replaced.
 pub fn separate(folders: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     // Files with names elsewhere have names left when all of these are subtracted.
-    let mut left: HashMap<Identity, u64> = HashMap::new();
+    let mut names_elsewhere: HashMap<LinkedFile, u64> = HashMap::new();
     visit(folders, &mut |_, _, _, found| {
-        let left = left.entry(identity(found)).or_insert_with(|| found.nlink());
-        *left = left.saturating_sub(1);
+        let count = names_elsewhere.entry(identity(found)).or_insert_with(|| found.nlink());
+        *count = count.saturating_sub(1);
         Ok(())
     })?;
     let mut replaced = Vec::new();
-    if left.values().any(|left| *left > 0) {
+    if names_elsewhere.values().any(|count| *count > 0) {
         visit(folders, &mut |dir, name, path, found| {
-            if left.get(&identity(found)).is_none_or(|left| *left > 0) {
+            if names_elsewhere.get(&identity(found)).is_none_or(|count| *count > 0) {
                 replace(dir, name, found)?;
                 replaced.push(path.to_owned());
             }
@@ -41,7 +41,7 @@ pub fn separate(folders: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(replaced)
 }
 
-fn identity(found: &Metadata) -> Identity {
+fn identity(found: &Metadata) -> LinkedFile {
     (found.dev(), found.ino())
 }
 

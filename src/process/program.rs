@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 const ENDED: &str = "it was stopped";
 
 #[derive(Debug)]
-enum Request {
+enum ProgramRequest {
     EndGracefully,
     End,
     SetPolicy(BrokerPolicy, oneshot::Sender<bool>),
@@ -37,11 +37,11 @@ enum Request {
 pub struct ProgramStatus {
     pub last_error: String,
     /// `None` while the program runs.
-    pub over: Option<Over>,
+    pub over: Option<ProgramEnd>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Over {
+pub struct ProgramEnd {
     /// A sentence without a full stop.
     pub how: String,
     /// `None` if the program was not executed, or was killed on request.
@@ -53,13 +53,13 @@ pub struct Over {
 /// Dropping the last handle ends the program gracefully.
 #[derive(Debug, Clone)]
 pub struct Program {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<ProgramRequest>,
     status: watch::Receiver<ProgramStatus>,
-    questions: Questions,
+    questions: QuestionReceiver,
 }
 
 /// Taken once.
-type Questions = Arc<Mutex<Option<mpsc::UnboundedReceiver<BrokerEvent>>>>;
+type QuestionReceiver = Arc<Mutex<Option<mpsc::UnboundedReceiver<BrokerEvent>>>>;
 
 impl Program {
     pub fn start(name: &str, process: Process, secrets: Secrets) -> Self {
@@ -84,13 +84,13 @@ impl Program {
 
     /// Kills the program. Returns true if no process is left.
     pub async fn end(&self) -> bool {
-        self.request(Request::End).await;
+        self.request(ProgramRequest::End).await;
         self.over().await.confirmed
     }
 
     /// Waits for a graceful end. The caller closes the program's input first.
-    pub async fn shut_down(&self) -> Over {
-        self.request(Request::EndGracefully).await;
+    pub async fn shut_down(&self) -> ProgramEnd {
+        self.request(ProgramRequest::EndGracefully).await;
         self.over().await
     }
 
@@ -98,7 +98,7 @@ impl Program {
     /// to write under a tighter policy.
     pub async fn set_policy(&self, policy: BrokerPolicy) -> bool {
         let (reply, is_complete) = oneshot::channel();
-        self.request(Request::SetPolicy(policy, reply)).await;
+        self.request(ProgramRequest::SetPolicy(policy, reply)).await;
         is_complete.await.unwrap_or(false)
     }
 
@@ -108,17 +108,17 @@ impl Program {
     }
 
     pub async fn answer(&self, number: u64, allows: bool) {
-        self.request(Request::Answer(number, allows)).await;
+        self.request(ProgramRequest::Answer(number, allows)).await;
     }
 
     pub async fn release(&self) {
-        self.request(Request::Release).await;
+        self.request(ProgramRequest::Release).await;
     }
 
     /// Saves the record of changes, also after the end of the program.
     pub async fn save_record(&self) -> RecordState {
         let (reply, saved) = oneshot::channel();
-        self.request(Request::SaveRecord(reply)).await;
+        self.request(ProgramRequest::SaveRecord(reply)).await;
         match saved.await {
             Ok(state) => state,
             // The supervisor saves it at the end.
@@ -126,17 +126,17 @@ impl Program {
         }
     }
 
-    async fn request(&self, request: Request) {
+    async fn request(&self, request: ProgramRequest) {
         // The program may be over.
         let _ = self.requests.send(request).await;
     }
 
-    pub async fn over(&self) -> Over {
+    pub async fn over(&self) -> ProgramEnd {
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.over.is_some()).await;
         let over = over.ok().and_then(|status| status.over.clone());
         let how = "its end could not be confirmed";
-        over.unwrap_or_else(|| Over {
+        over.unwrap_or_else(|| ProgramEnd {
             how: how.into(),
             exit: None,
             confirmed: false,
@@ -175,7 +175,7 @@ struct ProgramTask {
 }
 
 impl ProgramTask {
-    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<ProgramRequest>) {
         let (mut how, mut exit) = ("it ended".to_owned(), None);
         let mut steps: u32 = 0;
         let mut deadline = None;
@@ -184,23 +184,23 @@ impl ProgramTask {
             tokio::select! {
                 biased;
                 request = requests.recv(), if listens => match request {
-                    Some(Request::SetPolicy(policy, reply)) => {
+                    Some(ProgramRequest::SetPolicy(policy, reply)) => {
                         self.policy_replies.push_back(reply);
                         self.process.set_policy(policy).await;
                     }
-                    Some(Request::SaveRecord(reply)) => {
+                    Some(ProgramRequest::SaveRecord(reply)) => {
                         self.record_replies.push_back(reply);
                         self.process.save_record().await;
                     }
-                    Some(Request::Answer(number, allows)) => self.process.answer(number, allows).await,
-                    Some(Request::Release) => self.process.release().await,
-                    Some(Request::End) => {
+                    Some(ProgramRequest::Answer(number, allows)) => self.process.answer(number, allows).await,
+                    Some(ProgramRequest::Release) => self.process.release().await,
+                    Some(ProgramRequest::End) => {
                         listens = false;
                         deadline = None;
                         how = ENDED.into();
                         self.process.end().await;
                     }
-                    Some(Request::EndGracefully) | None => {
+                    Some(ProgramRequest::EndGracefully) | None => {
                         listens = request.is_some();
                         deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
                     }
@@ -254,7 +254,7 @@ impl ProgramTask {
 
     fn report_end(&mut self, how: String, exit: Option<Exit>, confirmed: bool) {
         self.log_line();
-        let over = Over { how, exit, confirmed, record: std::mem::take(&mut self.record) };
+        let over = ProgramEnd { how, exit, confirmed, record: std::mem::take(&mut self.record) };
         self.changed.send_modify(|status| status.over = Some(over));
     }
 

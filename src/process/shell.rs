@@ -45,10 +45,10 @@ const READ_ONLY_SETTINGS: [(&str, &str); 2] =
     [("GIT_OPTIONAL_LOCKS", "0"), ("TAR_OPTIONS", "--no-same-owner")];
 
 #[derive(Debug, Clone)]
-pub struct Shell(Arc<Inner>);
+pub struct Shell(Arc<ShellSettings>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct ShellSettings {
     processes: Processes,
     program: Option<String>,
     user: User,
@@ -63,24 +63,24 @@ struct Inner {
 }
 
 #[derive(Clone)]
-pub struct CommandSandbox(Arc<Sandboxed>);
+pub struct CommandSandbox(Arc<LazyConfinement>);
 
-struct Sandboxed {
-    kind: Kind,
+struct LazyConfinement {
+    kind: CommandKind,
     confinement: OnceLock<Confinement>,
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
 }
 
-/// Network of a brokered agent.
+/// AgentNetwork of a brokered agent.
 #[derive(Debug, Clone)]
-pub struct Network {
+pub struct AgentNetwork {
     /// `None` if it is open under every policy.
     pub hosts: Option<AllowedHosts>,
     /// Until the first change of the policy.
     pub first: Egress,
 }
 
-impl Network {
+impl AgentNetwork {
     pub const OPEN: Self = Self { hosts: None, first: Egress::Open };
 
     /// Limited to these hosts where the policy allows no changes.
@@ -90,7 +90,7 @@ impl Network {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CommandKind {
     Off,
     ReadOnly,
     Other,
@@ -106,7 +106,7 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ShellSettings {
             processes,
             program,
             user,
@@ -122,20 +122,20 @@ impl Shell {
     /// Sets the variables for programs that use the network, such as MCP servers.
     #[must_use]
     pub fn with_network_variables(&self, network: NetworkVariables) -> Self {
-        Self(Arc::new(Inner { network, ..Inner::clone(&self.0) }))
+        Self(Arc::new(ShellSettings { network, ..ShellSettings::clone(&self.0) }))
     }
 
     /// Changes of brokered commands wait for other writers that use the locks in this folder.
     #[must_use]
     pub fn with_file_locks(&self, folder: Option<&Path>) -> Self {
-        Self(Arc::new(Inner { locks: folder.map(Path::to_owned), ..Inner::clone(&self.0) }))
+        Self(Arc::new(ShellSettings { locks: folder.map(Path::to_owned), ..ShellSettings::clone(&self.0) }))
     }
 
     /// Commands then cannot read files that match; see [`DeniedReads`]. Those that may change files run with
     /// [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
     #[must_use]
     pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
-        Self(Arc::new(Inner { denied_reads: patterns, ..Inner::clone(&self.0) }))
+        Self(Arc::new(ShellSettings { denied_reads: patterns, ..ShellSettings::clone(&self.0) }))
     }
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
@@ -173,7 +173,7 @@ impl Shell {
         let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
         let own = paths.readable_own().filter(|_| is_supported)?;
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
-        Some(CommandSandbox::new(Kind::ReadOnly, move || {
+        Some(CommandSandbox::new(CommandKind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
             let read = outermost(own.iter().cloned().chain(system));
             Confinement::ReadOnly { read, denied: shell.denied_reads(&roots) }
@@ -210,7 +210,7 @@ impl Shell {
 
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
-        CommandSandbox::new(Kind::Other, move || {
+        CommandSandbox::new(CommandKind::Other, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
@@ -236,7 +236,7 @@ impl Shell {
 
     fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own) = (self.clone(), paths.writable_own());
-        CommandSandbox::new(Kind::Other, move || {
+        CommandSandbox::new(CommandKind::Other, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             Confinement::Workspace { write: outermost(own.iter().cloned().chain(system)) }
         })
@@ -278,7 +278,7 @@ impl Shell {
         named: &[PathBuf],
         policy: BrokerPolicy,
         record: Option<PathBuf>,
-        network: Network,
+        network: AgentNetwork,
     ) -> Result<CommandSandbox, String> {
         if !self.0.support.broker() {
             return Err("this system cannot broker it (run modegate doctor)".into());
@@ -376,15 +376,15 @@ fn contains_any(folder: &Path, files: &[PathBuf]) -> bool {
 }
 
 impl CommandSandbox {
-    fn new(kind: Kind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Sandboxed { kind, confinement: OnceLock::new(), complete: Box::new(complete) }))
+    fn new(kind: CommandKind, complete: impl Fn() -> Confinement + Send + Sync + 'static) -> Self {
+        Self(Arc::new(LazyConfinement { kind, confinement: OnceLock::new(), complete: Box::new(complete) }))
     }
 
     fn of(confinement: Confinement) -> Self {
         let kind = match confinement {
-            Confinement::Off => Kind::Off,
-            Confinement::ReadOnly { .. } => Kind::ReadOnly,
-            _ => Kind::Other,
+            Confinement::Off => CommandKind::Off,
+            Confinement::ReadOnly { .. } => CommandKind::ReadOnly,
+            _ => CommandKind::Other,
         };
         let sandbox = Self::new(kind, move || confinement.clone());
         sandbox.confinement();
@@ -420,7 +420,7 @@ impl CommandSandbox {
     }
 
     pub fn is_read_only(&self) -> bool {
-        self.0.kind == Kind::ReadOnly
+        self.0.kind == CommandKind::ReadOnly
     }
 
     /// The folders that an external agent writes in every mode.
@@ -437,6 +437,6 @@ impl CommandSandbox {
     }
 
     pub fn is_off(&self) -> bool {
-        self.0.kind == Kind::Off
+        self.0.kind == CommandKind::Off
     }
 }

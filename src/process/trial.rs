@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use super::shell::{CommandSandbox, Network, Shell};
+use super::shell::{AgentNetwork, CommandSandbox, Shell};
 use super::{AllowedHosts, BrokerEvent, Event, Exit, Process};
 use crate::sandbox::BrokerPolicy;
 
@@ -88,7 +88,7 @@ async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault
         .map_err(|error| BrokerFault::Other(format!("{}: {error}", inside.display())))?;
     let moved = inside.join("moved");
     let sandbox = shell
-        .brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, Network::OPEN)
+        .brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)
         .map_err(BrokerFault::Other)?;
     let mut process = shell
         .start(BROKERED, folder, &sandbox)
@@ -111,7 +111,7 @@ pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
     }
     let (shell, roots) = (shell.denying_reads(vec!["denied".into()]), [folder.to_owned()]);
     let read_only = shell.read_only(&roots).ok_or("this kernel cannot sandbox commands")?;
-    let brokered = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, Network::OPEN)?;
+    let brokered = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
     for sandbox in [read_only, brokered] {
         let tried = tokio::time::timeout(LIMIT, run(&shell, READ, folder, &sandbox)).await;
         let lines =
@@ -133,7 +133,7 @@ pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
     let line = CONNECT.replace("PORT", &address.port().to_string());
     let connects = async |hosts: &str| {
         let hosts = AllowedHosts { patterns: hosts.parse().into_iter().collect(), ..AllowedHosts::default() };
-        let network = Network::limited(hosts, BrokerPolicy::Nothing);
+        let network = AgentNetwork::limited(hosts, BrokerPolicy::Nothing);
         let sandbox = shell.brokered_agent(&[], &[], BrokerPolicy::Nothing, None, network)?;
         let tried = tokio::time::timeout(LIMIT, run(shell, &line, folder, &sandbox)).await;
         tried.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))

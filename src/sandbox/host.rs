@@ -15,13 +15,13 @@ const MAX_LABEL: usize = 63;
 /// each with a port such as `:443`, or without for all ports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostPattern {
-    host: Host,
+    host: HostForm,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Host {
+enum HostForm {
     Any,
     /// Lower case, without a final dot.
     Name(String),
@@ -48,11 +48,11 @@ impl AllowedHosts {
 
     pub fn allow_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        let is_it = |host: &Host| match host {
-            Host::Any => true,
-            Host::Address(allowed) => *allowed == address,
-            Host::Name(name) => name == "localhost" && address.is_loopback(),
-            Host::Below(_) => false,
+        let is_it = |host: &HostForm| match host {
+            HostForm::Any => true,
+            HostForm::Address(allowed) => *allowed == address,
+            HostForm::Name(name) => name == "localhost" && address.is_loopback(),
+            HostForm::Below(_) => false,
         };
         self.patterns.iter().any(|pattern| is_it(&pattern.host) && pattern.has_port(Some(port)))
     }
@@ -61,12 +61,12 @@ impl AllowedHosts {
 impl HostPattern {
     fn has_name(&self, name: &str) -> bool {
         match &self.host {
-            Host::Any => true,
-            Host::Name(own) => own == name,
-            Host::Below(parent) => {
+            HostForm::Any => true,
+            HostForm::Name(own) => own == name,
+            HostForm::Below(parent) => {
                 name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             }
-            Host::Address(_) => false,
+            HostForm::Address(_) => false,
         }
     }
 
@@ -86,7 +86,7 @@ impl FromStr for HostPattern {
     /// The error is a part of a sentence.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self { host: Host::Address(address.to_canonical()), port: None });
+            return Ok(Self { host: HostForm::Address(address.to_canonical()), port: None });
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if host.is_empty() || !host.ends_with([':', '/']) => {
@@ -97,8 +97,10 @@ impl FromStr for HostPattern {
         };
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match bracketed.unwrap_or(host).parse::<IpAddr>() {
-            Ok(address) if address.is_ipv4() || bracketed.is_some() => Host::Address(address.to_canonical()),
-            _ if host == "*" => Host::Any,
+            Ok(address) if address.is_ipv4() || bracketed.is_some() => {
+                HostForm::Address(address.to_canonical())
+            }
+            _ if host == "*" => HostForm::Any,
             _ => {
                 let (name, is_parent) =
                     host.strip_prefix("*.").map_or((host, false), |parent| (parent, true));
@@ -107,7 +109,7 @@ impl FromStr for HostPattern {
                     let forms = "example.com, *.example.com, an IP address or *, each with :PORT or without";
                     return Err(format!("a host has one of the forms {forms}"));
                 }
-                if is_parent { Host::Below(name) } else { Host::Name(name) }
+                if is_parent { HostForm::Below(name) } else { HostForm::Name(name) }
             }
         };
         Ok(Self { host, port })
@@ -125,11 +127,11 @@ fn is_name(name: &str) -> bool {
 impl fmt::Display for HostPattern {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            Host::Any => write!(out, "*")?,
-            Host::Name(name) => write!(out, "{name}")?,
-            Host::Below(parent) => write!(out, "*.{parent}")?,
-            Host::Address(IpAddr::V4(address)) => write!(out, "{address}")?,
-            Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]")?,
+            HostForm::Any => write!(out, "*")?,
+            HostForm::Name(name) => write!(out, "{name}")?,
+            HostForm::Below(parent) => write!(out, "*.{parent}")?,
+            HostForm::Address(IpAddr::V4(address)) => write!(out, "{address}")?,
+            HostForm::Address(IpAddr::V6(address)) => write!(out, "[{address}]")?,
         }
         self.port.map_or(Ok(()), |port| write!(out, ":{port}"))
     }

@@ -56,10 +56,10 @@ const KEYCHAIN: &[&str] = &["com.apple.SecurityServer", "com.apple.securityd.xpc
 
 /// Rules that allow. Everything else is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile(Vec<Rule>);
+pub struct Profile(Vec<SeatbeltRule>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct SeatbeltRule {
     /// A `*` at the end stands for any rest.
     operations: Vec<&'static str>,
     /// Any of them. Empty: every object.
@@ -166,7 +166,7 @@ impl Profile {
     }
 
     fn allow(&mut self, operations: &[&'static str], filters: Vec<Filter>) {
-        self.0.push(Rule { operations: operations.to_vec(), filters });
+        self.0.push(SeatbeltRule { operations: operations.to_vec(), filters });
     }
 
     /// Returns true if a command may carry out the operation on the object.
@@ -189,7 +189,7 @@ fn below(paths: impl Iterator<Item = PathBuf>) -> Vec<Filter> {
     paths.map(Filter::Below).collect()
 }
 
-impl Rule {
+impl SeatbeltRule {
     fn matches(&self, operation: &str, object: Object<'_>) -> bool {
         let covers = |rule: &&'static str| match rule.strip_suffix('*') {
             Some(start) => operation.starts_with(start),

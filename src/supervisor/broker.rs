@@ -10,11 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::connection;
@@ -22,7 +20,7 @@ use super::record::RecordState;
 use crate::file_lock::FileLocks;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{self, BrokerPolicy};
-use crate::supervisor::protocol::{BrokerEvent, Report};
+use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
 
 mod egress;
 mod handler;
@@ -36,20 +34,23 @@ mod recorder;
 mod resolve;
 mod revoke;
 mod terminals;
+mod threads;
 mod tracee;
 mod waiting;
 
-use egress::Egress;
+use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
-use handler::{CallHandler, Outcome, WaitReason};
+use handler::{CallHandler, CallOutcome, Postponed};
 use network_call::network_call;
-use notification::{Answer, Call};
-use questions::{Asked, Questions};
+pub(in crate::supervisor) use notification::Listener;
+use notification::{CallAnswer, SuspendedCall};
+use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
-pub(in crate::supervisor) use recorder::Recorder;
-use recorder::{CallCopies, CopyFolder, CopyRequest, Touched};
+pub(in crate::supervisor) use recorder::RecordWriter;
+use recorder::{CallCopies, CopyFolder, Touched};
+use resolve::FileIdentity;
 pub(in crate::supervisor) use resolve::Roots;
-use revoke::{HandedOver, Identity, Revoked};
+use revoke::{HandedOver, Revoked};
 use terminals::Terminals;
 use tracee::Tracee;
 
@@ -57,16 +58,16 @@ use tracee::Tracee;
 const THREADS: usize = 2;
 
 pub(super) struct Broker {
-    listener: OwnedFd,
+    listener: Arc<Listener>,
     roots: Roots,
     /// Locked for reading during each call, so that nothing runs under an old policy after a change.
     policy: RwLock<BrokerPolicy>,
     /// Device and number of the unnamed files that were handed over. They may get a name.
-    unnamed: Mutex<HashSet<Identity>>,
+    unnamed: Mutex<HashSet<FileIdentity>>,
     handed_over: Mutex<HandedOver>,
     terminals: Terminals,
     /// `None` if changes are not recorded.
-    recorder: Option<Mutex<Recorder>>,
+    recorder: Option<Mutex<RecordWriter>>,
     copies: Option<Arc<CopyFolder>>,
     /// Locked for reading from the record of a change to its end.
     recording: RwLock<()>,
@@ -75,50 +76,54 @@ pub(super) struct Broker {
     /// Taken from the record of a change to its end, by all writers of this user.
     locks: FileLocks,
     waiting_calls: AtomicUsize,
-    questions: Questions,
+    questions: ChangeQuestions,
     /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
     resumed: Option<Sender<ResumedCall>>,
     /// Connection to Modegate. `None` without questions.
     connection: Option<UnixStream>,
     /// `None` if the network is not limited.
-    egress: Option<Arc<Egress>>,
+    egress: Option<Arc<EgressBroker>>,
     /// `None` if every file may be read.
     reads: Option<Reads>,
 }
 
 impl Broker {
-    pub(super) fn new(
-        listener: OwnedFd,
-        roots: Roots,
-        policy: BrokerPolicy,
-        recorder: Option<Recorder>,
-        connection: Option<UnixStream>,
-    ) -> Self {
+    pub(super) fn new(listener: Listener, roots: Roots, policy: BrokerPolicy) -> Self {
         Self {
-            listener,
+            listener: Arc::new(listener),
             roots,
             policy: RwLock::new(policy),
             unnamed: Mutex::default(),
             handed_over: Mutex::default(),
             terminals: Terminals::default(),
-            copies: recorder.as_ref().map(Recorder::copy_folder),
-            recorder: recorder.map(Mutex::new),
+            copies: None,
+            recorder: None,
             recording: RwLock::default(),
             moving: RwLock::default(),
             locks: FileLocks::default(),
             waiting_calls: AtomicUsize::default(),
-            questions: Questions::default(),
+            questions: ChangeQuestions::default(),
             resumed: None,
-            connection,
+            connection: None,
             egress: None,
             reads: None,
         }
     }
 
+    /// Sends reports and questions to Modegate.
+    pub(super) fn report_to(&mut self, connection: UnixStream) {
+        self.connection = Some(connection);
+    }
+
+    pub(super) fn record(&mut self, recorder: RecordWriter) {
+        self.copies = Some(recorder.copy_folder());
+        self.recorder = Some(Mutex::new(recorder));
+    }
+
     /// Limits the network to these hosts: at `first` or not, then as the policy demands.
     pub(super) fn limit_network(&mut self, hosts: AllowedHosts, first: sandbox::Egress) -> io::Result<()> {
         let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
-        self.egress = Some(Egress::start(hosts, first, connection)?);
+        self.egress = Some(EgressBroker::start(hosts, first, Arc::clone(&self.listener), connection)?);
         Ok(())
     }
 
@@ -144,31 +149,27 @@ impl Broker {
         let broker = Arc::new(self);
         for _ in 0..THREADS {
             let broker = Arc::clone(&broker);
-            thread::Builder::new().name("broker".into()).spawn(move || broker.listen())?;
+            threads::start("broker", move || broker.listen())?;
         }
         let asking = Arc::clone(&broker);
-        thread::Builder::new().name("questions".into()).spawn(move || asking.withdraw_questions())?;
+        threads::start("questions", move || asking.withdraw_questions())?;
         let (resuming, setting, saving) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
-        follow("answers", resumed_calls, move |call| resuming.resume(call))?;
+        threads::follow("answers", resumed_calls, move |call| resuming.resume(call))?;
         let (policies, new_policies) = mpsc::channel();
-        follow("policies", new_policies, move |policy| setting.set_policy(policy))?;
+        threads::follow("policies", new_policies, move |policy| setting.set_policy(policy))?;
         let (saves, saves_to_make) = mpsc::channel();
-        follow("records", saves_to_make, move |()| saving.save_record())?;
+        threads::follow("records", saves_to_make, move |()| saving.save_record())?;
         Ok(BrokerThreads { broker, policies, saves })
     }
 
     fn listen(self: Arc<Self>) {
-        let _abort = AbortOnPanic;
-        // Otherwise a thread could make a file with the umask of another call.
-        if notification::separate_umask().is_err() {
-            std::process::abort();
-        }
+        threads::separate_umask();
         while self.answer_next() {}
     }
 
     /// Waits for a call and answers it. Returns false if no call can come any more.
     pub(super) fn answer_next(self: &Arc<Self>) -> bool {
-        match notification::receive(&self.listener) {
+        match self.listener.receive() {
             Ok(call) => {
                 self.answer_or_wait(PendingCall::new(call));
                 true
@@ -232,17 +233,15 @@ impl Broker {
         }
     }
 
-    fn refuse(&self, call: &Call) {
+    fn refuse(&self, call: &SuspendedCall) {
         // The caller may be gone.
-        let _ = notification::respond(&self.listener, call.id, Answer::Error(Errno::ACCESS.raw_os_error()));
+        let _ = self.listener.respond(call, CallAnswer::Error(Errno::ACCESS.raw_os_error()));
     }
 
     /// Withdraws the questions of callers that are gone.
     fn withdraw_questions(self: Arc<Self>) {
-        let _abort = AbortOnPanic;
         loop {
-            let is_suspended = |call: &Call| notification::is_suspended(&self.listener, call.id);
-            for number in self.questions.take_gone(is_suspended) {
+            for number in self.questions.take_gone(&self.listener) {
                 self.report(BrokerEvent::Withdrawn(number));
             }
         }
@@ -250,8 +249,7 @@ impl Broker {
 
     fn report(&self, event: BrokerEvent) {
         if let Some(connection) = &self.connection {
-            // Modegate may be gone.
-            let _ = connection::report(connection, &Report::Broker(event));
+            connection::report(connection, &SupervisorReport::Broker(event));
         }
     }
 
@@ -265,11 +263,13 @@ impl Broker {
         if let Some(recorder) = &self.recorder {
             let mut copies = CallCopies::of_written(self.copies.clone());
             let touched: Vec<_> = written.iter().map(Touched::Entry).collect();
-            let record = |copies: &mut CallCopies| {
-                recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&touched, copies)
-            };
-            while let Err(requests) = record(&mut copies) {
-                copies.make(requests, || true);
+            loop {
+                let recorded =
+                    recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&touched, &mut copies);
+                match recorded {
+                    Ok(()) => break,
+                    Err(requests) => copies.make(requests, || true),
+                }
             }
         }
         self.report(BrokerEvent::RecordSaved(state));
@@ -291,7 +291,7 @@ impl Broker {
         finished.map_or_else(RecordState::Incomplete, |()| RecordState::Complete)
     }
 
-    pub(super) fn listener(&self) -> &OwnedFd {
+    pub(super) fn listener(&self) -> &Listener {
         &self.listener
     }
 
@@ -299,31 +299,30 @@ impl Broker {
     fn answer_or_wait(self: &Arc<Self>, pending: PendingCall) {
         let call = pending.call;
         if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
-            return egress::answer(self, egress, (call, kind));
+            return egress.answer(call, kind);
         }
         let mut copies = RefCell::new(CallCopies::new(self.copies.clone()));
-        let answered = loop {
-            match self.answer(&pending, &copies) {
-                Answered::Copy(requests) => {
-                    copies.get_mut().make(requests, || notification::is_suspended(&self.listener, call.id));
+        while let Some(postponed) = self.answer(&pending, &copies) {
+            match postponed {
+                Postponed::Copy(requests) => {
+                    copies.get_mut().make(requests, || self.listener.is_suspended(&call));
                 }
-                answered => break answered,
+                Postponed::Ask(change) => return self.ask(call, change),
+                Postponed::Wait(reason) => return self.wait(pending, reason),
+                Postponed::OpenPipe { pipe, flags } => return self.open_pipe(call, pipe, flags),
             }
-        };
-        drop(copies);
-        match answered {
-            // Handled above.
-            Answered::Done | Answered::Copy(_) => {}
-            Answered::Ask(question) => match self.questions.add(call, question) {
-                Ok(question) => self.report(BrokerEvent::Asked(question)),
-                Err(call) => self.refuse(&call),
-            },
-            Answered::Wait(reason) => self.wait(pending, reason),
-            Answered::OpenPipe(pipe, flags) => self.open_pipe(call, pipe, flags),
         }
     }
 
-    fn answer(&self, pending: &PendingCall, copies: &RefCell<CallCopies>) -> Answered {
+    fn ask(&self, call: SuspendedCall, change: AskedChange) {
+        match self.questions.add(call, change) {
+            Ok(question) => self.report(BrokerEvent::Asked(question)),
+            Err(call) => self.refuse(&call),
+        }
+    }
+
+    /// Answers a call, unless it has to wait for something.
+    fn answer(&self, pending: &PendingCall, copies: &RefCell<CallCopies>) -> Option<Postponed> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let call = &pending.call;
         let handler = CallHandler {
@@ -342,25 +341,24 @@ impl Broker {
             moving: &self.moving,
         };
         let answer = match handler.outcome() {
-            Outcome::Answer(answer) => answer,
-            Outcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
-            Outcome::Ask(asked) => return Answered::Ask(asked),
-            Outcome::Copy(requests) => return Answered::Copy(requests),
-            Outcome::Wait(reason) => return Answered::Wait(reason),
-            Outcome::OpenPipe { pipe, flags } => return Answered::OpenPipe(pipe, flags),
+            CallOutcome::Answer(answer) => answer,
+            CallOutcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
+            CallOutcome::Postponed(postponed) => return Some(postponed),
         };
         // The caller may be gone.
-        let _ = notification::respond(&self.listener, call.id, answer);
-        Answered::Done
+        let _ = self.listener.respond(call, answer);
+        None
     }
 
-    fn hand_over(&self, call: &Call, file: OwnedFd, closes_on_exec: bool) -> Answer {
-        let installed = notification::install(&self.listener, call.id, file.as_fd(), closes_on_exec);
+    fn hand_over(&self, call: &SuspendedCall, file: OwnedFd, closes_on_exec: bool) -> CallAnswer {
+        let installed = self.listener.install(call, file.as_fd(), closes_on_exec);
         // Closed before the command runs: a program that is open for writing cannot be executed.
         drop(file);
         match installed {
-            Ok(number) => Answer::Value(number.into()),
-            Err(error) => Answer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error()),
+            Ok(number) => CallAnswer::Value(number.into()),
+            Err(error) => {
+                CallAnswer::Error(Errno::from_io_error(&error).unwrap_or(Errno::PERM).raw_os_error())
+            }
         }
     }
 }
@@ -368,15 +366,15 @@ impl Broker {
 /// A suspended call, with the decisions about it so far.
 #[derive(Debug, Clone)]
 struct PendingCall {
-    call: Call,
+    call: SuspendedCall,
     /// Change that the user has allowed.
-    allowed: Option<Asked>,
+    allowed: Option<AskedChange>,
     /// False if the call has waited for locks long enough.
     takes_locks: bool,
 }
 
 impl PendingCall {
-    fn new(call: Call) -> Self {
+    fn new(call: SuspendedCall) -> Self {
         Self { call, allowed: None, takes_locks: true }
     }
 }
@@ -389,7 +387,7 @@ enum ResumedCall {
         allows: bool,
     },
     /// The policy has changed.
-    Undecided(Call),
+    Undecided(SuspendedCall),
 }
 
 /// The threads of a broker. Orders never wait: a thread may be at work for long. Modegate sends one order for each
@@ -419,40 +417,5 @@ impl BrokerThreads {
 
     pub(super) fn save_last_record(&self) {
         self.broker.save_last_record();
-    }
-}
-
-fn follow<Order: Send + 'static>(
-    name: &str,
-    orders: Receiver<Order>,
-    each: impl Fn(Order) + Send + 'static,
-) -> io::Result<()> {
-    let run = move || {
-        let _abort = AbortOnPanic;
-        // Otherwise the thread could make a file with the umask of another call.
-        if notification::separate_umask().is_err() {
-            std::process::abort();
-        }
-        orders.into_iter().for_each(each);
-    };
-    thread::Builder::new().name(name.into()).spawn(run).map(drop)
-}
-
-enum Answered {
-    Done,
-    Copy(Vec<CopyRequest>),
-    Ask(Asked),
-    Wait(WaitReason),
-    OpenPipe(OwnedFd, OFlags),
-}
-
-/// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists the children of this process and kills them.
+//! Lists the processes below this one and kills them.
 
 use std::fs::File;
 use std::io;
@@ -88,17 +88,36 @@ fn is_zombie(pid: Pid) -> bool {
 }
 
 fn scan() -> io::Result<Vec<Pid>> {
-    let own = process::getpid();
+    let this = process::getpid();
     let all = std::fs::read_dir("/proc")?;
     let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
-    Ok(pids.filter(|pid| parent(*pid) == Some(own)).collect())
+    Ok(pids.filter(|pid| parent(*pid) == Some(this)).collect())
 }
 
-pub fn parent(pid: Pid) -> Option<Pid> {
+fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, can contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1).and_then(parse)
+}
+
+/// All processes below this one.
+pub fn descendants() -> Vec<Pid> {
+    let all: Vec<(Pid, Pid)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = parse(entry.ok()?.file_name().to_str()?)?;
+            Some((pid, parent(pid)?))
+        })
+        .collect();
+    let mut family = vec![process::getpid()];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        family.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family.split_off(1)
 }
 
 fn parse(text: &str) -> Option<Pid> {

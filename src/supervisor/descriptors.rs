@@ -1,4 +1,5 @@
-//! Passes descriptors over a socket.
+//! Passes descriptors over a socket: to the fork server those of a new supervisor, and to the supervisor the command's
+//! stdin.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,6 +12,22 @@ use rustix::net::{
 
 /// Maximum number of descriptors in a message.
 pub const MAX: usize = 4;
+
+/// The descriptors of a supervisor: one message for each command, in the order of the fields.
+pub struct SupervisorDescriptors<Fd> {
+    /// To Modegate; its end kills everything.
+    pub connection: Fd,
+    /// The command's working directory.
+    pub folder: Fd,
+    pub output: Fd,
+    pub errors: Fd,
+}
+
+impl SupervisorDescriptors<BorrowedFd<'_>> {
+    pub fn all(&self) -> [BorrowedFd<'_>; MAX] {
+        [self.connection, self.folder, self.output, self.errors]
+    }
+}
 
 pub fn send(to: impl AsFd, byte: u8, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX))];

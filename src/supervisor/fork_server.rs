@@ -6,47 +6,20 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use rustix::process::{self, WaitOptions};
 
-use super::{descriptors, guard, run};
+use super::descriptors::{self, SupervisorDescriptors};
+use super::{guard, run};
 use crate::kernel::{self, Fork};
-
-pub const ARGUMENT: &str = "__supervise";
-
-/// The descriptors of a supervisor: one message for each command, in the order of the fields.
-pub struct Handed<Fd> {
-    /// To Modegate; its end kills everything.
-    pub connection: Fd,
-    /// The command's working directory.
-    pub folder: Fd,
-    pub output: Fd,
-    pub errors: Fd,
-}
-
-impl Handed<BorrowedFd<'_>> {
-    pub fn all(&self) -> [BorrowedFd<'_>; descriptors::MAX] {
-        [self.connection, self.folder, self.output, self.errors]
-    }
-}
 
 /// Forks the fork server, and turns this process into its parent, the guard. `guarded` leads from the guard to
 /// Modegate.
 pub(super) fn start(requests: OwnedFd, guarded: OwnedFd) -> ExitCode {
-    let forked = || -> io::Result<Fork> {
-        // A signal to the process group must end neither.
-        kernel::block_signals()?;
-        process::set_child_subreaper(Some(process::getpid()))?;
-        let forked = kernel::fork()?;
-        if matches!(forked, Fork::Child) {
-            rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-        }
-        Ok(forked)
-    }();
-    match forked {
+    match fork() {
         Ok(Fork::Parent(_)) => {
             drop(requests);
             guard::begin(&guarded)
@@ -57,6 +30,17 @@ pub(super) fn start(requests: OwnedFd, guarded: OwnedFd) -> ExitCode {
         }
         Err(error) => fail(&error),
     }
+}
+
+fn fork() -> io::Result<Fork> {
+    // A signal to the process group must end neither.
+    kernel::block_signals()?;
+    process::set_child_subreaper(Some(process::getpid()))?;
+    let forked = kernel::fork()?;
+    if matches!(forked, Fork::Child) {
+        rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    }
+    Ok(forked)
 }
 
 fn fail(error: &io::Error) -> ExitCode {
@@ -75,15 +59,15 @@ fn fork_supervisors(requests: OwnedFd) -> ExitCode {
 }
 
 /// Returns in a supervisor with its descriptors, and in the fork server with `None` at the end of the connection.
-fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
+fn serve(requests: UnixStream) -> io::Result<Option<SupervisorDescriptors<OwnedFd>>> {
     kernel::ignore_ended_children(true)?;
     process::chdir("/")?;
     loop {
         let handed = match receive(&requests)? {
-            Received::Command(handed) => handed,
+            ForkRequest::Command(handed) => handed,
             // Modegate sees that the connection is closed.
-            Received::Incomplete => continue,
-            Received::End => {
+            ForkRequest::Incomplete => continue,
+            ForkRequest::End => {
                 // Otherwise supervisors that are still at work would be orphans, which the guard ends.
                 while process::wait(WaitOptions::empty()).is_ok() {}
                 return Ok(None);
@@ -98,38 +82,46 @@ fn serve(requests: UnixStream) -> io::Result<Option<Handed<OwnedFd>>> {
     }
 }
 
-enum Received {
-    Command(Handed<OwnedFd>),
+enum ForkRequest {
+    Command(SupervisorDescriptors<OwnedFd>),
     /// The limit of open files was reached.
     Incomplete,
     End,
 }
 
-fn receive(requests: &UnixStream) -> io::Result<Received> {
+fn receive(requests: &UnixStream) -> io::Result<ForkRequest> {
     let (count, handed) = descriptors::receive(requests, &mut [0])?;
     if count == 0 {
-        return Ok(Received::End);
+        return Ok(ForkRequest::End);
     }
     Ok(match <[OwnedFd; descriptors::MAX]>::try_from(handed) {
         Ok([connection, folder, output, errors]) => {
-            Received::Command(Handed { connection, folder, output, errors })
+            ForkRequest::Command(SupervisorDescriptors { connection, folder, output, errors })
         }
-        Err(_) => Received::Incomplete,
+        Err(_) => ForkRequest::Incomplete,
     })
 }
 
 /// Reports the supervisor's number as 4 bytes (little endian), and supervises the command.
-fn supervise(handed: Handed<OwnedFd>) -> ExitCode {
-    let Handed { connection, folder, output, errors } = handed;
-    let mut connection = UnixStream::from(connection);
-    let entered = || -> io::Result<()> {
-        connection.write_all(&process::getpid().as_raw_nonzero().get().to_le_bytes())?;
-        rustix::stdio::dup2_stdin(connection.as_fd())?;
-        rustix::stdio::dup2_stdout(&output)?;
-        rustix::stdio::dup2_stderr(&errors)?;
-        process::fchdir(&folder)?;
-        Ok(())
-    }();
+fn supervise(handed: SupervisorDescriptors<OwnedFd>) -> ExitCode {
+    let SupervisorDescriptors { connection, folder, output, errors } = handed;
+    let connection = UnixStream::from(connection);
+    let entered = enter(&connection, &folder, &output, &errors);
     drop((folder, output, errors));
     run::run(&connection, entered)
+}
+
+/// Enters the working directory, and takes the connection and the pipes as standard streams.
+fn enter(
+    mut connection: &UnixStream,
+    folder: &OwnedFd,
+    output: &OwnedFd,
+    errors: &OwnedFd,
+) -> io::Result<()> {
+    connection.write_all(&process::getpid().as_raw_nonzero().get().to_le_bytes())?;
+    rustix::stdio::dup2_stdin(connection.as_fd())?;
+    rustix::stdio::dup2_stdout(output)?;
+    rustix::stdio::dup2_stderr(errors)?;
+    process::fchdir(folder)?;
+    Ok(())
 }

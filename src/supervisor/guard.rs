@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::process::{self, Pid};
-use serde::{Deserialize, Serialize};
 
 use super::children::{self, Children};
-use super::fork_server;
+use super::protocol::{self, FORK_SERVER_ARGUMENT, GuardOrder, GuardReport, MAX_ORDER, MessageReader};
 use crate::kernel;
 
-pub const ARGUMENT: &str = "__guard";
+pub(super) const ARGUMENT: &str = "__guard";
 
 /// Name in the list of processes. Differs from Modegate's, by which users kill it.
 const NAME: &std::ffi::CStr = c"mg-guard";
@@ -33,39 +32,23 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Interval between looks for the end of killed processes.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// From Modegate, one JSON line each.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GuardOrder {
-    /// Ends all children but the fork server and these supervisors. [`GuardReport::OrphansEnded`] follows.
-    EndOrphans { supervisors: Vec<i32> },
-}
-
-/// To Modegate, one JSON line each.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GuardReport {
-    OrphansEnded {
-        is_complete: bool,
-    },
-    /// The fork server was killed, and no process is left. The guard ends.
-    NothingLeft,
-}
-
 /// Turns this process, which has forked the fork server, into the guard. `connection` leads to Modegate.
 pub(super) fn begin(connection: &OwnedFd) -> ExitCode {
-    let prepared = || -> io::Result<()> {
-        rustix::stdio::dup2_stdin(connection)?;
-        rustix::stdio::dup2_stdout(io::stderr().as_fd())?;
-        Ok(())
-    }();
-    // Executed again for a name of its own in the list of processes. The setting of the subreaper stays.
-    let failure = prepared.err().unwrap_or_else(|| {
-        Command::new("/proc/self/exe").arg0(NAME.to_string_lossy().as_ref()).arg(ARGUMENT).exec()
-    });
+    let failure = execute_again(connection);
     // Standard error may be closed.
     let _ = writeln!(io::stderr(), "modegate: {failure}");
     connection.try_clone().map_or(ExitCode::FAILURE, run)
+}
+
+/// Executes this binary again, for a name of its own in the list of processes. The setting of the subreaper stays.
+/// Returns only an error.
+fn execute_again(connection: &OwnedFd) -> io::Error {
+    let prepared =
+        rustix::stdio::dup2_stdin(connection).and_then(|()| rustix::stdio::dup2_stdout(io::stderr()));
+    if let Err(error) = prepared {
+        return error.into();
+    }
+    Command::new("/proc/self/exe").arg0(NAME.to_string_lossy().as_ref()).arg(ARGUMENT).exec()
 }
 
 /// Returns when Modegate and all processes below this one are gone.
@@ -98,11 +81,11 @@ fn guard(connection: UnixStream) -> io::Result<()> {
     for (number, source) in [connection.as_fd(), guard.signals.as_fd()].into_iter().enumerate() {
         epoll::add(&epoll, source, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
     }
-    let (mut connection, mut received) = (connection, Vec::new());
+    let (mut connection, mut orders) = (connection, MessageReader::new(MAX_ORDER));
     loop {
         guard.wait(&epoll, None);
         guard.reap();
-        match read_order(&mut connection, &mut received) {
+        match read_order(&mut connection, &mut orders) {
             Ok(Some(GuardOrder::EndOrphans { supervisors })) => {
                 let is_complete = guard.end_orphans(&supervisors);
                 report(&mut connection, &GuardReport::OrphansEnded { is_complete })?;
@@ -121,27 +104,24 @@ fn guard(connection: UnixStream) -> io::Result<()> {
 }
 
 fn report(connection: &mut UnixStream, report: &GuardReport) -> io::Result<()> {
-    let mut line = serde_json::to_vec(report)?;
-    line.push(b'\n');
     // Modegate may be gone, which the next read shows.
-    let _ = connection.write_all(&line);
+    let _ = connection.write_all(&protocol::encode(report)?);
     Ok(())
 }
 
-/// Returns `None` if no whole line has come. Never waits.
-fn read_order(connection: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<Option<GuardOrder>> {
+/// Returns `None` if no whole order has come. Never waits.
+fn read_order(connection: &mut UnixStream, orders: &mut MessageReader) -> io::Result<Option<GuardOrder>> {
     connection.set_nonblocking(true)?;
     let mut bytes = [0; 4096];
     match connection.read(&mut bytes) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(count) => received.extend_from_slice(&bytes[..count]),
+        Ok(count) if !orders.add(&bytes[..count]) => return Err(io::ErrorKind::InvalidData.into()),
+        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),
     }
     connection.set_nonblocking(false)?;
-    let Some(end) = received.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-    let line: Vec<u8> = received.drain(..=end).collect();
-    Ok(Some(serde_json::from_slice(&line)?))
+    Ok(orders.take().transpose()?)
 }
 
 struct OrphanGuard {
@@ -171,9 +151,10 @@ impl OrphanGuard {
 
     /// Returns true if no process is left without a supervisor. Blocks for about a second at most.
     fn end_orphans(&mut self, supervisors: &[i32]) -> bool {
-        let server = self.fork_server;
-        let is_known = |pid: Pid| server == Some(pid) || supervisors.contains(&pid.as_raw_nonzero().get());
-        children::end_others(&mut self.children, self.shared_group, is_known)
+        let fork_server = self.fork_server;
+        children::end_others(&mut self.children, self.shared_group, |pid| {
+            fork_server == Some(pid) || supervisors.contains(&pid.as_raw_nonzero().get())
+        })
     }
 
     /// Modegate is gone, so every supervisor ends its command, and then the fork server ends.
@@ -185,12 +166,13 @@ impl OrphanGuard {
             if all.is_empty() {
                 return;
             }
-            let (own, orphans): (Vec<Pid>, Vec<Pid>) = all.into_iter().partition(|pid| is_supervisor(*pid));
+            let (supervisors, orphans): (Vec<Pid>, Vec<Pid>) =
+                all.into_iter().partition(|pid| is_supervisor(*pid));
             for orphan in orphans {
                 children::kill(orphan, self.shared_group);
             }
             let elapsed = started.elapsed();
-            for supervisor in own.iter().flat_map(|own| [vec![*own], children::of(*own)].concat()) {
+            for supervisor in supervisors.iter().flat_map(|pid| [vec![*pid], children::of(*pid)].concat()) {
                 let is_stuck = !children::of(supervisor).is_empty() && self.fork_server != Some(supervisor);
                 if elapsed > DEADLINE || elapsed > GRACE && is_stuck {
                     // It may have just ended.
@@ -204,10 +186,13 @@ impl OrphanGuard {
 
 /// Returns true for the fork server and supervisors.
 fn is_supervisor(pid: Pid) -> bool {
-    let program = |process: &str| rustix::fs::stat(format!("/proc/{process}/exe"));
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let role = arguments.split(|byte| *byte == 0).nth(1);
-    role == Some(fork_server::ARGUMENT.as_bytes())
+    role == Some(FORK_SERVER_ARGUMENT.as_bytes())
         && matches!((program(&pid.to_string()), program("self")), (Ok(one), Ok(own))
             if (one.st_dev, one.st_ino) == (own.st_dev, own.st_ino))
+}
+
+fn program(process: &str) -> rustix::io::Result<rustix::fs::Stat> {
+    rustix::fs::stat(format!("/proc/{process}/exe"))
 }

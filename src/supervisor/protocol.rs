@@ -1,42 +1,55 @@
-//! What Modegate and the supervisor of a command say to each other. Plain data.
+//! The messages between Modegate, the supervisors and the guard. Plain data, in one encoding for every direction: a
+//! line of JSON.
+//!
+//! Modegate starts the other processes from its own binary, so both ends are of one [`BUILD`]. A supervisor refuses a
+//! request of another one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::record::RecordState;
 use crate::path_bytes;
 use crate::sandbox::{BrokerPolicy, Confinement};
 
-#[derive(Debug, Serialize, Deserialize)]
+/// The build of this binary.
+pub const BUILD: &str = env!("MODEGATE_VERSION");
+
+/// First argument of the process that becomes the fork server and its guard.
+pub const FORK_SERVER_ARGUMENT: &str = "__supervise";
+
+/// Longest message to a supervisor, in bytes. More than a kernel takes as arguments and environment of a program.
+pub const MAX_ORDER: usize = 64 * 1024 * 1024;
+
+/// Longest message to Modegate, in bytes.
+pub const MAX_REPORT: usize = 2 * 1024 * 1024;
+
+/// The first message to a supervisor. A descriptor beside its first byte becomes the command's stdin.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRequest {
+    /// Always [`BUILD`].
+    pub build: String,
     pub program: String,
     pub arguments: Vec<String>,
+    /// `None` inherits the environment of Modegate.
     pub environment: Option<Vec<(OsString, OsString)>>,
     pub settings: Vec<(String, String)>,
     pub confinement: Confinement,
     /// Created for this command alone, and removed afterwards.
     pub own_folder: Option<PathBuf>,
     pub keeps_terminal: bool,
+    /// The command is executed after [`SupervisorOrder::Release`].
     pub waits: bool,
+    /// Variables that the supervisor itself must not have.
     pub own: Vec<(String, String)>,
 }
 
-/// Sent by the supervisor, one JSON line each.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Report {
-    Failed(String),
-    Exited(Exit),
-    Broker(BrokerEvent),
-    Gone { left_behind: usize },
-}
-
-/// Sent to the supervisor after the request, one JSON line each. Closing the connection kills the command.
+/// Sent to the supervisor after the request. Closing the connection kills the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum SupervisorOrder {
     /// Asks the command's process group for a graceful end.
     RequestExit,
     /// Has a waiting command executed.
@@ -51,21 +64,50 @@ pub enum Order {
     },
 }
 
+/// Sent by the supervisor. [`Self::Gone`] is the last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SupervisorReport {
+    Failed(String),
+    Exited(Exit),
+    Broker(BrokerEvent),
+    Gone { left_behind: usize },
+}
+
+/// Sent to the guard.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardOrder {
+    /// Ends all children but the fork server and these supervisors. [`GuardReport::OrphansEnded`] follows.
+    EndOrphans { supervisors: Vec<i32> },
+}
+
+/// Sent by the guard.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardReport {
+    OrphansEnded {
+        is_complete: bool,
+    },
+    /// The fork server was killed, and no process is left. The guard ends.
+    NothingLeft,
+}
+
 /// Events of a brokered command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerEvent {
-    /// A policy applies; see [`Order::SetPolicy`].
+    /// A policy applies; see [`SupervisorOrder::SetPolicy`].
     PolicySet {
         /// Processes that were killed because they went on writing.
         ended: usize,
         /// If false, a process may still be able to write under a tighter policy.
         is_complete: bool,
     },
-    /// The record of changes is in its folder; see [`Order::SaveRecord`]. Also comes at the end of a command whose
-    /// changes are recorded.
+    /// The record of changes is in its folder; see [`SupervisorOrder::SaveRecord`]. Also comes at the end of a command
+    /// whose changes are recorded.
     RecordSaved(RecordState),
-    /// A change waits for [`Order::Answer`].
+    /// A change waits for [`SupervisorOrder::Answer`].
     Asked(ChangeQuestion),
     /// The change with this number needs no answer any more.
     Withdrawn(u64),
@@ -119,4 +161,186 @@ pub enum ChangeKind {
 pub enum Exit {
     Status(i32),
     Signal(i32),
+}
+
+/// A message as it is sent.
+///
+/// # Errors
+/// Returns an error for a path in the request that is not UTF-8.
+pub fn encode(message: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// The bytes of one direction of a connection, taken apart into messages.
+#[derive(Debug)]
+pub struct MessageReader {
+    /// Received, and not taken yet.
+    bytes: Vec<u8>,
+    /// Start of the bytes that may contain the end of a message.
+    unsearched: usize,
+    longest: usize,
+}
+
+impl MessageReader {
+    /// `longest` is the length of the longest message, in bytes.
+    pub fn new(longest: usize) -> Self {
+        Self { bytes: Vec::new(), unsearched: 0, longest }
+    }
+
+    /// Adds received bytes. Returns false, and adds nothing, if the bytes that were not taken are too many.
+    pub fn add(&mut self, received: &[u8]) -> bool {
+        let has_room = self.bytes.len() < self.longest;
+        if has_room {
+            self.bytes.extend_from_slice(received);
+        }
+        has_room
+    }
+
+    /// Takes the next message. `None` until it is whole.
+    pub fn take<Message: DeserializeOwned>(&mut self) -> Option<serde_json::Result<Message>> {
+        let Some(end) = self.bytes[self.unsearched..].iter().position(|byte| *byte == b'\n') else {
+            self.unsearched = self.bytes.len();
+            return None;
+        };
+        let line: Vec<u8> = self.bytes.drain(..=self.unsearched + end).collect();
+        self.unsearched = 0;
+        Some(serde_json::from_slice(&line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Parts that bytes are received in.
+    fn parts() -> impl Strategy<Value = Vec<usize>> {
+        vec(1..40_usize, 1..8)
+    }
+
+    /// Adds bytes in parts, and takes all messages. `None` if a message is too long.
+    fn read<Message: DeserializeOwned>(
+        reader: &mut MessageReader,
+        mut bytes: &[u8],
+        parts: &[usize],
+    ) -> Option<Vec<serde_json::Result<Message>>> {
+        let mut messages = Vec::new();
+        for part in parts.iter().cycle() {
+            if bytes.is_empty() {
+                break;
+            }
+            let (received, rest) = bytes.split_at(bytes.len().min(*part));
+            if !reader.add(received) {
+                return None;
+            }
+            messages.extend(std::iter::from_fn(|| reader.take()));
+            bytes = rest;
+        }
+        Some(messages)
+    }
+
+    fn path() -> impl Strategy<Value = PathBuf> {
+        vec(1_u8..=255, 1..20).prop_map(path_bytes::from_bytes)
+    }
+
+    fn report() -> impl Strategy<Value = SupervisorReport> {
+        let question = (any::<u64>(), path(), proptest::option::of(path()), any::<String>()).prop_map(
+            |(number, path, to, program)| {
+                let files = vec!["a/b".into()];
+                ChangeQuestion { number, change: ChangeKind::Move, path, to, files, program }
+            },
+        );
+        prop_oneof![
+            any::<String>().prop_map(SupervisorReport::Failed),
+            any::<i32>().prop_map(|status| SupervisorReport::Exited(Exit::Status(status))),
+            any::<usize>().prop_map(|left_behind| SupervisorReport::Gone { left_behind }),
+            question.prop_map(|question| SupervisorReport::Broker(BrokerEvent::Asked(question))),
+            any::<String>().prop_map(|host| SupervisorReport::Broker(BrokerEvent::HostRefused(host))),
+            any::<String>().prop_map(|why| {
+                SupervisorReport::Broker(BrokerEvent::RecordSaved(RecordState::Incomplete(why)))
+            }),
+        ]
+    }
+
+    fn order() -> impl Strategy<Value = SupervisorOrder> {
+        prop_oneof![
+            Just(SupervisorOrder::RequestExit),
+            Just(SupervisorOrder::SetPolicy(BrokerPolicy::Ask)),
+            (any::<u64>(), any::<bool>())
+                .prop_map(|(question, allows)| SupervisorOrder::Answer { question, allows }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_read_as_they_were_sent_whatever_the_parts(
+            orders in vec(order(), 0..6),
+            reports in vec(report(), 0..6),
+            parts in parts(),
+        ) {
+            let sent: Vec<u8> = orders.iter().flat_map(|order| encode(order).unwrap()).collect();
+            let received = read(&mut MessageReader::new(MAX_ORDER), &sent, &parts).unwrap();
+            prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), orders);
+            let sent: Vec<u8> = reports.iter().flat_map(|report| encode(report).unwrap()).collect();
+            let received = read(&mut MessageReader::new(MAX_REPORT), &sent, &parts).unwrap();
+            prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), reports);
+        }
+
+        #[test]
+        fn any_bytes_are_messages_or_errors_within_the_limit(
+            bytes in vec(prop_oneof![any::<u8>(), Just(b'\n'), Just(b'{'), Just(b'"')], 0..400),
+            parts in parts(),
+            longest in 1..100_usize,
+        ) {
+            let mut reader = MessageReader::new(longest);
+            drop(read::<SupervisorReport>(&mut reader, &bytes, &parts));
+            prop_assert!(reader.bytes.len() < longest + 40);
+            drop(read::<SupervisorOrder>(&mut MessageReader::new(longest), &bytes, &parts));
+            drop(read::<SpawnRequest>(&mut MessageReader::new(longest), &bytes, &parts));
+            drop(read::<GuardOrder>(&mut MessageReader::new(longest), &bytes, &parts));
+        }
+
+        #[test]
+        fn damaged_message_costs_itself(damage in vec(any::<u8>(), 1..40), order in order(), parts in parts()) {
+            let mut sent: Vec<u8> = damage.into_iter().map(|byte| if byte == b'\n' { b'x' } else { byte }).collect();
+            sent.insert(0, b'!');
+            sent.push(b'\n');
+            sent.extend(encode(&order).unwrap());
+            let mut received = read::<SupervisorOrder>(&mut MessageReader::new(100), &sent, &parts).unwrap();
+            prop_assert_eq!(received.pop().unwrap().unwrap(), order);
+            prop_assert!(received.pop().unwrap().is_err() && received.is_empty());
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let mut line = vec![b'['; 1_000_000];
+        line.push(b'\n');
+        let mut reader = MessageReader::new(MAX_REPORT);
+        assert!(reader.add(&line));
+        assert!(reader.take::<SpawnRequest>().unwrap().is_err());
+    }
+
+    #[test]
+    fn request_with_line_breaks_is_one_message() {
+        let request = SpawnRequest {
+            build: BUILD.into(),
+            program: "true".into(),
+            arguments: vec!["line\nbreak".into()],
+            environment: Some(vec![("A".into(), "b".into())]),
+            settings: Vec::new(),
+            confinement: Confinement::Off,
+            own_folder: None,
+            keeps_terminal: false,
+            waits: true,
+            own: Vec::new(),
+        };
+        let mut reader = MessageReader::new(MAX_ORDER);
+        assert!(reader.add(&encode(&request).unwrap()));
+        assert_eq!(reader.take::<SpawnRequest>().unwrap().unwrap(), request);
+    }
 }

@@ -37,12 +37,12 @@ pub struct RecordEntry {
     /// Absolute, without symbolic links.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    pub before: Before,
+    pub before: StateBefore,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Before {
+pub enum StateBefore {
     Absent,
     Folder {
         mode: u32,
@@ -66,7 +66,7 @@ pub enum Before {
 /// Content of a record's file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    pub entries: BTreeMap<PathBuf, Before>,
+    pub entries: BTreeMap<PathBuf, StateBefore>,
     /// Sentences for the user about changes that are not recorded.
     pub uncovered: BTreeSet<String>,
     /// Number of whole lines that cannot be read.
@@ -134,11 +134,11 @@ mod tests {
 
     fn line() -> impl Strategy<Value = RecordLine> {
         let before = prop_oneof![
-            Just(Before::Absent),
-            any::<u32>().prop_map(|mode| Before::Folder { mode }),
-            path().prop_map(|to| Before::Link { to }),
-            (any::<u64>(), any::<u32>()).prop_map(|(copy, mode)| Before::File { copy, mode }),
-            any::<String>().prop_map(|why| Before::Unknown { why }),
+            Just(StateBefore::Absent),
+            any::<u32>().prop_map(|mode| StateBefore::Folder { mode }),
+            path().prop_map(|to| StateBefore::Link { to }),
+            (any::<u64>(), any::<u32>()).prop_map(|(copy, mode)| StateBefore::File { copy, mode }),
+            any::<String>().prop_map(|why| StateBefore::Unknown { why }),
         ];
         prop_oneof![
             (path(), before).prop_map(|(path, before)| RecordLine::Entry(RecordEntry { path, before })),
@@ -206,12 +206,12 @@ mod tests {
         let entry = |path: &str, before| RecordLine::Entry(RecordEntry { path: path.into(), before });
         let why = || "is open".to_owned();
         let lines = [
-            entry("/a", Before::File { copy: 1, mode: 0o644 }),
-            entry("/b", Before::Absent),
+            entry("/a", StateBefore::File { copy: 1, mode: 0o644 }),
+            entry("/b", StateBefore::Absent),
             RecordLine::Withdrawn("/b".into()),
-            entry("/a", Before::Unknown { why: why() }),
+            entry("/a", StateBefore::Unknown { why: why() }),
         ];
-        let entries = BTreeMap::from([(PathBuf::from("/a"), Before::Unknown { why: why() })]);
+        let entries = BTreeMap::from([(PathBuf::from("/a"), StateBefore::Unknown { why: why() })]);
         assert_eq!(read(&to_text(&lines).unwrap()), Record { entries, ..Record::default() });
     }
 }

@@ -7,7 +7,7 @@ use super::inspect::{InspectedPath, inspect};
 use super::{Changed, Changes, FileState, Workspace};
 use crate::ids::hash_bytes;
 use crate::platform::files::create_private_folders;
-use crate::supervisor::record::{self, Before, ENDING, GROWING, Record, RecordState};
+use crate::supervisor::record::{self, ENDING, GROWING, Record, RecordState, StateBefore};
 
 /// Creates an empty folder for records, which only this user can read.
 pub fn create_record_folder(folder: &Path) -> io::Result<()> {
@@ -106,12 +106,12 @@ fn add_record(workspace: &Workspace, folder: &Path, record: Record, changes: &mu
 type KeptContent = (String, Vec<u8>);
 
 /// Returns the state with the content of a file, whose copy is deleted. The error is the rest of a sentence.
-fn earlier_state(folder: &Path, before: Before) -> Result<(FileState, Option<KeptContent>), String> {
+fn earlier_state(folder: &Path, before: StateBefore) -> Result<(FileState, Option<KeptContent>), String> {
     let state = match before {
-        Before::Absent => FileState::Absent,
-        Before::Folder { mode } => FileState::Folder { mode },
-        Before::Link { to } => FileState::Link { to },
-        Before::File { copy, mode } => {
+        StateBefore::Absent => FileState::Absent,
+        StateBefore::Folder { mode } => FileState::Folder { mode },
+        StateBefore::Link { to } => FileState::Link { to },
+        StateBefore::File { copy, mode } => {
             let copy = folder.join(copy.to_string());
             let content = fs::read(&copy)
                 .map_err(|error| format!("was copied, and the copy is unreadable ({error})"))?;
@@ -119,7 +119,7 @@ fn earlier_state(folder: &Path, before: Before) -> Result<(FileState, Option<Kep
             let hash = hash_bytes(&content);
             return Ok((FileState::File { hash: hash.clone(), mode }, Some((hash, content))));
         }
-        Before::Unknown { why } => return Err(why),
+        StateBefore::Unknown { why } => return Err(why),
     };
     Ok((state, None))
 }

@@ -19,7 +19,7 @@ use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::known;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
-use crate::process::shell::{CommandSandbox, Network, Shell};
+use crate::process::shell::{AgentNetwork, CommandSandbox, Shell};
 use crate::process::{BrokerPolicy, Command, Egress, Process, Streams, hard_links};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
                 shell.agent_variables(definition.inherits, &definition.env),
             );
             let first = if request.limits_network { Egress::Hosts } else { Egress::Open };
-            let network = Network { hosts: Some(hosts), first };
+            let network = AgentNetwork { hosts: Some(hosts), first };
             let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
             shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone(), network)?
         } else {

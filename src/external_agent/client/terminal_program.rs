@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
 use super::requests::to_line;
-use crate::process::program::{Over, Program};
+use crate::process::program::{Program, ProgramEnd};
 use crate::process::{ChildStdio, Exit};
 
 /// On the call that stands for the program, when it has ended: `{"status": N}`, `{"signal": N}`, or
@@ -77,7 +77,7 @@ async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
 }
 
 /// The last messages of a prompt.
-fn ending(prompt: Option<&Value>, over: &Over) -> Vec<Value> {
+fn ending(prompt: Option<&Value>, over: &ProgramEnd) -> Vec<Value> {
     let exit = match over.exit {
         Some(Exit::Status(status)) => json!({ "status": status }),
         Some(Exit::Signal(signal)) => json!({ "signal": signal }),

@@ -12,14 +12,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Pid;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::orphans;
-use crate::supervisor::descriptors;
-use crate::supervisor::fork_server::{ARGUMENT, Handed};
-use crate::supervisor::guard::{GuardOrder, GuardReport};
+use crate::supervisor::descriptors::{self, SupervisorDescriptors};
+use crate::supervisor::protocol::{
+    self, FORK_SERVER_ARGUMENT, GuardOrder, GuardReport, MAX_REPORT, MessageReader,
+};
 
 /// How long the kernel may take to hand over the children of a killed supervisor.
 const HAND_OVER: Duration = Duration::from_secs(1);
@@ -31,11 +32,11 @@ const GUARD_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(in crate::process) struct ForkClient {
     binary: PathBuf,
-    running: Arc<Mutex<Option<Running>>>,
+    running: Arc<Mutex<Option<ForkServer>>>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct ForkServer {
     requests: UnixStream,
     guard: Arc<GuardClient>,
 }
@@ -51,7 +52,7 @@ pub(super) struct GuardClient {
 
 #[derive(Debug)]
 enum GuardConnection {
-    Open(BufReader<UnixStream>),
+    Open(UnixStream, MessageReader),
     /// The guard has reported that no process is left.
     NothingLeft,
     /// A report has not come in time. A late one must not answer the next order.
@@ -64,7 +65,10 @@ impl ForkClient {
     }
 
     /// Asks for a supervisor, which gets copies of the descriptors. Returns its guard.
-    pub(super) async fn fork(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<Arc<GuardClient>> {
+    pub(super) async fn fork(
+        &self,
+        handed: &SupervisorDescriptors<BorrowedFd<'_>>,
+    ) -> io::Result<Arc<GuardClient>> {
         let mut running = self.running.lock().await;
         if let Some(server) = &*running {
             match server.hand_over(handed).await {
@@ -75,7 +79,7 @@ impl ForkClient {
                 done => return done.map(|()| Arc::clone(&server.guard)),
             }
         }
-        let started = running.insert(Running::start(&self.binary)?);
+        let started = running.insert(ForkServer::start(&self.binary)?);
         started.hand_over(handed).await?;
         Ok(Arc::clone(&started.guard))
     }
@@ -86,25 +90,28 @@ impl ForkClient {
     }
 }
 
-impl Running {
+impl ForkServer {
     fn start(binary: &Path) -> io::Result<Self> {
         let (ours, theirs) = StdStream::pair()?;
         let (to_guard, of_guard) = StdStream::pair()?;
         let mut start = tokio::process::Command::new(binary);
-        start.arg(ARGUMENT).stdin(Stdio::from(OwnedFd::from(theirs)));
+        start.arg(FORK_SERVER_ARGUMENT).stdin(Stdio::from(OwnedFd::from(theirs)));
         start.stdout(Stdio::from(OwnedFd::from(of_guard))).stderr(Stdio::null());
         let (guard, number) = orphans::start(|| start.spawn())?;
         // Their ends here would hide the end of the other processes.
         drop(start);
         ours.set_nonblocking(true)?;
         to_guard.set_nonblocking(true)?;
-        let connection = Mutex::new(GuardConnection::Open(BufReader::new(UnixStream::from_std(to_guard)?)));
+        let connection = Mutex::new(GuardConnection::Open(
+            UnixStream::from_std(to_guard)?,
+            MessageReader::new(MAX_REPORT),
+        ));
         let guard = Arc::new(GuardClient { _guard: guard, number, connection });
         Ok(Self { requests: UnixStream::from_std(ours)?, guard })
     }
 
     /// Waits while the server has too many requests to read.
-    async fn hand_over(&self, handed: &Handed<BorrowedFd<'_>>) -> io::Result<()> {
+    async fn hand_over(&self, handed: &SupervisorDescriptors<BorrowedFd<'_>>) -> io::Result<()> {
         let all = handed.all();
         self.requests.async_io(Interest::WRITABLE, || descriptors::send(&self.requests, 0, &all)).await
     }
@@ -127,29 +134,38 @@ impl GuardClient {
 
     async fn ask(&self) -> io::Result<bool> {
         let mut guard = self.connection.lock().await;
-        let connection = match &mut *guard {
-            GuardConnection::Open(connection) => connection,
+        let (connection, reports) = match &mut *guard {
+            GuardConnection::Open(connection, reports) => (connection, reports),
             GuardConnection::NothingLeft => return Ok(true),
             GuardConnection::Silent => return Ok(false),
         };
-        let mut line = serde_json::to_vec(&GuardOrder::EndOrphans { supervisors: orphans::known() })?;
-        line.push(b'\n');
+        let line = protocol::encode(&GuardOrder::EndOrphans { supervisors: orphans::known() })?;
         // The guard may have ended, after its last report.
         let _ = connection.write_all(&line).await;
-        let mut report = Vec::new();
-        let Ok(read) = tokio::time::timeout(GUARD_LIMIT, connection.read_until(b'\n', &mut report)).await
-        else {
+        let Ok(report) = tokio::time::timeout(GUARD_LIMIT, read_report(connection, reports)).await else {
             *guard = GuardConnection::Silent;
             return Ok(false);
         };
-        read?;
-        Ok(match serde_json::from_slice(&report)? {
+        Ok(match report? {
             GuardReport::OrphansEnded { is_complete } => is_complete,
             GuardReport::NothingLeft => {
                 *guard = GuardConnection::NothingLeft;
                 true
             }
         })
+    }
+}
+
+async fn read_report(connection: &mut UnixStream, reports: &mut MessageReader) -> io::Result<GuardReport> {
+    loop {
+        if let Some(report) = reports.take() {
+            return Ok(report?);
+        }
+        let mut bytes = [0; 1024];
+        let count = connection.read(&mut bytes).await?;
+        if count == 0 || !reports.add(&bytes[..count]) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
 }
 

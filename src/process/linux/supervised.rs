@@ -17,13 +17,12 @@ use super::fork_client::GuardClient;
 use super::orphans;
 use crate::process::{BrokerEvent, ChildStdio, Command, Event, Processes, RecordState, Streams, read};
 use crate::sandbox::{BrokerPolicy, Confinement};
-use crate::supervisor::fork_server::Handed;
-use crate::supervisor::protocol::{Order, Report, SpawnRequest};
-use crate::supervisor::{HANDSHAKE, descriptors};
+use crate::supervisor::descriptors::{self, SupervisorDescriptors};
+use crate::supervisor::protocol::{
+    self, BUILD, MAX_REPORT, MessageReader, SpawnRequest, SupervisorOrder, SupervisorReport,
+};
 
 const CHUNK: usize = 16 * 1024;
-
-const MAX_REPORT: usize = 2 * 1024 * 1024;
 
 /// Dropping kills the command and all its descendants, without confirmation.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub struct Process {
     input: Option<pipe::Sender>,
     output: Option<pipe::Receiver>,
     errors: Option<pipe::Receiver>,
-    report: Vec<u8>,
+    reports: MessageReader,
     /// True if the supervisor records changes.
     records: bool,
     /// Set once the supervisor has reported the end.
@@ -54,7 +53,7 @@ impl Processes {
         let CommandStreams { output, to_output, errors, to_errors } = CommandStreams::open(streams)?;
         let folder =
             fs::open(&command.cwd, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let handed = Handed {
+        let handed = SupervisorDescriptors {
             connection: theirs.as_fd(),
             folder: folder.as_fd(),
             output: to_output.as_fd(),
@@ -63,10 +62,10 @@ impl Processes {
         let guard = self.launcher.fork(&handed).await?;
         // Only the supervisor may keep them open.
         drop((theirs, to_output, to_errors));
-        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let records =
             matches!(&command.confinement, Confinement::Brokered { broker, .. } if broker.record.is_some());
         let request = SpawnRequest {
+            build: BUILD.to_owned(),
             own_folder: self.own_folder(&command.confinement),
             settings: command.settings.iter().map(|(name, value)| variable(name, value)).collect(),
             own: command.own.iter().map(|(name, value)| variable(name, value.expose_secret())).collect(),
@@ -85,7 +84,6 @@ impl Processes {
             return Err(io::Error::other(why));
         };
         orphans::remember(supervisor);
-        let receiver = |pipe: io::PipeReader| pipe::Receiver::from_owned_fd(pipe.into());
         Ok(Process {
             supervisor,
             pidfd: pidfd_open(supervisor, PidfdFlags::NONBLOCK).ok(),
@@ -94,13 +92,21 @@ impl Processes {
             input,
             output: output.map(receiver).transpose()?,
             errors: errors.map(receiver).transpose()?,
-            report: Vec::new(),
+            reports: MessageReader::new(MAX_REPORT),
             records,
             left_behind: None,
             ending: None,
             over: false,
         })
     }
+}
+
+fn variable(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+fn receiver(pipe: io::PipeReader) -> io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd(pipe.into())
 }
 
 /// Standard output and standard error of a command, and the ends of pipes that this process reads.
@@ -127,28 +133,17 @@ impl CommandStreams {
     }
 }
 
-/// Sends [`HANDSHAKE`] with the command's input: that of this process, or the read end of a new pipe that no
-/// other process ever has. Returns the other end.
-fn send_handshake(to: &StdStream, streams: Streams) -> io::Result<Option<pipe::Sender>> {
-    let (input, to_input) = match streams {
+/// Opens the command's input: that of this process, or a new pipe, of which no other process ever has the read end.
+/// Returns the input and the other end of the pipe.
+fn open_input(streams: Streams) -> io::Result<(Option<OwnedFd>, Option<pipe::Sender>)> {
+    Ok(match streams {
         Streams::Merged | Streams::Apart => (None, None),
         Streams::Own => (Some(io::stdin().as_fd().try_clone_to_owned()?), None),
-        Streams::Piped => io::pipe().map(|(input, to_input)| (Some(input.into()), Some(to_input)))?,
-    };
-    let handed: Vec<_> = input.iter().map(OwnedFd::as_fd).collect();
-    descriptors::send(to, HANDSHAKE, &handed)?;
-    to_input.map(|to_input| pipe::Sender::from_owned_fd(to_input.into())).transpose()
-}
-
-async fn send_request(control: &mut UnixStream, request: &SpawnRequest) -> io::Result<()> {
-    let request = serde_json::to_vec(request)?;
-    let length = u32::try_from(request.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut line = length.to_le_bytes().to_vec();
-    line.extend(request);
-    if let Err(error) = control.write_all(&line).await {
-        tracing::debug!(%error, "a supervisor did not read its request");
-    }
-    Ok(())
+        Streams::Piped => {
+            let (input, to_input) = io::pipe()?;
+            (Some(input.into()), Some(pipe::Sender::from_owned_fd(to_input.into())?))
+        }
+    })
 }
 
 /// Sends the request, and reads the supervisor's number. Returns an error if the supervisor could not be forked.
@@ -157,14 +152,20 @@ async fn begin(
     streams: Streams,
     request: &SpawnRequest,
 ) -> io::Result<(UnixStream, Option<pipe::Sender>, Pid)> {
-    let input = send_handshake(&ours, streams)?;
+    let (input, to_input) = open_input(streams)?;
+    let line = protocol::encode(request)?;
+    let handed = input.as_ref().map(AsFd::as_fd);
+    descriptors::send(&ours, line[0], handed.as_slice())?;
+    drop(input);
     ours.set_nonblocking(true)?;
     let mut control = UnixStream::from_std(ours)?;
-    send_request(&mut control, request).await?;
+    if let Err(error) = control.write_all(&line[1..]).await {
+        tracing::debug!(%error, "a supervisor did not read its request");
+    }
     let mut number = [0; 4];
     control.read_exact(&mut number).await?;
     let supervisor = Pid::from_raw(i32::from_le_bytes(number)).ok_or(io::ErrorKind::InvalidData)?;
-    Ok((control, input, supervisor))
+    Ok((control, to_input, supervisor))
 }
 
 impl Process {
@@ -212,9 +213,7 @@ impl Process {
                     self.errors = None;
                 }
                 read = self.control.read(&mut report) => match read {
-                    Ok(length @ 1..) if self.report.len() < MAX_REPORT => {
-                        self.report.extend_from_slice(&report[..length]);
-                    }
+                    Ok(length @ 1..) if self.reports.add(&report[..length]) => {}
                     // The supervisor was killed before its last report.
                     _ => {
                         orphans::forget(self.supervisor);
@@ -231,27 +230,27 @@ impl Process {
 
     /// Makes the supervisor send SIGTERM to the command's process group.
     pub async fn request_exit(&mut self) {
-        self.order(Order::RequestExit).await;
+        self.order(SupervisorOrder::RequestExit).await;
     }
 
     /// [`BrokerEvent::PolicySet`] follows when the policy applies and nothing can be written under a looser
     /// one.
     pub async fn set_policy(&mut self, policy: BrokerPolicy) {
-        self.order(Order::SetPolicy(policy)).await;
+        self.order(SupervisorOrder::SetPolicy(policy)).await;
     }
 
     /// Answers a [`BrokerEvent::Asked`]. Numbers of other changes are ignored.
     pub async fn answer(&mut self, question: u64, allows: bool) {
-        self.order(Order::Answer { question, allows }).await;
+        self.order(SupervisorOrder::Answer { question, allows }).await;
     }
 
     pub async fn release(&mut self) {
-        self.order(Order::Release).await;
+        self.order(SupervisorOrder::Release).await;
     }
 
     /// [`BrokerEvent::RecordSaved`] follows.
     pub async fn save_record(&mut self) {
-        self.order(Order::SaveRecord).await;
+        self.order(SupervisorOrder::SaveRecord).await;
     }
 
     pub async fn end(&mut self) {
@@ -259,9 +258,8 @@ impl Process {
         let _ = self.control.shutdown().await;
     }
 
-    async fn order(&mut self, order: Order) {
-        let mut line = serde_json::to_vec(&order).expect("an order is plain data");
-        line.push(b'\n');
+    async fn order(&mut self, order: SupervisorOrder) {
+        let line = protocol::encode(&order).expect("an order is plain data");
         // The command may be over.
         let _ = self.control.write_all(&line).await;
     }
@@ -284,13 +282,11 @@ impl Process {
     }
 
     fn take_report(&mut self) -> Option<Event> {
-        let end = self.report.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<u8> = self.report.drain(..=end).collect();
-        match serde_json::from_slice(&line) {
-            Ok(Report::Failed(reason)) => Some(Event::Failed(reason)),
-            Ok(Report::Exited(exit)) => Some(Event::Exited(exit)),
-            Ok(Report::Broker(event)) => Some(Event::Broker(event)),
-            Ok(Report::Gone { left_behind }) => {
+        match self.reports.take()? {
+            Ok(SupervisorReport::Failed(reason)) => Some(Event::Failed(reason)),
+            Ok(SupervisorReport::Exited(exit)) => Some(Event::Exited(exit)),
+            Ok(SupervisorReport::Broker(event)) => Some(Event::Broker(event)),
+            Ok(SupervisorReport::Gone { left_behind }) => {
                 self.left_behind = Some(left_behind);
                 None
             }

@@ -10,7 +10,7 @@ pub(super) fn filter() -> Result<(), String> {
     bpf::apply(&workspace())
 }
 
-struct Numbers {
+struct CallNumbers {
     architecture: u32,
     prlimit: u32,
     ioctl: u32,
@@ -25,8 +25,8 @@ struct Numbers {
 
 /// Native architecture and its 32-bit mode.
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURES: [Numbers; 2] = [
-    Numbers {
+const ARCHITECTURES: [CallNumbers; 2] = [
+    CallNumbers {
         architecture: 0xc000_003e,
         prlimit: 302,
         ioctl: 16,
@@ -35,7 +35,7 @@ const ARCHITECTURES: [Numbers; 2] = [
         scheduling: [142, 144, 314, 203, 256, 279],
         fcntl: [72, 72],
     },
-    Numbers {
+    CallNumbers {
         architecture: 0x4000_0003,
         prlimit: 340,
         ioctl: 54,
@@ -46,8 +46,8 @@ const ARCHITECTURES: [Numbers; 2] = [
     },
 ];
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURES: [Numbers; 2] = [
-    Numbers {
+const ARCHITECTURES: [CallNumbers; 2] = [
+    CallNumbers {
         architecture: 0xc000_00b7,
         prlimit: 261,
         ioctl: 29,
@@ -56,7 +56,7 @@ const ARCHITECTURES: [Numbers; 2] = [
         scheduling: [118, 119, 274, 122, 238, 239],
         fcntl: [25, 25],
     },
-    Numbers {
+    CallNumbers {
         architecture: 0x4000_0028,
         prlimit: 369,
         ioctl: 54,
@@ -72,7 +72,8 @@ const X32: u32 = 0x4000_0000;
 fn workspace() -> BpfProgram {
     let refuse = fail(libc::EPERM);
     let mut program = Vec::new();
-    for Numbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } in ARCHITECTURES
+    for CallNumbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } in
+        ARCHITECTURES
     {
         let mut calls = vec![load(NUMBER)];
         for number in [prlimit, prlimit | X32] {

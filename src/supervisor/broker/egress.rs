@@ -12,23 +12,22 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketType, ipproto, sockopt};
 
+use super::network_call::NetworkCall;
+use super::notification::{CallAnswer, Listener, SuspendedCall};
+use super::threads;
 use super::tracee::{self, Tracee};
-use super::{AbortOnPanic, Broker};
 use crate::kernel;
 use crate::sandbox;
 use crate::sandbox::host::AllowedHosts;
-use crate::supervisor::broker::network_call::NetworkCall;
-use crate::supervisor::broker::notification::{self, Answer, Call};
 use crate::supervisor::connection;
-use crate::supervisor::protocol::{BrokerEvent, Report};
-use names::Names;
+use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
+use names::InventedNames;
 
 mod dns;
 mod listeners;
@@ -49,30 +48,31 @@ const MAX_REPORTED: usize = 64;
 const MAX_ADDRESS: usize = 128;
 
 /// The call runs, with a network that is not limited.
-const CONTINUE: Step = Step::Answer(Answer::Continue);
+const CONTINUE: EgressStep = EgressStep::Answer(CallAnswer::Continue);
 
-pub(super) struct Egress {
+pub(super) struct EgressBroker {
     hosts: AllowedHosts,
     is_limited: AtomicBool,
     /// True if sockets may exist from a time when the network was open.
     was_open: AtomicBool,
-    names: Mutex<Names>,
+    names: Mutex<InventedNames>,
     resolver: SocketAddrV4,
     connecting: AtomicUsize,
     /// Hosts that were reported.
     refused: Mutex<HashSet<String>>,
+    listener: Arc<Listener>,
     /// Connection to Modegate.
     connection: Option<UnixStream>,
 }
 
-enum Step {
-    Answer(Answer),
-    Connect(OwnedFd, Target),
+enum EgressStep {
+    Answer(CallAnswer),
+    Connect(OwnedFd, ConnectionTarget),
 }
 
 /// The peer of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Target {
+enum ConnectionTarget {
     Address(SocketAddr),
     /// The address with this index among those of a name.
     Name {
@@ -93,18 +93,19 @@ enum Destination {
 
 /// Returns true if descriptors of other threads can be copied here.
 pub(in crate::supervisor) fn is_supported() -> bool {
-    let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-    io::pipe().is_ok_and(|(end, _)| tracee::copy_descriptor(own, end.as_raw_fd()).is_ok())
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    io::pipe().is_ok_and(|(end, _)| tracee::copy_descriptor(thread, end.as_raw_fd()).is_ok())
 }
 
-impl Egress {
+impl EgressBroker {
     /// Starts the resolver, whose threads end with this process.
     pub(super) fn start(
         hosts: AllowedHosts,
         first: sandbox::Egress,
+        listener: Arc<Listener>,
         connection: Option<UnixStream>,
     ) -> io::Result<Arc<Self>> {
-        let (listener, resolver) = resolver::bind()?;
+        let (resolver_listener, resolver) = resolver::bind()?;
         let egress = Arc::new(Self {
             hosts,
             is_limited: AtomicBool::new(first == sandbox::Egress::Hosts),
@@ -113,10 +114,49 @@ impl Egress {
             resolver,
             connecting: AtomicUsize::default(),
             refused: Mutex::default(),
+            listener,
             connection,
         });
-        resolver::start(Arc::clone(&egress), listener)?;
+        resolver::start(Arc::clone(&egress), resolver_listener)?;
         Ok(egress)
+    }
+
+    /// Answers a call, or lets a thread answer it that may wait for a network.
+    pub(super) fn answer(self: &Arc<Self>, call: SuspendedCall, kind: NetworkCall) {
+        let tracee = Tracee { listener: &self.listener, call: &call };
+        let (socket, target) = match self.step(&tracee, kind) {
+            Ok(EgressStep::Connect(socket, target)) => (socket, target),
+            Ok(EgressStep::Answer(answer)) => return self.respond(&call, answer),
+            Err(error) => return self.respond(&call, CallAnswer::Error(error.raw_os_error())),
+        };
+        let flags = rustix::fs::fcntl_getfl(&socket);
+        let is_immediate = flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+        if is_immediate && self.is_known(&target) {
+            return self.respond(&call, self.connect_to(&socket, &target));
+        }
+        let is_free = self.connecting.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTING;
+        let egress = Arc::clone(self);
+        let connect = move || {
+            let answer = egress.connect_to(&socket, &target);
+            // Closed before the caller goes on, which may close the connection.
+            drop(socket);
+            egress.respond(&call, answer);
+            egress.connecting.fetch_sub(1, Ordering::Relaxed);
+        };
+        if !is_free || threads::start("connect", connect).is_err() {
+            self.connecting.fetch_sub(1, Ordering::Relaxed);
+            self.respond(&call, CallAnswer::Error(Errno::AGAIN.raw_os_error()));
+        }
+    }
+
+    fn respond(&self, call: &SuspendedCall, answer: CallAnswer) {
+        // The caller may be gone.
+        let _ = self.listener.respond(call, answer);
+    }
+
+    fn connect_to(&self, socket: &OwnedFd, target: &ConnectionTarget) -> CallAnswer {
+        let connected = self.address(target).and_then(|address| rustix::net::connect(socket, &address));
+        connected.map_or_else(|error| CallAnswer::Error(error.raw_os_error()), |()| CallAnswer::Value(0))
     }
 
     /// Limits the network, or opens it. Connections that exist stay until [`Self::take_back`].
@@ -129,7 +169,7 @@ impl Egress {
         self.is_limited.load(Ordering::SeqCst)
     }
 
-    fn step(&self, tracee: &Tracee<'_>, kind: NetworkCall) -> Result<Step, Errno> {
+    fn step(&self, tracee: &Tracee<'_>, kind: NetworkCall) -> Result<EgressStep, Errno> {
         match kind {
             NetworkCall::Connect => self.connect(tracee),
             NetworkCall::Listen => self.listen(tracee),
@@ -140,10 +180,10 @@ impl Egress {
         }
     }
 
-    fn connect(&self, tracee: &Tracee<'_>) -> Result<Step, Errno> {
+    fn connect(&self, tracee: &Tracee<'_>) -> Result<EgressStep, Errno> {
         let is_limited = self.is_limited();
         let destination = destination(tracee);
-        if !is_limited && !destination.is_ok_and(|it| self.is_invented(it)) {
+        if !is_limited && !destination.is_ok_and(|destination| self.is_invented(destination)) {
             // Every address is allowed, so it does not matter which one the kernel reads.
             return Ok(CONTINUE);
         }
@@ -153,11 +193,11 @@ impl Egress {
             Destination::Internet(address) => address,
             Destination::None => {
                 rustix::net::connect_unspec(&socket)?;
-                return Ok(Step::Answer(Answer::Value(0)));
+                return Ok(EgressStep::Answer(CallAnswer::Value(0)));
             }
         };
         match self.target(address, is_limited) {
-            Ok(target) => Ok(Step::Connect(socket, target)),
+            Ok(target) => Ok(EgressStep::Connect(socket, target)),
             Err(host) => {
                 self.report(host);
                 Err(Errno::ACCESS)
@@ -176,11 +216,11 @@ impl Egress {
     }
 
     /// The error is the host that is refused.
-    fn target(&self, address: SocketAddr, is_limited: bool) -> Result<Target, String> {
+    fn target(&self, address: SocketAddr, is_limited: bool) -> Result<ConnectionTarget, String> {
         let (ip, port) = (effective(address.ip()), address.port());
         let is_mapped = address.is_ipv6() && ip.is_ipv4();
         if port == NAME_PORT && is_limited {
-            return Ok(Target::Address(with_ip(
+            return Ok(ConnectionTarget::Address(with_ip(
                 address,
                 IpAddr::V4(*self.resolver.ip()),
                 self.resolver.port(),
@@ -192,12 +232,11 @@ impl Egress {
             if is_limited && !self.hosts.allow_name(name, Some(port)) {
                 return Err(format!("{name}:{port}"));
             }
-            return Ok(Target::Name { name: name.to_owned(), index, port, is_mapped });
+            return Ok(ConnectionTarget::Name { name: name.to_owned(), index, port, is_mapped });
         }
         let target = with_ip(address, ip, port);
-        let is_own = || ip.is_loopback() && listeners::is_own(SocketAddr::new(ip, port));
-        if self.allows_address(ip, port) || is_own() {
-            Ok(Target::Address(target))
+        if self.allows_address(ip, port) || ip.is_loopback() && listeners::is_own(SocketAddr::new(ip, port)) {
+            Ok(ConnectionTarget::Address(target))
         } else {
             Err(SocketAddr::new(ip, port).to_string())
         }
@@ -215,7 +254,7 @@ impl Egress {
 
     /// An unbound socket would listen at all addresses of this machine. The address can change until the socket
     /// listens: the end of an unfinished connection clears it.
-    fn listen(&self, tracee: &Tracee<'_>) -> Result<Step, Errno> {
+    fn listen(&self, tracee: &Tracee<'_>) -> Result<EgressStep, Errno> {
         if !self.is_limited() {
             return Ok(CONTINUE);
         }
@@ -227,10 +266,10 @@ impl Egress {
             rustix::net::shutdown(&socket, Shutdown::Both)?;
             return Err(error);
         }
-        Ok(Step::Answer(Answer::Value(0)))
+        Ok(EgressStep::Answer(CallAnswer::Value(0)))
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+    fn names(&self) -> std::sync::MutexGuard<'_, InventedNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,8 +277,8 @@ impl Egress {
     /// seconds.
     fn invented(&self, name: &str) -> Option<Vec<Ipv4Addr>> {
         let now = Instant::now();
-        let known = self.names().real(name, now).map(<[Ipv4Addr]>::to_vec);
-        let real = known.or_else(|| self.resolve(name))?;
+        let recent = self.names().real(name, now).map(<[Ipv4Addr]>::to_vec);
+        let real = recent.or_else(|| self.resolve(name))?;
         self.names().invent(name, &real, now)
     }
 
@@ -250,10 +289,10 @@ impl Egress {
     }
 
     /// The real address. Asks the system if the last answer is old.
-    fn address(&self, target: &Target) -> Result<SocketAddr, Errno> {
+    fn address(&self, target: &ConnectionTarget) -> Result<SocketAddr, Errno> {
         match target {
-            Target::Address(address) => Ok(*address),
-            Target::Name { name, index, port, is_mapped } => {
+            ConnectionTarget::Address(address) => Ok(*address),
+            ConnectionTarget::Name { name, index, port, is_mapped } => {
                 self.invented(name).ok_or(Errno::HOSTUNREACH)?;
                 let names = self.names();
                 let real = names.real(name, Instant::now()).filter(|real| !real.is_empty());
@@ -265,10 +304,10 @@ impl Egress {
         }
     }
 
-    fn is_known(&self, target: &Target) -> bool {
+    fn is_known(&self, target: &ConnectionTarget) -> bool {
         match target {
-            Target::Address(_) => true,
-            Target::Name { name, .. } => self.names().real(name, Instant::now()).is_some(),
+            ConnectionTarget::Address(_) => true,
+            ConnectionTarget::Name { name, .. } => self.names().real(name, Instant::now()).is_some(),
         }
     }
 
@@ -279,48 +318,9 @@ impl Egress {
             && refused.insert(host.clone())
             && let Some(connection) = &self.connection
         {
-            // Modegate may be gone.
-            let _ = connection::report(connection, &Report::Broker(BrokerEvent::HostRefused(host)));
+            connection::report(connection, &SupervisorReport::Broker(BrokerEvent::HostRefused(host)));
         }
     }
-}
-
-/// Answers a call, or lets a thread answer it that may wait for a network.
-pub(super) fn answer(broker: &Arc<Broker>, egress: &Arc<Egress>, (call, kind): (Call, NetworkCall)) {
-    let tracee = Tracee { listener: broker.listener(), call: &call };
-    let (socket, target) = match egress.step(&tracee, kind) {
-        Ok(Step::Connect(socket, target)) => (socket, target),
-        Ok(Step::Answer(answer)) => return respond(broker, &call, answer),
-        Err(error) => return respond(broker, &call, Answer::Error(error.raw_os_error())),
-    };
-    let is_immediate = rustix::fs::fcntl_getfl(&socket).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
-    if is_immediate && egress.is_known(&target) {
-        return respond(broker, &call, connect(egress, &socket, &target));
-    }
-    let is_free = egress.connecting.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTING;
-    let (answering, counting) = (Arc::clone(broker), Arc::clone(egress));
-    let wait = move || {
-        let _abort = AbortOnPanic;
-        let answer = connect(&counting, &socket, &target);
-        // Closed before the caller goes on, which may close the connection.
-        drop(socket);
-        respond(&answering, &call, answer);
-        counting.connecting.fetch_sub(1, Ordering::Relaxed);
-    };
-    if !is_free || thread::Builder::new().name("connect".into()).spawn(wait).is_err() {
-        egress.connecting.fetch_sub(1, Ordering::Relaxed);
-        respond(broker, &call, Answer::Error(Errno::AGAIN.raw_os_error()));
-    }
-}
-
-fn respond(broker: &Broker, call: &Call, answer: Answer) {
-    // The caller may be gone.
-    let _ = notification::respond(broker.listener(), call.id, answer);
-}
-
-fn connect(egress: &Egress, socket: &OwnedFd, target: &Target) -> Answer {
-    let connected = egress.address(target).and_then(|address| rustix::net::connect(socket, &address));
-    connected.map_or_else(|error| Answer::Error(error.raw_os_error()), |()| Answer::Value(0))
 }
 
 fn check_bound_to_loopback(socket: &OwnedFd) -> Result<(), Errno> {

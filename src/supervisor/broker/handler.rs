@@ -9,18 +9,18 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::notification::CallAnswer;
+use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference, OpenHow};
 use super::perform::{self, Opened};
-use super::questions::Asked;
+use super::questions::AskedChange;
 use super::reads::Reads;
-use super::recorder::{CallCopies, CopyRequest, Recorder, Touched};
-use super::resolve::{self, Area, ResolvedFile, ResolvedPath, Roots};
-use super::revoke::{HandedOver, Identity};
+use super::recorder::{CallCopies, CopyRequest, RecordWriter, Touched};
+use super::resolve::{self, Area, FileIdentity, ResolvedFile, ResolvedPath, Roots};
+use super::revoke::HandedOver;
 use super::terminals::{Terminal, Terminals};
 use super::tracee::Tracee;
 use crate::file_lock::{FileLock, FileLocks, LockError};
 use crate::sandbox::BrokerPolicy;
-use crate::supervisor::broker::notification::Answer;
-use crate::supervisor::broker::operation::{self, Change, Object, OpenHow, Operation, Place};
 use crate::supervisor::protocol::ChangeKind;
 
 mod moving;
@@ -29,24 +29,26 @@ mod reading;
 use moving::within_workspace;
 
 /// How the broker ends a suspended call.
-pub(super) enum Outcome {
-    Answer(Answer),
+pub(super) enum CallOutcome {
+    Answer(CallAnswer),
     /// The command gets a descriptor of its own.
     HandOver {
         file: OwnedFd,
         closes_on_exec: bool,
     },
-    /// The call waits for consent to the change.
-    Ask(Asked),
-    /// The call is tried again when the record has copies of these files.
+    Postponed(Postponed),
+}
+
+/// What a call waits for before the broker ends it.
+pub(super) enum Postponed {
+    /// Consent to the change.
+    Ask(AskedChange),
+    /// Copies of these files for the record.
     Copy(Vec<CopyRequest>),
-    /// The call is tried again until nothing prevents it.
+    /// The end of what prevents it.
     Wait(WaitReason),
-    /// The command gets a named pipe, opened for reading, when it has a writer.
-    OpenPipe {
-        pipe: OwnedFd,
-        flags: OFlags,
-    },
+    /// A writer of the named pipe, which the command gets opened for reading.
+    OpenPipe { pipe: OwnedFd, flags: OFlags },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +59,13 @@ pub(super) enum WaitReason {
     Lock,
 }
 
-const DONE: Outcome = Outcome::Answer(Answer::Value(0));
+const DONE: CallOutcome = CallOutcome::Answer(CallAnswer::Value(0));
 
 /// The call runs, and Landlock decides. It allows the command's own folders only.
-const CONTINUE: Outcome = Outcome::Answer(Answer::Continue);
+const CONTINUE: CallOutcome = CallOutcome::Answer(CallAnswer::Continue);
 
-const fn refusal(error: Errno) -> Outcome {
-    Outcome::Answer(Answer::Error(error.raw_os_error()))
+const fn refusal(error: Errno) -> CallOutcome {
+    CallOutcome::Answer(CallAnswer::Error(error.raw_os_error()))
 }
 
 /// Flag of `renameat2`.
@@ -73,14 +75,14 @@ pub(super) struct CallHandler<'a> {
     pub(super) tracee: Tracee<'a>,
     pub(super) policy: BrokerPolicy,
     /// Change that the user has allowed for this call.
-    pub(super) asked: Option<&'a Asked>,
+    pub(super) asked: Option<&'a AskedChange>,
     pub(super) roots: &'a Roots,
     /// Devices and numbers of the unnamed files that were handed over.
-    pub(super) unnamed: &'a Mutex<HashSet<Identity>>,
+    pub(super) unnamed: &'a Mutex<HashSet<FileIdentity>>,
     pub(super) handed_over: &'a Mutex<HandedOver>,
     pub(super) terminals: &'a Terminals,
     /// `None` if changes are not recorded.
-    pub(super) recorder: Option<&'a Mutex<Recorder>>,
+    pub(super) recorder: Option<&'a Mutex<RecordWriter>>,
     /// `None` if the call has waited for locks long enough.
     pub(super) locks: Option<&'a FileLocks>,
     /// Locked for reading from the record of a change to its end.
@@ -93,7 +95,7 @@ pub(super) struct CallHandler<'a> {
 }
 
 impl<'a> CallHandler<'a> {
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> CallOutcome {
         let number = self.tracee.call.number;
         let changes_attributes = operation::changes_attributes(number);
         let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
@@ -102,12 +104,13 @@ impl<'a> CallHandler<'a> {
         }
         let memory = |address, length| self.tracee.memory(address, length);
         let operation = operation::operation(self.tracee.call, &memory);
-        if let Some(Operation::Open { at, how }) = &operation
+        if let Some(FileOperation::Open { at, how }) = &operation
             && let Some(outcome) = self.open_terminal(at, *how)
         {
             return outcome;
         }
-        let moves = self.policy == BrokerPolicy::Ask && matches!(operation, Some(Operation::Rename { .. }));
+        let moves =
+            self.policy == BrokerPolicy::Ask && matches!(operation, Some(FileOperation::Rename { .. }));
         let _alone = moves.then(|| self.moving.write().unwrap_or_else(PoisonError::into_inner));
         let _shared = (!moves).then(|| self.moving.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(reads) = self.reads
@@ -117,8 +120,8 @@ impl<'a> CallHandler<'a> {
                 return refusal(Errno::INVAL);
             }
             return match &operation {
-                Some(Operation::Open { at, how }) => self.open_limited(reads, at, *how),
-                _ => Outcome::Answer(Answer::Error(operation::path_error(self.tracee.call, &memory))),
+                Some(FileOperation::Open { at, how }) => self.open_limited(reads, at, *how),
+                _ => CallOutcome::Answer(CallAnswer::Error(operation::path_error(self.tracee.call, &memory))),
             };
         }
         match operation {
@@ -126,7 +129,7 @@ impl<'a> CallHandler<'a> {
             Some(operation) => self.carry_out(&operation).unwrap_or_else(|outcome| outcome),
             // Landlock does not know attributes, so these calls never run.
             None if changes_attributes => {
-                Outcome::Answer(Answer::Error(operation::attribute_error(self.tracee.call, &memory)))
+                CallOutcome::Answer(CallAnswer::Error(operation::attribute_error(self.tracee.call, &memory)))
             }
             // The kernel reports what is wrong with the arguments.
             None => CONTINUE,
@@ -134,42 +137,42 @@ impl<'a> CallHandler<'a> {
     }
 
     /// The error is the outcome of a call that ends early.
-    fn carry_out(&self, operation: &Operation) -> Result<Outcome, Outcome> {
+    fn carry_out(&self, operation: &FileOperation) -> Result<CallOutcome, CallOutcome> {
         match operation {
-            Operation::Open { at, how } => return self.open(at, *how),
-            Operation::MakeFolder { at, mode } => {
+            FileOperation::Open { at, how } => return self.open(at, *how),
+            FileOperation::MakeFolder { at, mode } => {
                 let entry = self.entry(at)?;
                 self.check_new(&entry, ChangeKind::CreateFolder)?;
                 let _recorded = self.record(&[Touched::Entry(&entry)])?;
                 self.with_umask(|| perform::make_folder(&entry, *mode))
             }
-            Operation::MakeNode { at, mode } => {
+            FileOperation::MakeNode { at, mode } => {
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
                 let _recorded = self.record(&[Touched::Entry(&entry)])?;
                 self.with_umask(|| perform::make_node(&entry, *mode))
             }
-            Operation::MakeSymlink { target, at } => {
+            FileOperation::MakeSymlink { target, at } => {
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
                 let _recorded = self.record(&[Touched::Entry(&entry)])?;
                 self.if_suspended(|| perform::make_symlink(target, &entry))
             }
-            Operation::Remove { at, is_folder } => {
+            FileOperation::Remove { at, is_folder } => {
                 let entry = self.replaceable_entry(at)?;
                 let change = if *is_folder { ChangeKind::DeleteFolder } else { ChangeKind::Delete };
-                self.check_existing(&entry, Asked::new(change, &entry.path))?;
+                self.check_existing(&entry, AskedChange::new(change, &entry.path))?;
                 let _lock = self.lock([&entry])?;
                 self.remove(&entry, *is_folder)?
             }
-            Operation::Rename { from, to, flags } => {
+            FileOperation::Rename { from, to, flags } => {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
                 self.check_replaceable(&from)?;
                 self.check_replaceable(&to)?;
                 let files = self.moved_files(&from, &to, *flags)?;
                 let to_path = Some(to.path.clone());
-                let asked = Asked { to: to_path, files, ..Asked::new(ChangeKind::Move, &from.path) };
-                self.check_existing(&from, asked)?;
+                let change = AskedChange::new(ChangeKind::Move, &from.path);
+                self.check_existing(&from, AskedChange { to: to_path, files, ..change })?;
                 let _moving = self.check_moved(&from, &to, *flags)?;
                 let _lock = self.lock([&from, &to])?;
                 let touched =
@@ -178,8 +181,8 @@ impl<'a> CallHandler<'a> {
                 let _recorded = self.record(&touched[..count])?;
                 self.if_suspended(|| perform::rename(&from, &to, *flags))
             }
-            Operation::Link { object, to } => self.link(object, to)?,
-            Operation::Truncate { object, length } => {
+            FileOperation::Link { object, to } => self.link(object, to)?,
+            FileOperation::Truncate { object, length } => {
                 match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
                     Ok(Some(file)) if file.area == Area::Workspace => {
                         self.check_file(&file, ChangeKind::Write)?;
@@ -190,31 +193,30 @@ impl<'a> CallHandler<'a> {
                     _ => return Err(CONTINUE),
                 }
             }
-            Operation::Change { object, change } => self.change(object, change)?,
+            FileOperation::Change { object, change } => self.change(object, change)?,
         }
         .map(|()| DONE)
         .map_err(refusal)
     }
 
-    fn check_readable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+    fn check_readable(&self, entry: &ResolvedPath) -> Result<(), CallOutcome> {
         let is_denied = self.reads.is_some_and(|reads| reads.deny(&entry.path));
         if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
     }
 
-    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<Result<(), Errno>, Outcome> {
-        let remove = || self.if_suspended(|| perform::remove(entry, is_folder));
+    fn remove(&self, entry: &ResolvedPath, is_folder: bool) -> Result<Result<(), Errno>, CallOutcome> {
         if let Some(recorder) = self.recorder.filter(|_| !is_folder) {
             let _alone = self.recording.write().unwrap_or_else(PoisonError::into_inner);
-            let lock = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept = lock().keep_removed(entry);
-            if let Some(kept) = kept {
-                let removed = remove();
-                lock().removed(&kept, removed.is_ok());
+            let kept_file = recorder.lock().unwrap_or_else(PoisonError::into_inner).keep_removed(entry);
+            if let Some(kept_file) = kept_file {
+                let removed = self.if_suspended(|| perform::remove(entry, is_folder));
+                let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+                recorder.removed(&kept_file, removed.is_ok());
                 return Ok(removed);
             }
         }
         let _recorded = self.record(&[Touched::Entry(entry)])?;
-        Ok(remove())
+        Ok(self.if_suspended(|| perform::remove(entry, is_folder)))
     }
 
     /// Locks entries against the other writers of this user, from the record of a change to its end. Nothing waits here,
@@ -222,11 +224,13 @@ impl<'a> CallHandler<'a> {
     fn lock<'e>(
         &self,
         entries: impl IntoIterator<Item = &'e ResolvedPath>,
-    ) -> Result<Option<FileLock>, Outcome> {
+    ) -> Result<Option<FileLock>, CallOutcome> {
         let Some(locks) = self.locks else { return Ok(None) };
         match locks.lock(entries.into_iter().map(|entry| entry.path.as_path()), &|| true) {
             Ok(lock) => Ok(Some(lock)),
-            Err(LockError::Stopped | LockError::Busy(_)) => Err(Outcome::Wait(WaitReason::Lock)),
+            Err(LockError::Stopped | LockError::Busy(_)) => {
+                Err(CallOutcome::Postponed(Postponed::Wait(WaitReason::Lock)))
+            }
             // Modegate's own edits report a fault of the locks.
             Err(LockError::Unusable { .. }) => Ok(None),
         }
@@ -234,55 +238,57 @@ impl<'a> CallHandler<'a> {
 
     /// Records entries before the call changes them. Until the guard is dropped, no removed file is kept by a hard link,
     /// which a writer that opens the file meanwhile could change.
-    fn record(&self, touched: &[Touched<'_>]) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+    fn record(&self, touched: &[Touched<'_>]) -> Result<RwLockReadGuard<'a, ()>, CallOutcome> {
         let guard = self.recording.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(recorder) = self.recorder {
             let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-            recorder.record(touched, &mut self.copies.borrow_mut()).map_err(Outcome::Copy)?;
+            recorder
+                .record(touched, &mut self.copies.borrow_mut())
+                .map_err(|requests| CallOutcome::Postponed(Postponed::Copy(requests)))?;
         }
         Ok(guard)
     }
 
-    fn record_file(&self, file: &ResolvedFile) -> Result<RwLockReadGuard<'a, ()>, Outcome> {
+    fn record_file(&self, file: &ResolvedFile) -> Result<RwLockReadGuard<'a, ()>, CallOutcome> {
         let entry = self.recorder.and_then(|_| self.roots.of_descriptor(&file.file));
         let touched: Vec<_> = entry.iter().map(Touched::Content).collect();
         self.record(&touched)
     }
 
     /// Ends the call early if the policy requires consent for the change, and the user has not allowed it.
-    fn check_asked(&self, asked: Asked) -> Result<(), Outcome> {
+    fn check_asked(&self, asked: AskedChange) -> Result<(), CallOutcome> {
         if self.policy != BrokerPolicy::Ask || self.asked == Some(&asked) {
             return Ok(());
         }
-        Err(Outcome::Ask(asked))
+        Err(CallOutcome::Postponed(Postponed::Ask(asked)))
     }
 
     /// Like [`Self::check_asked`]. Without asking, the call fails if the entry exists.
-    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), Outcome> {
+    fn check_new(&self, entry: &ResolvedPath, change: ChangeKind) -> Result<(), CallOutcome> {
         if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_some() {
             return Err(refusal(Errno::EXIST));
         }
-        self.check_asked(Asked::new(change, &entry.path))
+        self.check_asked(AskedChange::new(change, &entry.path))
     }
 
     /// Like [`Self::check_asked`]. Without asking, the call fails if the entry does not exist.
-    fn check_existing(&self, entry: &ResolvedPath, asked: Asked) -> Result<(), Outcome> {
+    fn check_existing(&self, entry: &ResolvedPath, asked: AskedChange) -> Result<(), CallOutcome> {
         if self.policy == BrokerPolicy::Ask && perform::kind(entry).is_none() {
             return Err(refusal(Errno::NOENT));
         }
         self.check_asked(asked)
     }
 
-    fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), Outcome> {
+    fn check_file(&self, file: &ResolvedFile, change: ChangeKind) -> Result<(), CallOutcome> {
         if self.policy != BrokerPolicy::Ask {
             return Ok(());
         }
         // A question needs a name.
         let entry = self.roots.of_descriptor(&file.file).ok_or(refusal(Errno::ACCESS))?;
-        self.check_asked(Asked::new(change, &entry.path))
+        self.check_asked(AskedChange::new(change, &entry.path))
     }
 
-    fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), Outcome> {
+    fn check_opened(&self, entry: &ResolvedPath, flags: OFlags) -> Result<(), CallOutcome> {
         if self.policy != BrokerPolicy::Ask {
             return Ok(());
         }
@@ -293,12 +299,12 @@ impl<'a> CallHandler<'a> {
             None => ChangeKind::Create,
             Some(_) => ChangeKind::Write,
         };
-        self.check_asked(Asked::new(change, &entry.path))
+        self.check_asked(AskedChange::new(change, &entry.path))
     }
 
     /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path, also of one that
     /// names no entry.
-    fn resolve(&self, place: &Place) -> Result<Option<ResolvedPath>, Outcome> {
+    fn resolve(&self, place: &CallPath) -> Result<Option<ResolvedPath>, CallOutcome> {
         if resolve::split(&place.path).is_none() {
             return Err(CONTINUE);
         }
@@ -306,18 +312,18 @@ impl<'a> CallHandler<'a> {
     }
 
     /// Resolves an entry in the workspace.
-    fn entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
-        self.resolve(place)?.filter(|entry| entry.area == Area::Workspace).ok_or(CONTINUE)
+    fn entry(&self, place: &CallPath) -> Result<ResolvedPath, CallOutcome> {
+        self.resolve(place)?.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)
     }
 
     /// Resolves an entry in the workspace that may get another meaning.
-    fn replaceable_entry(&self, place: &Place) -> Result<ResolvedPath, Outcome> {
+    fn replaceable_entry(&self, place: &CallPath) -> Result<ResolvedPath, CallOutcome> {
         let entry = self.entry(place)?;
         self.check_replaceable(&entry)?;
         Ok(entry)
     }
 
-    fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), Outcome> {
+    fn check_replaceable(&self, entry: &ResolvedPath) -> Result<(), CallOutcome> {
         if self.roots.contains_protected(entry) { Err(refusal(Errno::ACCESS)) } else { Ok(()) }
     }
 
@@ -335,7 +341,7 @@ impl<'a> CallHandler<'a> {
         })
     }
 
-    fn open(&self, at: &Place, how: OpenHow) -> Result<Outcome, Outcome> {
+    fn open(&self, at: &CallPath, how: OpenHow) -> Result<CallOutcome, CallOutcome> {
         let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| CONTINUE)?);
         let resolve = ResolveFlags::from_bits(how.resolve).ok_or(CONTINUE)?;
         if !how.writes() {
@@ -354,13 +360,12 @@ impl<'a> CallHandler<'a> {
             return Err(CONTINUE);
         } else {
             let follows = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
-            let found = if follows {
+            let resolved = if follows {
                 self.roots.opened(&self.tracee, at, resolve)
             } else {
                 self.roots.entry(&self.tracee, at, resolve)
             };
-            let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
-            entry = found.ok().flatten().filter(in_workspace).ok_or(CONTINUE)?;
+            entry = resolved.ok().flatten().filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
             if flags & OFlags::ACCMODE != OFlags::WRONLY {
                 self.check_readable(&entry)?;
             }
@@ -382,14 +387,14 @@ impl<'a> CallHandler<'a> {
                     .unwrap_or_else(PoisonError::into_inner)
                     .add(&file)
                     .map_err(refusal)?;
-                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+                Ok(CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
             Ok(Opened::Pipe(file)) => {
                 let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
                 handed_over.add_pipe(&file).map_err(refusal)?;
-                Ok(Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+                Ok(CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
             }
-            Ok(Opened::Waits) => Ok(Outcome::Wait(WaitReason::Open)),
+            Ok(Opened::Waits) => Ok(CallOutcome::Postponed(Postponed::Wait(WaitReason::Open))),
             // A device, and a mount point, for which the broker has no rule.
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),
@@ -397,46 +402,56 @@ impl<'a> CallHandler<'a> {
     }
 
     /// `None` if the path names no terminal of the command.
-    fn open_terminal(&self, at: &Place, how: OpenHow) -> Option<Outcome> {
+    fn open_terminal(&self, at: &CallPath, how: OpenHow) -> Option<CallOutcome> {
         let terminal = Terminal::named(&at.path).filter(|_| how.writes())?;
         let flags = OFlags::from_bits_retain(u32::try_from(how.flags).ok()?);
         let opened = self.if_suspended(|| Ok(self.terminals.open(terminal, flags, &self.tracee)));
         Some(match opened.transpose()? {
-            Ok(Ok(file)) => Outcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
+            Ok(Ok(file)) => CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
             Ok(Err(error)) | Err(error) => refusal(error),
         })
     }
 
     /// The folder of an unnamed file, as an entry of itself.
-    fn folder(&self, at: &Place, flags: OFlags, resolve: ResolveFlags) -> Result<ResolvedPath, Outcome> {
-        let object = Object::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
-        let found = self.roots.file(&self.tracee, &object, resolve).map_err(|_| CONTINUE)?;
-        let found = found.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
-        Ok(ResolvedPath { area: found.area, folder: found.file, name: ".".into(), path: at.path.clone() })
+    fn folder(
+        &self,
+        at: &CallPath,
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Result<ResolvedPath, CallOutcome> {
+        let object =
+            FileReference::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
+        let folder = self.roots.file(&self.tracee, &object, resolve).map_err(|_| CONTINUE)?;
+        let folder = folder.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
+        Ok(ResolvedPath { area: folder.area, folder: folder.file, name: ".".into(), path: at.path.clone() })
     }
 
     fn open_unnamed(&self, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
         let opened = perform::open(folder, how)?;
         if let Opened::File(file) = &opened {
-            let identity = perform::identity(file)?;
+            let identity = resolve::identity(file)?;
             self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
         }
         Ok(opened)
     }
 
-    fn change(&self, object: &Object, change: &Change) -> Result<Result<(), Errno>, Outcome> {
-        let found = self
+    fn change(
+        &self,
+        object: &FileReference,
+        change: &AttributeChange,
+    ) -> Result<Result<(), Errno>, CallOutcome> {
+        let file = self
             .roots
             .file(&self.tracee, object, ResolveFlags::empty())
-            .and_then(|file| file.ok_or(Errno::PERM));
-        let file = found.map_err(refusal)?;
+            .and_then(|file| file.ok_or(Errno::PERM))
+            .map_err(refusal)?;
         if file.area == Area::Workspace {
             if self.policy == BrokerPolicy::Nothing {
                 return Err(refusal(Errno::PERM));
             }
             self.check_file(&file, ChangeKind::Attributes)?;
         }
-        let is_recorded = matches!(change, Change::Mode(_)) && file.area == Area::Workspace;
+        let is_recorded = matches!(change, AttributeChange::Mode(_)) && file.area == Area::Workspace;
         let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
         Ok(self.if_suspended(|| perform::change(&file, change)))
     }

@@ -1,6 +1,6 @@
 //! Suspended calls that lead to other hosts. Pure.
 
-use super::notification::Call;
+use super::notification::SuspendedCall;
 
 /// A suspended call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum NetworkCall {
 }
 
 /// `None` if the call is suspended for other reasons.
-pub(super) fn network_call(call: &Call) -> Option<NetworkCall> {
+pub(super) fn network_call(call: &SuspendedCall) -> Option<NetworkCall> {
     match call.number {
         libc::SYS_connect => Some(NetworkCall::Connect),
         libc::SYS_listen => Some(NetworkCall::Listen),

@@ -3,13 +3,13 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::kernel::checked;
 
 /// System call that a filter suspended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct SuspendedCall {
     pub id: u64,
     pub thread: u32,
     pub number: libc::c_long,
@@ -18,7 +18,7 @@ pub(super) struct Call {
 
 /// The result that a suspended call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CallAnswer {
     /// The call returns this and does not run.
     Value(i64),
     /// The call fails with this positive error number and does not run.
@@ -27,65 +27,86 @@ pub(super) enum Answer {
     Continue,
 }
 
-/// Waits until the filter suspends a call. Fails with `ENOENT` if the caller is gone, and `EINTR` after a
-/// signal.
-pub(super) fn receive(listener: &OwnedFd) -> io::Result<Call> {
-    // SAFETY: an all-zero notification is a valid value and what the kernel demands, and the call fills it.
-    let notification = unsafe {
-        let mut notification: libc::seccomp_notif = std::mem::zeroed();
-        checked(libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification))?;
-        notification
-    };
-    let libc::seccomp_notif { id, pid, data, .. } = notification;
-    Ok(Call { id, thread: pid, number: data.nr.into(), arguments: data.args })
+/// Receives and answers the calls that a filter suspends.
+#[derive(Debug)]
+pub(in crate::supervisor) struct Listener(OwnedFd);
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
-/// Fails with `ENOENT` if the caller is gone.
-pub(super) fn respond(listener: &OwnedFd, id: u64, answer: Answer) -> io::Result<()> {
-    let (val, error, flags) = match answer {
-        Answer::Value(value) => (value, 0, 0),
-        // The kernel reports a positive number as success.
-        Answer::Error(number) => (0, -number.abs(), 0),
-        Answer::Continue => (0, 0, u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1)),
-    };
-    let response = libc::seccomp_notif_resp { id, val, error, flags };
-    // SAFETY: the call only reads `response`.
-    let done =
-        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
-    checked(done).map(drop)
-}
+impl Listener {
+    /// `descriptor` is what installing the filter returned.
+    pub(in crate::supervisor) fn new(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
 
-/// If true, everything that was read from the call's thread before belongs to its caller.
-pub(super) fn is_suspended(listener: &OwnedFd, id: u64) -> bool {
-    // SAFETY: the call only reads `id`.
-    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
-}
+    /// Waits until the filter suspends a call. Fails with `ENOENT` if the caller is gone, and `EINTR` after a
+    /// signal.
+    pub(super) fn receive(&self) -> io::Result<SuspendedCall> {
+        // SAFETY: an all-zero notification is a valid value and what the kernel demands, and the call fills it.
+        let notification = unsafe {
+            let mut notification: libc::seccomp_notif = std::mem::zeroed();
+            checked(libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification))?;
+            notification
+        };
+        let libc::seccomp_notif { id, pid, data, .. } = notification;
+        Ok(SuspendedCall { id, thread: pid, number: data.nr.into(), arguments: data.args })
+    }
 
-/// Copies a descriptor into the caller's table and returns its number there. The call stays suspended.
-pub(super) fn install(
-    listener: &OwnedFd,
-    id: u64,
-    file: BorrowedFd<'_>,
-    closes_on_exec: bool,
-) -> io::Result<i32> {
-    let flags = if closes_on_exec { libc::O_CLOEXEC } else { 0 };
-    let request = libc::seccomp_notif_addfd {
-        id,
-        flags: 0,
-        srcfd: file.as_raw_fd().cast_unsigned(),
-        newfd: 0,
-        newfd_flags: flags.cast_unsigned(),
-    };
-    // SAFETY: the call only reads `request`.
-    checked(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) })
+    /// Fails with `ENOENT` if the caller is gone.
+    pub(super) fn respond(&self, call: &SuspendedCall, answer: CallAnswer) -> io::Result<()> {
+        let (val, error, flags) = match answer {
+            CallAnswer::Value(value) => (value, 0, 0),
+            // The kernel reports a positive number as success.
+            CallAnswer::Error(number) => (0, -number.abs(), 0),
+            CallAnswer::Continue => {
+                (0, 0, u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1))
+            }
+        };
+        let response = libc::seccomp_notif_resp { id: call.id, val, error, flags };
+        // SAFETY: the call only reads `response`.
+        let done =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const response) };
+        checked(done).map(drop)
+    }
+
+    /// If true, everything that was read from the call's thread before belongs to its caller.
+    pub(super) fn is_suspended(&self, call: &SuspendedCall) -> bool {
+        let id = call.id;
+        // SAFETY: the call only reads `id`.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+    }
+
+    /// Copies a descriptor into the caller's table and returns its number there. The call stays suspended.
+    pub(super) fn install(
+        &self,
+        call: &SuspendedCall,
+        file: BorrowedFd<'_>,
+        closes_on_exec: bool,
+    ) -> io::Result<i32> {
+        let flags = if closes_on_exec { libc::O_CLOEXEC } else { 0 };
+        let request = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: 0,
+            srcfd: file.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: flags.cast_unsigned(),
+        };
+        // SAFETY: the call only reads `request`.
+        checked(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request)
+        })
+    }
 }
 
 /// Reads a thread's memory. Returns the number of bytes before the first unreadable page.
 pub(super) fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     const PAGE: usize = 4096;
-    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let thread = libc::pid_t::try_from(thread).map_err(invalid)?;
-    let start = usize::try_from(address).map_err(invalid)?;
+    let thread = libc::pid_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let start = usize::try_from(address).map_err(|_| io::ErrorKind::InvalidInput)?;
     let end = start.checked_add(buffer.len()).ok_or(io::ErrorKind::InvalidInput)?;
     // The call never splits an element, so each element is part of one page.
     let mut parts = Vec::with_capacity(2);
@@ -96,10 +117,10 @@ pub(super) fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> io::R
         at = next;
     }
     parts.truncate(1024);
-    let own = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let count = libc::c_ulong::try_from(parts.len()).map_err(invalid)?;
-    // SAFETY: the kernel writes to `own` only, which is `buffer`. It checks the remote addresses.
-    let read = unsafe { libc::process_vm_readv(thread, &raw const own, 1, parts.as_ptr(), count, 0) };
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let count = libc::c_ulong::try_from(parts.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel writes to `local` only, which is `buffer`. It checks the remote addresses.
+    let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, parts.as_ptr(), count, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use libc::c_long;
 
-use super::notification::Call;
+use super::notification::SuspendedCall;
 use crate::sandbox::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 
 const PATH_LENGTH: usize = 4096;
@@ -46,52 +46,52 @@ const OPEN_FLAGS: i32 = libc::O_ACCMODE
     | libc::O_TMPFILE;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum FileOperation {
     Open {
-        at: Place,
+        at: CallPath,
         how: OpenHow,
     },
     MakeFolder {
-        at: Place,
+        at: CallPath,
         mode: u32,
     },
     MakeNode {
-        at: Place,
+        at: CallPath,
         /// Permission bits and the type of the file.
         mode: u32,
     },
     MakeSymlink {
         target: PathBuf,
-        at: Place,
+        at: CallPath,
     },
     /// Gives a file another name.
     Link {
-        object: Object,
-        to: Place,
+        object: FileReference,
+        to: CallPath,
     },
     Rename {
-        from: Place,
-        to: Place,
+        from: CallPath,
+        to: CallPath,
         /// Of `renameat2`.
         flags: u32,
     },
     Remove {
-        at: Place,
+        at: CallPath,
         is_folder: bool,
     },
     Truncate {
-        object: Object,
+        object: FileReference,
         length: i64,
     },
     Change {
-        object: Object,
-        change: Change,
+        object: FileReference,
+        change: AttributeChange,
     },
 }
 
-/// Path of a directory entry; a symbolic link stands for itself, except in [`Operation::Open`].
+/// Path of a directory entry; a symbolic link stands for itself, except in [`FileOperation::Open`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CallPath {
     /// Descriptor of the folder of a relative path; `None` for the working directory.
     pub folder: Option<i32>,
     pub path: PathBuf,
@@ -107,18 +107,18 @@ pub(super) struct OpenHow {
 
 /// An existing file, by a descriptor or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Object {
+pub(super) enum FileReference {
     Descriptor(i32),
-    Path { place: Place, follows_link: bool },
+    Path { place: CallPath, follows_link: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum AttributeChange {
     Mode(u32),
     /// `None` leaves the user or the group.
     Owner(Option<u32>, Option<u32>),
     /// Of the last access and the last modification.
-    Times([Time; 2]),
+    Times([FileTime; 2]),
     SetAttribute {
         name: CString,
         value: Vec<u8>,
@@ -131,7 +131,7 @@ pub(super) enum Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time {
+pub(super) struct FileTime {
     pub seconds: i64,
     /// Also `UTIME_NOW` and `UTIME_OMIT`.
     pub nanoseconds: i64,
@@ -159,10 +159,13 @@ impl OpenHow {
 
 /// Reads a call's arguments. `memory` copies up to as many bytes of the caller from an address. Returns `None`
 /// if the call is another one, or its arguments cannot be read.
-pub(super) fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Operation> {
-    use Operation as Op;
+pub(super) fn operation(
+    call: &SuspendedCall,
+    memory: &impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<FileOperation> {
+    use FileOperation as Op;
     let arg = call.arguments;
-    let reader = Reader { memory };
+    let reader = ArgumentReader { memory };
     let place = |folder, path| reader.place(Some(folder), path);
     let here = |path| reader.place(None, path);
     let change = |object, change| Op::Change { object, change };
@@ -193,13 +196,13 @@ pub(super) fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<
         libc::SYS_truncate => {
             Op::Truncate { object: reader.object(None, arg[0], 0)?, length: arg[1].cast_signed() }
         }
-        libc::SYS_fchmod => change(Object::Descriptor(low(arg[0])), mode(arg[1])),
+        libc::SYS_fchmod => change(FileReference::Descriptor(low(arg[0])), mode(arg[1])),
         libc::SYS_fchmodat => change(reader.object(Some(arg[0]), arg[1], 0)?, mode(arg[2])),
         SYS_FCHMODAT2 => change(reader.object(Some(arg[0]), arg[1], arg[3])?, mode(arg[2])),
-        libc::SYS_fchown => change(Object::Descriptor(low(arg[0])), owner(arg[1], arg[2])),
+        libc::SYS_fchown => change(FileReference::Descriptor(low(arg[0])), owner(arg[1], arg[2])),
         libc::SYS_fchownat => change(reader.object(Some(arg[0]), arg[1], arg[4])?, owner(arg[2], arg[3])),
         libc::SYS_utimensat => {
-            let descriptor = (arg[1] == 0).then_some(Object::Descriptor(low(arg[0])));
+            let descriptor = (arg[1] == 0).then_some(FileReference::Descriptor(low(arg[0])));
             let object = descriptor.filter(|_| low(arg[0]) != libc::AT_FDCWD);
             change(object.or_else(|| reader.object(Some(arg[0]), arg[1], arg[3]))?, reader.times(arg[2], 1)?)
         }
@@ -210,11 +213,11 @@ pub(super) fn operation(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<
             change(reader.object(None, arg[0], NO_FOLLOW)?, reader.attribute(arg[1], arg[2], arg[3], arg[4])?)
         }
         libc::SYS_fsetxattr => {
-            change(Object::Descriptor(low(arg[0])), reader.attribute(arg[1], arg[2], arg[3], arg[4])?)
+            change(FileReference::Descriptor(low(arg[0])), reader.attribute(arg[1], arg[2], arg[3], arg[4])?)
         }
         libc::SYS_removexattr => change(reader.object(None, arg[0], 0)?, reader.removed(arg[1])?),
         libc::SYS_lremovexattr => change(reader.object(None, arg[0], NO_FOLLOW)?, reader.removed(arg[1])?),
-        libc::SYS_fremovexattr => change(Object::Descriptor(low(arg[0])), reader.removed(arg[1])?),
+        libc::SYS_fremovexattr => change(FileReference::Descriptor(low(arg[0])), reader.removed(arg[1])?),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open => Op::Open { at: here(arg[0])?, how: OpenHow::of_open(arg[1], arg[2]) },
         #[cfg(target_arch = "x86_64")]
@@ -260,7 +263,7 @@ pub(super) fn opens(number: c_long) -> bool {
 }
 
 /// The flags of calls whose descriptor would be readable and not writable.
-pub(super) fn flags_for_reading(call: &Call) -> Option<i32> {
+pub(super) fn flags_for_reading(call: &SuspendedCall) -> Option<i32> {
     let flags = match call.number {
         libc::SYS_openat => low(call.arguments[2]),
         #[cfg(target_arch = "x86_64")]
@@ -277,7 +280,7 @@ pub(super) fn is_valid(flags: i32) -> bool {
 }
 
 /// The error of a call that opens a file and is no [`Operation`].
-pub(super) fn path_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+pub(super) fn path_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let path = if call.number == libc::SYS_openat { call.arguments[1] } else { call.arguments[0] };
     unread_path_error(path, memory)
 }
@@ -289,8 +292,8 @@ fn unread_path_error(path: u64, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>)
 }
 
 /// The error of a call that changes attributes and is no [`Operation`].
-pub(super) fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
-    let reader = Reader { memory };
+pub(super) fn attribute_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+    let reader = ArgumentReader { memory };
     let arg = call.arguments;
     // The path, and times in microseconds.
     let (path, times) = match call.number {
@@ -309,7 +312,7 @@ pub(super) fn attribute_error(call: &Call, memory: &impl Fn(u64, usize) -> Optio
 }
 
 /// Returns true for a change of attributes with flags that the kernel refuses before anything else.
-fn has_unknown_flags(call: &Call) -> bool {
+fn has_unknown_flags(call: &SuspendedCall) -> bool {
     let arg = call.arguments;
     let at = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     match call.number {
@@ -339,30 +342,30 @@ const NO_FOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW.cast_unsigned() as u64;
 #[cfg(target_arch = "x86_64")]
 const CREAT: u64 = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC).cast_unsigned() as u64;
 
-struct Reader<'a, Memory> {
+struct ArgumentReader<'a, Memory> {
     memory: &'a Memory,
 }
 
-impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
-    fn place(&self, folder: Option<u64>, address: u64) -> Option<Place> {
+impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> ArgumentReader<'_, Memory> {
+    fn place(&self, folder: Option<u64>, address: u64) -> Option<CallPath> {
         let folder = folder.map(low).filter(|folder| *folder != libc::AT_FDCWD);
-        Some(Place { folder, path: self.path(address)? })
+        Some(CallPath { folder, path: self.path(address)? })
     }
 
     /// An empty path with `AT_EMPTY_PATH` stands for the descriptor.
-    fn object(&self, folder: Option<u64>, address: u64, flags: u64) -> Option<Object> {
+    fn object(&self, folder: Option<u64>, address: u64, flags: u64) -> Option<FileReference> {
         let mut place = self.place(folder, address)?;
         if place.path.as_os_str().is_empty() && low(flags) & libc::AT_EMPTY_PATH != 0 {
             match place.folder {
-                Some(number) => return Some(Object::Descriptor(number)),
+                Some(number) => return Some(FileReference::Descriptor(number)),
                 None => place.path = ".".into(),
             }
         }
-        Some(Object::Path { place, follows_link: low(flags) & libc::AT_SYMLINK_NOFOLLOW == 0 })
+        Some(FileReference::Path { place, follows_link: low(flags) & libc::AT_SYMLINK_NOFOLLOW == 0 })
     }
 
     /// Unlike other calls, `linkat` follows links only if a flag says so.
-    fn linked(&self, folder: u64, address: u64, flags: u64) -> Option<Object> {
+    fn linked(&self, folder: u64, address: u64, flags: u64) -> Option<FileReference> {
         let follows = low(flags) & libc::AT_SYMLINK_FOLLOW != 0;
         let flags = flags & u64::from(libc::AT_EMPTY_PATH.cast_unsigned());
         self.object(Some(folder), address, if follows { flags } else { flags | NO_FOLLOW })
@@ -388,40 +391,40 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
         Some(OpenHow { flags, mode, resolve })
     }
 
-    fn attribute(&self, name: u64, address: u64, length: u64, flags: u64) -> Option<Change> {
+    fn attribute(&self, name: u64, address: u64, length: u64, flags: u64) -> Option<AttributeChange> {
         let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_LENGTH)?;
         let value = if length == 0 { Vec::new() } else { (self.memory)(address, length)? };
         let name = CString::new(self.text(name, NAME_LENGTH)?).ok()?;
         let flags = low(flags).cast_unsigned();
-        (value.len() == length).then_some(Change::SetAttribute { name, value, flags })
+        (value.len() == length).then_some(AttributeChange::SetAttribute { name, value, flags })
     }
 
-    fn removed(&self, name: u64) -> Option<Change> {
+    fn removed(&self, name: u64) -> Option<AttributeChange> {
         let name = CString::new(self.text(name, NAME_LENGTH)?).ok()?;
-        Some(Change::RemoveAttribute { name })
+        Some(AttributeChange::RemoveAttribute { name })
     }
 
     /// Two pairs of seconds and parts of a second. No address means now.
-    fn times(&self, address: u64, nanoseconds: i64) -> Option<Change> {
+    fn times(&self, address: u64, nanoseconds: i64) -> Option<AttributeChange> {
         if address == 0 {
-            return Some(Change::Times([NOW; 2]));
+            return Some(AttributeChange::Times([NOW; 2]));
         }
         let [a, b, c, d] = self.numbers(address)?;
         let are_microseconds = nanoseconds == 1000;
         if are_microseconds && [b, d].iter().any(|part| !MICROSECONDS.contains(part)) {
             return None;
         }
-        let time = |seconds, part: i64| Time { seconds, nanoseconds: part.saturating_mul(nanoseconds) };
-        Some(Change::Times([time(a, b), time(c, d)]))
+        let time = |seconds, part: i64| FileTime { seconds, nanoseconds: part.saturating_mul(nanoseconds) };
+        Some(AttributeChange::Times([time(a, b), time(c, d)]))
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn whole_seconds(&self, address: u64) -> Option<Change> {
+    fn whole_seconds(&self, address: u64) -> Option<AttributeChange> {
         if address == 0 {
-            return Some(Change::Times([NOW; 2]));
+            return Some(AttributeChange::Times([NOW; 2]));
         }
         let times: [i64; 2] = self.numbers(address)?;
-        Some(Change::Times(times.map(|seconds| Time { seconds, nanoseconds: 0 })))
+        Some(AttributeChange::Times(times.map(|seconds| FileTime { seconds, nanoseconds: 0 })))
     }
 
     fn numbers<const COUNT: usize>(&self, address: u64) -> Option<[i64; COUNT]> {
@@ -437,15 +440,15 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> Reader<'_, Memory> {
 
 const MICROSECONDS: std::ops::Range<i64> = 0..1_000_000;
 
-const NOW: Time = Time { seconds: 0, nanoseconds: libc::UTIME_NOW };
+const NOW: FileTime = FileTime { seconds: 0, nanoseconds: libc::UTIME_NOW };
 
-fn mode(value: u64) -> Change {
-    Change::Mode(low(value).cast_unsigned())
+fn mode(value: u64) -> AttributeChange {
+    AttributeChange::Mode(low(value).cast_unsigned())
 }
 
-fn owner(user: u64, group: u64) -> Change {
+fn owner(user: u64, group: u64) -> AttributeChange {
     let id = |value| Some(low(value).cast_unsigned()).filter(|id| *id != u32::MAX);
-    Change::Owner(id(user), id(group))
+    AttributeChange::Owner(id(user), id(group))
 }
 
 /// The kernel, too, ignores the upper half of these arguments.
@@ -471,39 +474,39 @@ mod tests {
         }
     }
 
-    fn check(number: c_long, arguments: [u64; 5], expected: impl Into<Option<Operation>>) {
+    fn check(number: c_long, arguments: [u64; 5], expected: impl Into<Option<FileOperation>>) {
         let mut all = [0; 6];
         all[..5].copy_from_slice(&arguments);
-        let call = Call { id: 0, thread: 1, number, arguments: all };
+        let call = SuspendedCall { id: 0, thread: 1, number, arguments: all };
         assert_eq!(operation(&call, &memory), expected.into(), "{number} {arguments:?}");
     }
 
-    fn place(folder: Option<i32>) -> Place {
-        Place { folder, path: "d/f".into() }
+    fn place(folder: Option<i32>) -> CallPath {
+        CallPath { folder, path: "d/f".into() }
     }
 
-    fn path(folder: Option<i32>, follows_link: bool) -> Object {
-        Object::Path { place: place(folder), follows_link }
+    fn path(folder: Option<i32>, follows_link: bool) -> FileReference {
+        FileReference::Path { place: place(folder), follows_link }
     }
 
-    fn change(object: Object, change: Change) -> Operation {
-        Operation::Change { object, change }
+    fn change(object: FileReference, change: AttributeChange) -> FileOperation {
+        FileOperation::Change { object, change }
     }
 
     #[test]
     fn attribute_changes_name_the_file_and_the_change() {
-        use Change::{Mode, Owner, RemoveAttribute, SetAttribute, Times};
-        let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
-        check(libc::SYS_fchmod, [3, 0o600, 0, 0, 0], change(Object::Descriptor(3), Mode(0o600)));
+        use AttributeChange::{Mode, Owner, RemoveAttribute, SetAttribute, Times};
+        let time = |seconds, nanoseconds| FileTime { seconds, nanoseconds };
+        check(libc::SYS_fchmod, [3, 0o600, 0, 0, 0], change(FileReference::Descriptor(3), Mode(0o600)));
         check(libc::SYS_fchmodat, [CURRENT, 8, 0o755, 0, 0], change(path(None, true), Mode(0o755)));
         check(SYS_FCHMODAT2, [4, 8, 0o755, FLAG, 0], change(path(Some(4), false), Mode(0o755)));
-        check(SYS_FCHMODAT2, [4, 16, 1, 0x1000, 0], change(Object::Descriptor(4), Mode(1)));
+        check(SYS_FCHMODAT2, [4, 16, 1, 0x1000, 0], change(FileReference::Descriptor(4), Mode(1)));
         check(
             libc::SYS_fchownat,
             [4, 8, u64::MAX, 7, FLAG],
             change(path(Some(4), false), Owner(None, Some(7))),
         );
-        check(libc::SYS_utimensat, [4, 0, 0, 0, 0], change(Object::Descriptor(4), Times([NOW; 2])));
+        check(libc::SYS_utimensat, [4, 0, 0, 0, 0], change(FileReference::Descriptor(4), Times([NOW; 2])));
         check(
             libc::SYS_utimensat,
             [4, 8, 64, 0, 0],
@@ -513,7 +516,7 @@ mod tests {
         check(libc::SYS_fchmodat, [4, 24, 1, 0, 0], None);
         let name = c"d/f".to_owned();
         let attribute = SetAttribute { name: name.clone(), value: 1_i64.to_ne_bytes().to_vec(), flags: 1 };
-        check(libc::SYS_fsetxattr, [5, 8, 64, 8, 1], change(Object::Descriptor(5), attribute));
+        check(libc::SYS_fsetxattr, [5, 8, 64, 8, 1], change(FileReference::Descriptor(5), attribute));
         check(libc::SYS_fsetxattr, [5, 8, 64, 1 << 20, 1], None);
         check(libc::SYS_lremovexattr, [8, 8, 0, 0, 0], change(path(None, false), RemoveAttribute { name }));
         #[cfg(target_arch = "x86_64")]
@@ -535,7 +538,7 @@ mod tests {
     #[test]
     fn entry_calls_name_the_entry_and_the_arguments() {
         let how = |flags, mode, resolve| OpenHow { flags, mode, resolve };
-        let opened = |at, how| Some(Operation::Open { at, how });
+        let opened = |at, how| Some(FileOperation::Open { at, how });
         check(libc::SYS_openat, [4, 8, 1, 0o644, 0], opened(place(Some(4)), how(1 | LARGE_FILE, 0, 0)));
         check(libc::SYS_openat, [4, 8, 0o101, 0o644, 0], {
             opened(place(Some(4)), how(0o101 | LARGE_FILE, 0o644, 0))
@@ -545,26 +548,26 @@ mod tests {
         check(
             libc::SYS_mkdirat,
             [4, 8, 0o700, 0, 0],
-            Some(Operation::MakeFolder { at: place(Some(4)), mode: 0o700 }),
+            Some(FileOperation::MakeFolder { at: place(Some(4)), mode: 0o700 }),
         );
-        let remove = |is_folder| Some(Operation::Remove { at: place(Some(4)), is_folder });
+        let remove = |is_folder| Some(FileOperation::Remove { at: place(Some(4)), is_folder });
         check(libc::SYS_unlinkat, [4, 8, 0, 0, 0], remove(false));
         check(libc::SYS_unlinkat, [4, 8, 0x200, 0, 0], remove(true));
         check(libc::SYS_unlinkat, [4, 8, 1, 0, 0], None);
-        let rename = Operation::Rename { from: place(Some(4)), to: place(None), flags: 1 };
+        let rename = FileOperation::Rename { from: place(Some(4)), to: place(None), flags: 1 };
         check(libc::SYS_renameat2, [4, 8, CURRENT, 8, 1], Some(rename));
         let link = |follows_link| {
             let object = path(Some(4), follows_link);
-            Some(Operation::Link { object, to: place(None) })
+            Some(FileOperation::Link { object, to: place(None) })
         };
         check(libc::SYS_linkat, [4, 8, CURRENT, 8, 0], link(false));
         check(libc::SYS_linkat, [4, 8, CURRENT, 8, 0x400], link(true));
         check(
             libc::SYS_symlinkat,
             [8, 4, 8, 0, 0],
-            Some(Operation::MakeSymlink { target: "d/f".into(), at: place(Some(4)) }),
+            Some(FileOperation::MakeSymlink { target: "d/f".into(), at: place(Some(4)) }),
         );
-        let truncate = Operation::Truncate { object: path(None, true), length: -1 };
+        let truncate = FileOperation::Truncate { object: path(None, true), length: -1 };
         check(libc::SYS_truncate, [8, u64::MAX, 0, 0, 0], Some(truncate));
         check(libc::SYS_read, [4, 8, 1, 0, 0], None);
         check(libc::SYS_openat, [4, 24, 1, 0, 0], None);
@@ -596,7 +599,7 @@ mod tests {
             arguments in proptest::array::uniform6(proptest::num::u64::ANY),
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         ) {
-            let call = Call { id: 0, thread: 1, number, arguments };
+            let call = SuspendedCall { id: 0, thread: 1, number, arguments };
             let read = |_: u64, length: usize| {
                 assert!(length <= VALUE_LENGTH, "a caller's number must not choose how much memory is used");
                 Some(bytes[..length.min(bytes.len())].to_vec())

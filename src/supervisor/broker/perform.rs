@@ -9,10 +9,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::operation::{AttributeChange, FileTime, OpenHow};
 use super::resolve::{Area, BENEATH, ResolvedFile, ResolvedPath, trim};
-use super::revoke::Identity;
 use super::tracee::own_path;
-use crate::supervisor::broker::operation::{Change, OpenHow, Time};
 
 /// Bits of new files: all but setuid and setgid, which would give another user's rights to whoever runs the file.
 const PERMISSIONS: u32 = 0o1777;
@@ -32,29 +31,28 @@ pub(super) enum Opened {
 
 /// Opens an entry without following a symbolic link.
 pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
-    let asked = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
-    if asked & OFlags::ACCMODE == OFlags::RDONLY && !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) {
+    let requested = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
+    let may_wait = !requested.contains(OFlags::NONBLOCK);
+    if requested & OFlags::ACCMODE == OFlags::RDONLY && may_wait && is_pipe(entry) {
         return Ok(Opened::Special);
     }
     // Never waits, because no mode can be changed meanwhile.
-    let flags = asked | OFlags::NONBLOCK;
+    let flags = requested | OFlags::NONBLOCK;
     let mode = permissions(how.mode)?;
     let opened =
         rustix::fs::openat2(&entry.folder, &entry.name, flags, mode, BENEATH | ResolveFlags::NO_XDEV);
     let file = match opened {
         Ok(file) => file,
-        Err(Errno::NXIO) if !asked.contains(OFlags::NONBLOCK) && is_pipe(entry) => {
-            return Ok(Opened::Waits);
-        }
+        Err(Errno::NXIO) if may_wait && is_pipe(entry) => return Ok(Opened::Waits),
         // Another program has a lease of the file, and gets a signal that the file is wanted.
-        Err(Errno::AGAIN) if !asked.contains(OFlags::NONBLOCK) => return Ok(Opened::Waits),
+        Err(Errno::AGAIN) if may_wait => return Ok(Opened::Waits),
         Err(error) => return Err(error),
     };
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Fifo) {
         return Ok(Opened::Special);
     }
-    if !asked.contains(OFlags::NONBLOCK) {
+    if may_wait {
         let set = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
     }
@@ -63,13 +61,12 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
 
 /// The type of an entry. `None` if it does not exist.
 pub(super) fn kind(entry: &ResolvedPath) -> Option<FileType> {
-    let found = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(FileType::from_raw_mode(found.st_mode))
+    let stat = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
 }
 
 fn is_pipe(entry: &ResolvedPath) -> bool {
-    rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
+    kind(entry) == Some(FileType::Fifo)
 }
 
 fn permissions(mode: u64) -> Result<Mode, Errno> {
@@ -121,7 +118,7 @@ pub(super) fn remove(entry: &ResolvedPath, is_folder: bool) -> Result<(), Errno>
 
 pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> {
     let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
-    match FileType::from_raw_mode(target.found.st_mode) {
+    match FileType::from_raw_mode(target.stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Directory => return Err(Errno::ISDIR),
         _ => return Err(Errno::INVAL),
@@ -132,29 +129,31 @@ pub(super) fn truncate(target: &ResolvedFile, length: i64) -> Result<(), Errno> 
     rustix::fs::ftruncate(&file, length)
 }
 
-pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno> {
+pub(super) fn change(target: &ResolvedFile, change: &AttributeChange) -> Result<(), Errno> {
     let name = own_path(&target.file);
-    let is_link = FileType::from_raw_mode(target.found.st_mode) == FileType::Symlink;
+    let is_link = FileType::from_raw_mode(target.stat.st_mode) == FileType::Symlink;
     if target.leads_to_protected && changes_rights(change) {
         return Err(Errno::PERM);
     }
     match change {
-        Change::Mode(_) if is_link => Err(Errno::OPNOTSUPP),
-        Change::Mode(mode) if !is_mode_permitted(target, *mode) => Err(Errno::PERM),
-        Change::Mode(mode) => rustix::fs::chmod(name, Mode::from_raw_mode(mode & 0o7777)),
-        Change::Owner(user, group) => {
+        AttributeChange::Mode(_) if is_link => Err(Errno::OPNOTSUPP),
+        AttributeChange::Mode(mode) if !is_mode_permitted(target, *mode) => Err(Errno::PERM),
+        AttributeChange::Mode(mode) => rustix::fs::chmod(name, Mode::from_raw_mode(mode & 0o7777)),
+        AttributeChange::Owner(user, group) => {
             let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
             rustix::fs::chownat(&target.file, "", user, group, AtFlags::EMPTY_PATH)
         }
-        Change::Times([last_access, last_modification]) => {
+        AttributeChange::Times([last_access, last_modification]) => {
             let times = Timestamps {
                 last_access: timespec(*last_access),
                 last_modification: timespec(*last_modification),
             };
             rustix::fs::utimensat(&target.file, "", &times, AtFlags::EMPTY_PATH)
         }
-        Change::SetAttribute { .. } | Change::RemoveAttribute { .. } if is_link => Err(Errno::PERM),
-        Change::SetAttribute { name: attribute, value, flags } => {
+        AttributeChange::SetAttribute { .. } | AttributeChange::RemoveAttribute { .. } if is_link => {
+            Err(Errno::PERM)
+        }
+        AttributeChange::SetAttribute { name: attribute, value, flags } => {
             permitted(attribute.as_bytes())?;
             if is_own_root(target) && changes_rights(change) {
                 return Err(Errno::PERM);
@@ -162,7 +161,7 @@ pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno
             let flags = XattrFlags::from_bits(*flags).ok_or(Errno::INVAL)?;
             rustix::fs::setxattr(name, attribute, value, flags)
         }
-        Change::RemoveAttribute { name: attribute } => {
+        AttributeChange::RemoveAttribute { name: attribute } => {
             permitted(attribute.as_bytes())?;
             rustix::fs::removexattr(name, attribute)
         }
@@ -171,12 +170,12 @@ pub(super) fn change(target: &ResolvedFile, change: &Change) -> Result<(), Errno
 
 /// A folder in the workspace may hand its group on. The rights of a command's own folder keep other users out.
 fn is_mode_permitted(target: &ResolvedFile, mode: u32) -> bool {
-    let is_folder = FileType::from_raw_mode(target.found.st_mode).is_dir();
+    let is_folder = FileType::from_raw_mode(target.stat.st_mode).is_dir();
     let special = match target.area {
         Area::Workspace if is_folder => 0o1000 | 0o2000,
         Area::Workspace | Area::Own => 0o1000,
     };
-    let opens = mode & 0o077 & !target.found.st_mode != 0;
+    let opens = mode & 0o077 & !target.stat.st_mode != 0;
     mode & 0o7777 & !(0o777 | special) == 0 && !(is_own_root(target) && opens)
 }
 
@@ -185,11 +184,11 @@ fn is_own_root(target: &ResolvedFile) -> bool {
 }
 
 /// Returns true if the change decides who may use the file.
-fn changes_rights(change: &Change) -> bool {
+fn changes_rights(change: &AttributeChange) -> bool {
     match change {
-        Change::Mode(_) | Change::Owner(..) => true,
-        Change::Times(_) => false,
-        Change::SetAttribute { name, .. } | Change::RemoveAttribute { name } => {
+        AttributeChange::Mode(_) | AttributeChange::Owner(..) => true,
+        AttributeChange::Times(_) => false,
+        AttributeChange::SetAttribute { name, .. } | AttributeChange::RemoveAttribute { name } => {
             name.as_bytes().starts_with(ACCESS_LISTS)
         }
     }
@@ -200,12 +199,6 @@ fn permitted(attribute: &[u8]) -> Result<(), Errno> {
     if is_permitted { Ok(()) } else { Err(Errno::PERM) }
 }
 
-fn timespec(time: Time) -> Timespec {
+fn timespec(time: FileTime) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds }
-}
-
-/// The file's device and number, which no other existing file has.
-pub(super) fn identity(file: &OwnedFd) -> Result<Identity, Errno> {
-    let found = rustix::fs::fstat(file)?;
-    Ok((found.st_dev, found.st_ino))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::supervisor::broker::notification::Call;
+use super::notification::{Listener, SuspendedCall};
 use crate::supervisor::protocol::{ChangeKind, ChangeQuestion};
 
 /// Calls that wait at the same time. More are refused.
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A change without consent so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AskedChange {
     pub change: ChangeKind,
     pub path: PathBuf,
     pub to: Option<PathBuf>,
@@ -24,50 +24,54 @@ pub(super) struct Asked {
     pub files: Vec<PathBuf>,
 }
 
-impl Asked {
+impl AskedChange {
     pub(super) fn new(change: ChangeKind, path: &Path) -> Self {
         Self { change, path: path.to_owned(), to: None, files: Vec::new() }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Questions {
-    waiting: Mutex<Waiting>,
+pub(super) struct ChangeQuestions {
+    waiting: Mutex<WaitingCalls>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    calls: HashMap<u64, (Call, Asked)>,
+struct WaitingCalls {
+    calls: HashMap<u64, (SuspendedCall, AskedChange)>,
     last: u64,
 }
 
-impl Questions {
+impl ChangeQuestions {
     /// Keeps a call, and returns the question to ask. Returns the call if too many wait.
-    pub(super) fn add(&self, call: Call, asked: Asked) -> Result<ChangeQuestion, Call> {
+    pub(super) fn add(
+        &self,
+        call: SuspendedCall,
+        asked: AskedChange,
+    ) -> Result<ChangeQuestion, SuspendedCall> {
         let mut waiting = self.lock();
         if waiting.calls.len() >= MAX_WAITING {
             return Err(call);
         }
         waiting.last += 1;
         let number = waiting.last;
-        let Asked { change, path, to, files } = asked.clone();
+        let AskedChange { change, path, to, files } = asked.clone();
         let question = ChangeQuestion { number, change, path, to, files, program: program(&call) };
         waiting.calls.insert(number, (call, asked));
         self.changed.notify_one();
         Ok(question)
     }
 
-    pub(super) fn take(&self, number: u64) -> Option<(Call, Asked)> {
+    pub(super) fn take(&self, number: u64) -> Option<(SuspendedCall, AskedChange)> {
         self.lock().calls.remove(&number)
     }
 
-    pub(super) fn take_all(&self) -> Vec<(u64, Call)> {
+    pub(super) fn take_all(&self) -> Vec<(u64, SuspendedCall)> {
         std::mem::take(&mut self.lock().calls).into_iter().map(|(number, (call, _))| (number, call)).collect()
     }
 
     /// Waits until calls are no longer suspended, and returns their numbers.
-    pub(super) fn take_gone(&self, is_suspended: impl Fn(&Call) -> bool) -> Vec<u64> {
+    pub(super) fn take_gone(&self, listener: &Listener) -> Vec<u64> {
         let mut waiting = self.lock();
         while waiting.calls.is_empty() {
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -75,21 +79,16 @@ impl Questions {
         drop(waiting);
         std::thread::sleep(INTERVAL);
         let calls = &mut self.lock().calls;
-        let gone: Vec<u64> =
-            calls.iter().filter(|(_, (call, _))| !is_suspended(call)).map(|(number, _)| *number).collect();
-        for number in &gone {
-            calls.remove(number);
-        }
-        gone
+        calls.extract_if(|_, (call, _)| !listener.is_suspended(call)).map(|(number, _)| number).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WaitingCalls> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Name of the caller's program, for people.
-fn program(call: &Call) -> String {
+fn program(call: &SuspendedCall) -> String {
     let name = std::fs::read(format!("/proc/{}/comm", call.thread)).unwrap_or_default();
     String::from_utf8_lossy(&name).trim().to_owned()
 }

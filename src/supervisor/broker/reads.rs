@@ -13,12 +13,12 @@ use std::sync::Mutex;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::operation::CallPath;
 use super::resolve::{BENEATH, ResolvedPath, trim};
 use super::terminals::{Terminal, Terminals};
 use super::tracee::{self, NamedFile, Tracee};
 use crate::sandbox::READABLE_DEVICES;
 use crate::sandbox::denied_reads::{DeniedFiles, DeniedReads};
-use crate::supervisor::broker::operation::Place;
 
 /// Files of other processes in `/proc` that every user may read.
 const PUBLIC: [&str; 11] = [
@@ -94,19 +94,19 @@ impl Reads {
     pub(super) fn open(
         &self,
         tracee: &Tracee<'_>,
-        at: &Place,
+        at: &CallPath,
         flags: OFlags,
         terminals: &Terminals,
     ) -> Result<OpenedForReading, Errno> {
         let (mut file, descriptor) = find(tracee, at, flags)?;
-        let mut found = rustix::fs::fstat(&file)?;
+        let mut stat = rustix::fs::fstat(&file)?;
         let mut path = tracee::name_of(&file)?;
-        let kind = FileType::from_raw_mode(found.st_mode);
+        let kind = FileType::from_raw_mode(stat.st_mode);
         if is_in_proc(&file)? {
-            if let Some(own) = callers(tracee, &path)? {
-                file = open_path(CWD, &own, OFlags::empty())?;
-                found = rustix::fs::fstat(&file)?;
-                path = own;
+            if let Some(path_of_caller) = path_of_caller(tracee, &path)? {
+                file = open_path(CWD, &path_of_caller, OFlags::empty())?;
+                stat = rustix::fs::fstat(&file)?;
+                path = path_of_caller;
             }
             check_process(tracee, &path, kind)?;
         }
@@ -130,7 +130,7 @@ impl Reads {
         {
             return Err(Errno::ACCESS);
         }
-        self.check(&path, &found, kind, descriptor)?;
+        self.check(&path, &stat, kind, descriptor)?;
         if !tracee.is_suspended() {
             return Err(Errno::SRCH);
         }
@@ -150,7 +150,7 @@ impl Reads {
     fn check(
         &self,
         path: &Path,
-        found: &Stat,
+        stat: &Stat,
         kind: FileType,
         descriptor: Option<NamedFile>,
     ) -> Result<(), Errno> {
@@ -158,17 +158,16 @@ impl Reads {
             // An anonymous pipe.
             Some(_) if !path.is_absolute() => return Ok(()),
             // Its name tells nothing any more. The caller may have opened it for reading before.
-            Some(NamedFile { is_readable }) if found.st_nlink == 0 && kind.is_file() => {
+            Some(NamedFile { is_readable }) if stat.st_nlink == 0 && kind.is_file() => {
                 return if is_readable { Ok(()) } else { Err(Errno::ACCESS) };
             }
-            None if found.st_nlink == 0 => return Err(Errno::NOENT),
+            None if stat.st_nlink == 0 => return Err(Errno::NOENT),
             _ => {}
         }
-        let is_listed = |readable: &Vec<PathBuf>| {
+        let is_readable = self.readable.as_ref().is_none_or(|readable| {
             let mut places = readable.iter().map(PathBuf::as_path).chain(NULL_DEVICES.map(Path::new));
             places.any(|place| path.starts_with(place))
-        };
-        let is_readable = self.readable.as_ref().is_none_or(is_listed);
+        });
         if !is_readable || !kind.is_dir() && self.deny(path) { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
@@ -265,7 +264,7 @@ fn contains(
 /// descriptors, folders and program only.
 pub(super) fn find(
     tracee: &Tracee<'_>,
-    at: &Place,
+    at: &CallPath,
     flags: OFlags,
 ) -> Result<(OwnedFd, Option<NamedFile>), Errno> {
     if at.path.as_os_str().is_empty() {
@@ -299,11 +298,10 @@ fn proc_parts(path: &Path) -> Option<Vec<&str>> {
 }
 
 /// Where a link such as `/proc/self` leads for the caller, if the path names this process.
-fn callers(tracee: &Tracee<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
+fn path_of_caller(tracee: &Tracee<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
     let parts = proc_parts(path).ok_or(Errno::ACCESS)?;
-    let own = std::process::id().to_string();
     let [first, rest @ ..] = &parts[..] else { return Ok(None) };
-    if *first != own {
+    if *first != std::process::id().to_string() {
         return Ok(None);
     }
     let process = tracee.process().ok_or(Errno::SRCH)?;

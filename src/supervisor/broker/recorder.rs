@@ -12,10 +12,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::resolve::{BENEATH, ResolvedPath, is_same};
-use super::revoke::{self, Identity};
+use super::resolve::{BENEATH, FileIdentity, ResolvedPath, is_same};
+use super::revoke;
 use crate::kernel;
-use crate::supervisor::record::{Before, MAX_FILE, RecordEntry, RecordLine, VERSION_CONTROL};
+use crate::supervisor::record::{MAX_FILE, RecordEntry, RecordLine, StateBefore, VERSION_CONTROL};
 use additions::{Additions, DiskEntry};
 pub(in crate::supervisor) use copies::{CallCopies, CopyFolder, CopyRequest};
 use record_file::RecordFile;
@@ -32,16 +32,16 @@ const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_LEVELS: usize = 200;
 
 #[derive(Debug)]
-pub(in crate::supervisor) struct Recorder {
+pub(in crate::supervisor) struct RecordWriter {
     copies: Arc<CopyFolder>,
     file: RecordFile,
     /// Folders that are not recorded, except for the roots in them.
     excluded: Vec<PathBuf>,
     roots: Vec<PathBuf>,
-    entries: BTreeMap<PathBuf, Before>,
+    entries: BTreeMap<PathBuf, StateBefore>,
     uncovered: BTreeSet<String>,
     /// Files of which all names below the roots are recorded.
-    linked: HashSet<Identity>,
+    linked: HashSet<FileIdentity>,
     bytes: u64,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct KeptFile {
     leased: OwnedFd,
 }
 
-impl Recorder {
+impl RecordWriter {
     /// `folder` must be empty and out of the command's reach.
     pub(in crate::supervisor) fn new(folder: PathBuf, excluded: Vec<PathBuf>, roots: Vec<PathBuf>) -> Self {
         Self {
@@ -167,7 +167,7 @@ impl Recorder {
             return None;
         }
         let path = entry.path.to_owned();
-        self.replace(&path, Before::File { copy, mode: stat.st_mode & 0o7777 });
+        self.replace(&path, StateBefore::File { copy, mode: stat.st_mode & 0o7777 });
         Some(KeptFile { path, copy, leased })
     }
 
@@ -179,7 +179,7 @@ impl Recorder {
         }
         if is_removed {
             let why = "was opened for writing by another program while it was removed".into();
-            self.replace(&kept.path, Before::Unknown { why });
+            self.replace(&kept.path, StateBefore::Unknown { why });
         } else {
             self.entries.remove(&kept.path);
             self.file.append(&[RecordLine::Withdrawn(kept.path.clone())]);
@@ -187,7 +187,7 @@ impl Recorder {
         self.copies.remove(kept.copy);
     }
 
-    fn replace(&mut self, path: &Path, before: Before) {
+    fn replace(&mut self, path: &Path, before: StateBefore) {
         self.entries.insert(path.to_owned(), before.clone());
         self.file.append(&[RecordLine::Entry(RecordEntry { path: path.to_owned(), before })]);
     }

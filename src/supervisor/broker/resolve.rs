@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::operation::{CallPath, FileReference};
 use super::tracee::{self, Tracee};
-use crate::supervisor::broker::operation::{Object, Place};
 
 /// The kernel follows as many symbolic links.
 const MAX_LINKS: usize = 40;
@@ -39,6 +39,9 @@ const VIRTUAL_TYPES: [rustix::fs::FsWord; 13] = [
     0xf97c_ff8c,
     0x4249_4e4d,
 ];
+
+/// Device and number of a file.
+pub(super) type FileIdentity = (u64, u64);
 
 /// Says who decides about changes below a root: the policy, or Landlock, which allows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +87,13 @@ pub(super) struct ResolvedFile {
     pub(super) leads_to_protected: bool,
     /// Opened with `O_PATH`.
     pub(super) file: OwnedFd,
-    pub(super) found: Stat,
+    pub(super) stat: Stat,
+}
+
+impl ResolvedPath {
+    pub(super) fn is_in_workspace(&self) -> bool {
+        self.area == Area::Workspace
+    }
 }
 
 impl Roots {
@@ -97,8 +106,8 @@ impl Roots {
         let places = places.chain(own.iter().map(|path| (path, Area::Own)));
         let mut roots = places.map(|(path, area)| Root::open(path, area)).collect::<io::Result<Vec<_>>>()?;
         roots.sort_by_key(|root| std::cmp::Reverse(root.path.components().count()));
-        let contains = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
-        let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(|path| contains(path)).collect();
+        let is_below = |path: &PathBuf| roots.iter().any(|root| path.starts_with(&root.path));
+        let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(is_below).collect();
         all.extend(protected.iter().flat_map(|path| names(path)));
         Ok(Self { roots, protected: all })
     }
@@ -111,7 +120,7 @@ impl Roots {
     pub(super) fn entry(
         &self,
         tracee: &Tracee<'_>,
-        place: &Place,
+        place: &CallPath,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
         let base = base(tracee, place, resolve)?;
@@ -128,12 +137,11 @@ impl Roots {
         let Some((parent, name)) = split(path) else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-        let found =
-            rustix::fs::openat2(base.unwrap_or(rustix::fs::CWD), parent, flags, Mode::empty(), resolve)?;
-        let entry = self.beneath(&tracee::name_of(&found)?, name);
+        let base = base.unwrap_or(rustix::fs::CWD);
+        let folder = rustix::fs::openat2(base, parent, flags, Mode::empty(), resolve)?;
+        let entry = self.beneath(&tracee::name_of(&folder)?, name);
         // A deleted folder has the name of another one.
-        let is_found = |entry: &ResolvedPath| matches!((rustix::fs::fstat(&entry.folder), rustix::fs::fstat(&found)), (Ok(one), Ok(other)) if is_same(&one, &other));
-        Ok(entry.filter(is_found))
+        Ok(entry.filter(|entry| is_same_file(&entry.folder, &folder)))
     }
 
     /// The entry `name` of the folder `parent`, whose path has no symbolic links.
@@ -170,7 +178,7 @@ impl Roots {
     pub(super) fn opened(
         &self,
         tracee: &Tracee<'_>,
-        place: &Place,
+        place: &CallPath,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
         if let Some(number) = tracee::named_descriptor(&place.path).filter(|_| resolve.is_empty()) {
@@ -222,21 +230,23 @@ impl Roots {
     pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
         let path = tracee::name_of(file).ok()?;
         let entry = self.beneath(path.parent()?, path.file_name()?)?;
-        let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        is_same(&named, &rustix::fs::fstat(file).ok()?).then_some(entry)
+        let stat = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        is_same(&stat, &rustix::fs::fstat(file).ok()?).then_some(entry)
     }
 
     /// Resolves an existing file.
     pub(super) fn file(
         &self,
         tracee: &Tracee<'_>,
-        object: &Object,
+        object: &FileReference,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedFile>, Errno> {
         let file = match object {
-            Object::Descriptor(number) => tracee.descriptor(*number)?,
-            Object::Path { place, .. } if place.path.as_os_str().is_empty() => return Err(Errno::NOENT),
-            Object::Path { place, follows_link } => match tracee::named_descriptor(&place.path) {
+            FileReference::Descriptor(number) => tracee.descriptor(*number)?,
+            FileReference::Path { place, .. } if place.path.as_os_str().is_empty() => {
+                return Err(Errno::NOENT);
+            }
+            FileReference::Path { place, follows_link } => match tracee::named_descriptor(&place.path) {
                 Some(number) if *follows_link && resolve.is_empty() => tracee.named(number)?,
                 _ => {
                     let base = base(tracee, place, resolve)?;
@@ -248,13 +258,13 @@ impl Roots {
                 }
             },
         };
-        let found = rustix::fs::fstat(&file)?;
+        let stat = rustix::fs::fstat(&file)?;
         let path = tracee::name_of(&file)?;
-        let is_deleted = found.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
-        let is_unnamed = is_deleted && FileType::from_raw_mode(found.st_mode).is_file();
-        if is_unnamed && matches!(object, Object::Descriptor(_)) {
+        let is_deleted = stat.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
+        let is_unnamed = is_deleted && FileType::from_raw_mode(stat.st_mode).is_file();
+        if is_unnamed && matches!(object, FileReference::Descriptor(_)) {
             let (is_root, leads_to_protected) = (false, false);
-            return Ok(Some(ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, found }));
+            return Ok(Some(ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, stat }));
         }
         let Some((root, inside)) =
             self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
@@ -265,12 +275,12 @@ impl Roots {
             return Ok(None);
         }
         let Ok(again) = root.reopen(inside, OFlags::NOFOLLOW) else { return Ok(None) };
-        let named = rustix::fs::fstat(&again)?;
-        let is_usable = is_same(&named, &found) && !root.excludes(named.st_dev, &again);
+        let stat_again = rustix::fs::fstat(&again)?;
+        let is_usable = is_same(&stat_again, &stat) && !root.excludes(stat_again.st_dev, &again);
         let is_root = inside.as_os_str().is_empty();
         let leads_to_protected = self.leads_to_protected(&path);
-        let (area, file, found) = (root.area, again, named);
-        Ok(is_usable.then_some(ResolvedFile { area, is_root, leads_to_protected, file, found }))
+        let (area, file, stat) = (root.area, again, stat_again);
+        Ok(is_usable.then_some(ResolvedFile { area, is_root, leads_to_protected, file, stat }))
     }
 }
 
@@ -300,9 +310,6 @@ impl Root {
 /// The path, and its name after each symbolic link on the way. Its last components may not exist.
 fn names(path: &Path) -> Vec<PathBuf> {
     let mut names = vec![path.to_owned()];
-    let reversed = |path: &Path| -> Vec<OsString> {
-        path.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect()
-    };
     let (mut real, mut rest) = (PathBuf::from("/"), reversed(path));
     while let Some(part) = rest.pop() {
         if part == ".." {
@@ -325,6 +332,11 @@ fn names(path: &Path) -> Vec<PathBuf> {
     names
 }
 
+/// The components of a path but the root, the last one first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    path.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect()
+}
+
 /// `None` if the entry is no symbolic link, or does not exist.
 fn link_target(entry: &ResolvedPath) -> Result<Option<PathBuf>, Errno> {
     match rustix::fs::readlinkat(&entry.folder, trim(&entry.name), Vec::new()) {
@@ -339,12 +351,16 @@ pub(super) const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// The folder of a relative path. With flags such as `RESOLVE_IN_ROOT`, absolute paths have one too.
-fn base(tracee: &Tracee<'_>, place: &Place, resolve: ResolveFlags) -> Result<Option<OwnedFd>, Errno> {
+fn base(tracee: &Tracee<'_>, place: &CallPath, resolve: ResolveFlags) -> Result<Option<OwnedFd>, Errno> {
     let is_confined = resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT);
     if place.path.is_absolute() && !is_confined {
         return Ok(None);
     }
     tracee.folder(place.folder).map(Some)
+}
+
+fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+    matches!((rustix::fs::fstat(one), rustix::fs::fstat(other)), (Ok(one), Ok(other)) if is_same(&one, &other))
 }
 
 pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {
@@ -369,4 +385,10 @@ pub(super) fn trim(name: &OsStr) -> &OsStr {
     let bytes = name.as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     OsStr::from_bytes(&bytes[..end])
+}
+
+/// The file's device and number, which no other existing file has.
+pub(super) fn identity(file: &OwnedFd) -> Result<FileIdentity, Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
 }

@@ -12,13 +12,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
-use super::super::children;
-use super::perform::identity;
+use super::resolve::{FileIdentity, identity};
 use super::tracee::own_path;
 use crate::kernel;
-
-/// Device and number of a file.
-pub(super) type Identity = (u64, u64);
+use crate::supervisor::children::descendants;
 
 /// How long processes may go on with the files that they are writing.
 const GRACE: Duration = Duration::from_millis(50);
@@ -43,9 +40,9 @@ const LOCAL: [rustix::fs::FsWord; 6] =
 #[derive(Debug)]
 pub(super) struct HandedOver {
     /// Opened with `O_PATH`, which is no obstacle to other programs.
-    files: HashMap<Identity, OwnedFd>,
+    files: HashMap<FileIdentity, OwnedFd>,
     /// Named pipes. No lease tells whether they have a writer. Kept open, so that no other has the number.
-    pipes: HashMap<Identity, OwnedFd>,
+    pipes: HashMap<FileIdentity, OwnedFd>,
     prune_at: usize,
     /// Set if the file system of a file cannot tell whether it has a writer.
     is_unknown: bool,
@@ -123,8 +120,7 @@ impl HandedOver {
     }
 
     /// Files that have a name and a writer.
-    fn written(&self) -> Vec<Identity> {
-        let is_named = |file: &OwnedFd| rustix::fs::fstat(file).map_or(true, |found| found.st_nlink > 0);
+    fn written(&self) -> Vec<FileIdentity> {
         self.files.iter().filter(|(_, file)| is_named(file)).map(|(identity, _)| *identity).collect()
     }
 
@@ -161,6 +157,10 @@ impl HandedOver {
     }
 }
 
+fn is_named(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).map_or(true, |stat| stat.st_nlink > 0)
+}
+
 fn writers(file: &OwnedFd) -> Writers {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(own_path(file), flags, Mode::empty()) else { return Writers::Unknown };
@@ -180,38 +180,19 @@ pub(super) fn knows_writers(file: &OwnedFd) -> bool {
 }
 
 /// Processes below this one that can write to one of the files.
-fn holders(files: &[Identity]) -> Vec<Pid> {
+fn holders(files: &[FileIdentity]) -> Vec<Pid> {
     descendants().into_iter().filter(|pid| holds(*pid, files)).collect()
-}
-
-pub(super) fn descendants() -> Vec<Pid> {
-    let parse = |name: &str| name.parse().ok().and_then(Pid::from_raw);
-    let all: Vec<(Pid, Pid)> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = parse(entry.ok()?.file_name().to_str()?)?;
-            Some((pid, children::parent(pid)?))
-        })
-        .collect();
-    let mut found = vec![process::getpid()];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.split_off(1)
 }
 
 /// Returns true if a thread of the process has a writable descriptor or mapping of one of the files, or cannot be
 /// examined.
-fn holds(pid: Pid, files: &[Identity]) -> bool {
+fn holds(pid: Pid, files: &[FileIdentity]) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let has_descriptor = threads.flatten().any(|thread| has_writable_descriptor(&thread.path(), files));
     has_descriptor || has_shared_mapping(pid, files)
 }
 
-fn has_writable_descriptor(thread: &Path, files: &[Identity]) -> bool {
+fn has_writable_descriptor(thread: &Path, files: &[FileIdentity]) -> bool {
     // A zombie has no descriptors.
     let Ok(descriptors) = fs::read_dir(thread.join("fd")) else { return false };
     descriptors.flatten().any(|descriptor| {
@@ -229,7 +210,7 @@ fn is_writable(info: &Path) -> bool {
 }
 
 /// The device in this list can differ from that of `stat`, so the number alone counts.
-fn has_shared_mapping(pid: Pid, files: &[Identity]) -> bool {
+fn has_shared_mapping(pid: Pid, files: &[FileIdentity]) -> bool {
     let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
     maps.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();

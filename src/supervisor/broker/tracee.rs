@@ -11,11 +11,11 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags};
 
-use crate::supervisor::broker::notification::{self, Call};
+use super::notification::{self, Listener, SuspendedCall};
 
 pub(super) struct Tracee<'a> {
-    pub(super) listener: &'a OwnedFd,
-    pub(super) call: &'a Call,
+    pub(super) listener: &'a Listener,
+    pub(super) call: &'a SuspendedCall,
 }
 
 impl Tracee<'_> {
@@ -28,7 +28,7 @@ impl Tracee<'_> {
     }
 
     pub(super) fn is_suspended(&self) -> bool {
-        notification::is_suspended(self.listener, self.call.id)
+        self.listener.is_suspended(self.call)
     }
 
     /// The folder of a relative path; `None` is the working directory.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::handler::WaitReason;
+use super::handler::{Postponed, WaitReason};
+use super::notification::{CallAnswer, SuspendedCall};
 use super::recorder::CallCopies;
-use super::{AbortOnPanic, Answered, Broker, PendingCall, reads};
+use super::{Broker, PendingCall, reads, threads};
 use crate::file_lock::MAX_WAIT;
-use crate::supervisor::broker::notification::{self, Answer, Call};
 
 /// How often a writer looks for a reader of its named pipe, and how often a call tries a lock.
 const WAIT_INTERVAL: Duration = Duration::from_millis(5);
@@ -24,23 +24,21 @@ const MAX_WAITING_CALLS: usize = 64;
 
 impl Broker {
     /// Opens a named pipe for reading, which waits for a writer. If none comes, the thread ends with this process.
-    pub(super) fn open_pipe(self: &Arc<Self>, call: Call, pipe: OwnedFd, flags: OFlags) {
+    pub(super) fn open_pipe(self: &Arc<Self>, call: SuspendedCall, pipe: OwnedFd, flags: OFlags) {
         let broker = Arc::clone(self);
         let is_free = self.waiting_calls.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_CALLS;
         let wait = move || {
-            let _abort = AbortOnPanic;
             let answer = match reads::open_pipe(&pipe, flags) {
                 Ok(file) => broker.hand_over(&call, file, flags.contains(OFlags::CLOEXEC)),
-                Err(error) => Answer::Error(error.raw_os_error()),
+                Err(error) => CallAnswer::Error(error.raw_os_error()),
             };
             // The caller may be gone.
-            let _ = notification::respond(&broker.listener, call.id, answer);
+            let _ = broker.listener.respond(&call, answer);
             broker.waiting_calls.fetch_sub(1, Ordering::Relaxed);
         };
-        if !is_free || thread::Builder::new().spawn(wait).is_err() {
+        if !is_free || threads::start("pipe", wait).is_err() {
             self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
-            let _ =
-                notification::respond(&self.listener, call.id, Answer::Error(Errno::AGAIN.raw_os_error()));
+            let _ = self.listener.respond(&call, CallAnswer::Error(Errno::AGAIN.raw_os_error()));
         }
     }
 
@@ -51,38 +49,34 @@ impl Broker {
         let has_place = self.waiting_calls.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_CALLS;
         let waiting = pending.clone();
         let wait = move || {
-            let _abort = AbortOnPanic;
             broker.try_until_answered(waiting);
             broker.waiting_calls.fetch_sub(1, Ordering::Relaxed);
         };
-        if has_place && thread::Builder::new().spawn(wait).is_ok() {
+        if has_place && threads::start("waiting", wait).is_ok() {
             return;
         }
         self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
         match reason {
             WaitReason::Open => {
-                let no_reader = Answer::Error(Errno::NXIO.raw_os_error());
-                let _ = notification::respond(&self.listener, pending.call.id, no_reader);
+                let no_reader = CallAnswer::Error(Errno::NXIO.raw_os_error());
+                let _ = self.listener.respond(&pending.call, no_reader);
             }
             WaitReason::Lock => self.answer_or_wait(PendingCall { takes_locks: false, ..pending }),
         }
     }
 
     fn try_until_answered(self: &Arc<Self>, mut pending: PendingCall) {
-        // Otherwise the thread could make a file with the umask of another call.
-        if notification::separate_umask().is_err() {
-            std::process::abort();
-        }
+        threads::separate_umask();
         let copies = RefCell::new(CallCopies::new(self.copies.clone()));
         let started = Instant::now();
-        while notification::is_suspended(&self.listener, pending.call.id) {
+        while self.listener.is_suspended(&pending.call) {
             match self.answer(&pending, &copies) {
-                Answered::Wait(_) => thread::sleep(WAIT_INTERVAL),
-                Answered::Done => return,
+                Some(Postponed::Wait(_)) => thread::sleep(WAIT_INTERVAL),
+                None => return,
                 // Another file has the name.
-                Answered::Copy(_) => return self.answer_or_wait(pending),
+                Some(Postponed::Copy(_)) => return self.answer_or_wait(pending),
                 // The policy has changed, or another file has the name.
-                Answered::Ask(_) | Answered::OpenPipe(..) => {
+                Some(Postponed::Ask(_) | Postponed::OpenPipe { .. }) => {
                     return self.answer_or_wait(PendingCall { allowed: None, ..pending });
                 }
             }

@@ -134,6 +134,79 @@ const LAYERS: [(&str, &[&str]); 67] = [
     ("yaml_error", &["mode"]),
 ];
 
+/// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
+    ("broker", &["children", "connection", "protocol", "record"]),
+    (
+        "broker/egress",
+        &[
+            "broker/network_call",
+            "broker/notification",
+            "broker/threads",
+            "broker/tracee",
+            "children",
+            "connection",
+            "protocol",
+        ],
+    ),
+    (
+        "broker/handler",
+        &[
+            "broker/notification",
+            "broker/operation",
+            "broker/perform",
+            "broker/questions",
+            "broker/reads",
+            "broker/recorder",
+            "broker/resolve",
+            "broker/revoke",
+            "broker/terminals",
+            "broker/tracee",
+            "protocol",
+        ],
+    ),
+    ("broker/network_call", &["broker/notification"]),
+    ("broker/notification", &[]),
+    ("broker/operation", &["broker/notification"]),
+    ("broker/perform", &["broker/operation", "broker/resolve", "broker/tracee"]),
+    ("broker/questions", &["broker/notification", "protocol"]),
+    ("broker/reads", &["broker/operation", "broker/resolve", "broker/terminals", "broker/tracee"]),
+    ("broker/recorder", &["broker/resolve", "broker/revoke", "record"]),
+    ("broker/resolve", &["broker/operation", "broker/tracee"]),
+    ("broker/revoke", &["broker/resolve", "broker/tracee", "children"]),
+    ("broker/terminals", &["broker/tracee"]),
+    ("broker/threads", &["broker/notification"]),
+    ("broker/tracee", &["broker/notification"]),
+    // More methods of the broker.
+    (
+        "broker/waiting",
+        &[
+            "broker",
+            "broker/handler",
+            "broker/notification",
+            "broker/reads",
+            "broker/recorder",
+            "broker/threads",
+        ],
+    ),
+    ("call_answerer", &["broker", "protocol"]),
+    ("children", &[]),
+    ("command_process", &["protocol", "startup"]),
+    ("connection", &["descriptors", "protocol"]),
+    ("descriptors", &[]),
+    ("entry", &["fork_server", "guard", "protocol"]),
+    ("fork_server", &["descriptors", "guard", "run"]),
+    ("guard", &["children", "protocol"]),
+    ("protocol", &["record"]),
+    ("record", &[]),
+    ("run", &["broker", "call_answerer", "children", "command_process", "connection", "protocol", "startup"]),
+    ("startup", &["descriptors"]),
+];
+
+/// The only modules with unsafe code, which the architecture page names, too.
+const UNSAFE: [&str; 4] =
+    ["config/environment", "kernel", "process/plain/group/windows", "supervisor/broker/notification"];
+
 /// Modules that `cli` may name.
 const CLI: &[&str] = &[
     "acp",
@@ -504,7 +577,10 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
-    ("std::env", &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/run"]),
+    (
+        "std::env",
+        &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],
+    ),
     (
         "url",
         &[
@@ -628,6 +704,80 @@ fn parts_name_only_lower_parts() {
                 "{module} names {other}, which {part} may not"
             );
         }
+    }
+}
+
+/// The paths in `use` lines that begin at `crate` or `super`, from `src` on: `supervisor/broker/Roots`.
+fn used_paths(module: &str, code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for statement in code.split(';') {
+        let Some((_, path)) = statement.rsplit_once("use ") else { continue };
+        let mut rest = path.trim();
+        if !rest.starts_with("crate::") && !rest.starts_with("super::") {
+            continue;
+        }
+        let mut folder = module.to_owned();
+        if let Some(from_root) = rest.strip_prefix("crate::") {
+            (folder, rest) = (String::new(), from_root);
+        }
+        while let Some(above) = rest.strip_prefix("super::") {
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above).to_owned();
+            rest = above;
+        }
+        let (base, items) = rest.split_once('{').unwrap_or(("", rest));
+        for item in items.split(',').map(|item| item.trim().trim_end_matches('}')) {
+            let path = format!("{folder}/{}{item}", base.trim()).replace("::", "/");
+            paths.push(path.trim_start_matches('/').trim_end_matches("/self").to_owned());
+        }
+    }
+    paths
+}
+
+#[test]
+fn parts_of_the_supervisor_import_only_allowed_parts() {
+    let row_of = |path: &str| {
+        let rows = SUPERVISOR_LAYERS.iter().filter(|(name, _)| within(path, name));
+        rows.max_by_key(|(name, _)| name.len())
+    };
+    let mut count = 0;
+    for Source { module, code, .. } in sources() {
+        let Some(part) = module.strip_prefix("supervisor/") else { continue };
+        let (row, allowed) = row_of(part).unwrap_or_else(|| panic!("{part} has no row in the table"));
+        for path in used_paths(&module, &code) {
+            let Some(path) = path.strip_prefix("supervisor/") else { continue };
+            let Some((other, _)) = row_of(path) else { continue };
+            count += 1;
+            let is_fine = other == row || within(other, row) || allowed.contains(other);
+            assert!(is_fine, "{part} names {path}, which {row} may not");
+        }
+    }
+    assert!(count > 60, "only {count} names were found");
+    let mut remaining: Vec<_> = SUPERVISOR_LAYERS.iter().collect();
+    while !remaining.is_empty() {
+        let names: Vec<&str> = remaining.iter().map(|(name, _)| *name).collect();
+        remaining.retain(|(_, below)| below.iter().any(|other| names.contains(other)));
+        assert!(remaining.len() < names.len(), "a circle: {names:?}");
+    }
+}
+
+/// The supervisor is a program of its own: without a runtime, and without a clock that can be set.
+#[test]
+fn supervisor_has_neither_a_runtime_nor_a_clock_of_the_day() {
+    for Source { module, code, .. } in sources().iter().filter(|source| within(&source.module, "supervisor"))
+    {
+        for forbidden in ["tokio", "SystemTime", "jiff", "tracing::"] {
+            assert!(!code.contains(forbidden), "{module} names {forbidden}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_listed_modules() {
+    let page = fs::read_to_string(root().join("docs/internals/architecture.md")).unwrap();
+    for Source { module, code, .. } in sources() {
+        let is_listed = UNSAFE.contains(&&*module);
+        assert_eq!(code.contains("allow(unsafe_code"), is_listed, "{module}");
+        assert!(!is_listed || page.contains(&format!("`{module}.rs`")), "the page does not name {module}");
     }
 }
 

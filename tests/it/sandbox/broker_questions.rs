@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use modegate::process::shell::{Network, Sandbox};
+use modegate::process::shell::{AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -12,7 +12,7 @@ use crate::support::shell;
 async fn start(fixture: &SandboxFixture, line: &str) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let sandbox = shell
-        .brokered_agent(&[fixture.work()], &["~/.state".into()], BrokerPolicy::Ask, None, Network::OPEN)
+        .brokered_agent(&[fixture.work()], &["~/.state".into()], BrokerPolicy::Ask, None, AgentNetwork::OPEN)
         .expect("the kernel can sandbox it");
     shell.start(&fixture.fill_in(line), &fixture.work(), &sandbox).await.unwrap()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 
-use modegate::process::shell::{Network, Sandbox};
+use modegate::process::shell::{AgentNetwork, Sandbox};
 use modegate::process::{Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 use rustix::fs::OFlags;
@@ -138,7 +138,13 @@ async fn number_of_a_closed_terminal_opens_no_other() {
     for _ in 0..20 {
         let fixture = SandboxFixture::new();
         let sandbox = shell(&fixture)
-            .brokered_agent(&[fixture.work()], &["~/.state".into()], BrokerPolicy::Roots, None, Network::OPEN)
+            .brokered_agent(
+                &[fixture.work()],
+                &["~/.state".into()],
+                BrokerPolicy::Roots,
+                None,
+                AgentNetwork::OPEN,
+            )
             .unwrap();
         let line = format!("{} -c \"{STALE}\"", python());
         let mut process = shell(&fixture).start(&line, &fixture.work(), &sandbox).await.unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use futures_util::StreamExt;
-use modegate::process::shell::{CommandSandbox, Network, Sandbox};
+use modegate::process::shell::{AgentNetwork, CommandSandbox, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
@@ -124,8 +124,9 @@ fn sandboxes(fixture: &SandboxFixture, patterns: &[&str]) -> Vec<(&'static str, 
     let patterns = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
     let shell = shell(&fixture.home(), Sandbox::Workspace).denying_reads(patterns);
     let roots = [fixture.work()];
-    let brokered =
-        |policy| shell.brokered_agent(&roots, &["~/.state".into()], policy, None, Network::OPEN).unwrap();
+    let brokered = |policy| {
+        shell.brokered_agent(&roots, &["~/.state".into()], policy, None, AgentNetwork::OPEN).unwrap()
+    };
     vec![
         ("read-only", shell.read_only(&roots).unwrap()),
         ("plan", brokered(BrokerPolicy::Nothing)),

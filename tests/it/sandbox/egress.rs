@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use modegate::process::shell::{Network, Sandbox};
+use modegate::process::shell::{AgentNetwork, Sandbox};
 use modegate::process::{AllowedHosts, BrokerEvent, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -75,7 +75,7 @@ impl Servers {
         };
         let shell = shell(&self.fixture.home(), Sandbox::Workspace);
         let roots = [self.fixture.work()];
-        let network = Network::limited(hosts, policy);
+        let network = AgentNetwork::limited(hosts, policy);
         let sandbox = shell.brokered_agent(&roots, &["~/.state".into()], policy, None, network).unwrap();
         let line = line
             .replace("{port}", &port.to_string())
@@ -295,7 +295,7 @@ async fn waiting_connection_delays_no_other_call() {
     let patterns = [silent.to_string(), servers.allowed.to_string()].map(|text| text.parse().unwrap()).into();
     let hosts = AllowedHosts { patterns, addresses: Vec::new() };
     let roots = [servers.fixture.work()];
-    let network = Network::limited(hosts, BrokerPolicy::Nothing);
+    let network = AgentNetwork::limited(hosts, BrokerPolicy::Nothing);
     let sandbox =
         shell.brokered_agent(&roots, &["~/.state".into()], BrokerPolicy::Nothing, None, network).unwrap();
     let line = line

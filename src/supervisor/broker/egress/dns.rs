@@ -24,7 +24,7 @@ pub(super) struct Query {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum NameAnswer {
     /// None if the name has no record of this type.
     Addresses(Vec<Ipv4Addr>),
     NoSuchName,
@@ -64,23 +64,26 @@ pub(super) fn query(message: &[u8]) -> Option<Query> {
 }
 
 fn name(labels: &[&[u8]]) -> Option<String> {
-    let is_fine = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let labels: Option<Vec<String>> = labels
         .iter()
         .map(|label| {
             let text = std::str::from_utf8(label).ok()?;
-            label.iter().all(is_fine).then(|| text.to_ascii_lowercase())
+            label.iter().copied().all(is_of_host).then(|| text.to_ascii_lowercase())
         })
         .collect();
     Some(labels?.join(".")).filter(|name| !name.is_empty())
 }
 
+fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
 /// Returns a whole message.
-pub(super) fn response(query: &Query, answer: &Answer) -> Vec<u8> {
+pub(super) fn response(query: &Query, answer: &NameAnswer) -> Vec<u8> {
     let (code, addresses): (u8, &[Ipv4Addr]) = match answer {
-        Answer::Addresses(addresses) => (0, addresses),
-        Answer::Failed => (2, &[]),
-        Answer::NoSuchName => (3, &[]),
+        NameAnswer::Addresses(addresses) => (0, addresses),
+        NameAnswer::Failed => (2, &[]),
+        NameAnswer::NoSuchName => (3, &[]),
     };
     let count = u8::try_from(addresses.len()).unwrap_or(u8::MAX);
     let mut message = query.header[..2].to_vec();
@@ -121,15 +124,17 @@ mod tests {
     fn addresses_answer_the_question() {
         let query = query(&message("Api.Example.com", TYPE_A)).unwrap();
         assert_eq!((query.name.as_deref(), query.kind), (Some("api.example.com"), TYPE_A));
-        let answer = response(&query, &Answer::Addresses(vec![Ipv4Addr::new(198, 18, 0, 1)]));
+        let answer = response(&query, &NameAnswer::Addresses(vec![Ipv4Addr::new(198, 18, 0, 1)]));
         let mut expected = message("Api.Example.com", TYPE_A);
         expected[2..4].copy_from_slice(&[0x81, 0x80]);
         expected[7] = 1;
         expected.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 1]);
         assert_eq!(answer, expected);
-        for (answer, code) in
-            [(Answer::NoSuchName, 0x83), (Answer::Failed, 0x82), (Answer::Addresses(Vec::new()), 0x80)]
-        {
+        for (answer, code) in [
+            (NameAnswer::NoSuchName, 0x83),
+            (NameAnswer::Failed, 0x82),
+            (NameAnswer::Addresses(Vec::new()), 0x80),
+        ] {
             let answer = response(&query, &answer);
             assert_eq!((answer[3], answer[7], answer.len()), (code, 0, message("Api.Example.com", 1).len()));
         }
@@ -176,7 +181,7 @@ mod tests {
             message.extend(name);
             for message in [bytes, message] {
                 if let Some(query) = query(&message) {
-                    let answer = response(&query, &Answer::Addresses(vec![Ipv4Addr::LOCALHOST; 300]));
+                    let answer = response(&query, &NameAnswer::Addresses(vec![Ipv4Addr::LOCALHOST; 300]));
                     prop_assert!(answer.len() <= HEADER + 255 + 5 + 255 * 16);
                     prop_assert!(answer.starts_with(&message[..2]));
                 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::super::revoke::descendants;
+use crate::supervisor::children::descendants;
 
 /// State of a socket that listens, in the kernel's list.
 const LISTENING: &str = "0A";
@@ -17,17 +17,17 @@ pub(super) fn is_own(target: SocketAddr) -> bool {
         return false;
     }
     let names: Vec<String> = sockets.iter().map(|inode| format!("socket:[{inode}]")).collect();
-    let mut found = vec![false; names.len()];
+    let mut is_held = vec![false; names.len()];
     for process in descendants() {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         for target in descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok()) {
             if let Some(index) = names.iter().position(|name| target.as_os_str() == name.as_str()) {
-                found[index] = true;
+                is_held[index] = true;
             }
         }
     }
     // With several, the kernel chooses.
-    found.into_iter().all(|is_found| is_found)
+    is_held.into_iter().all(|is_held| is_held)
 }
 
 /// Returns the numbers of the sockets that listen at the address.

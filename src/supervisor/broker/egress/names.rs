@@ -15,24 +15,24 @@ const LIFETIME: Duration = Duration::from_mins(1);
 /// Most addresses of a name.
 const MAX_ADDRESSES: usize = 4;
 
-/// Names, allowed ones only. More fail.
+/// InventedNames, allowed ones only. More fail.
 const MAX_NAMES: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    names: Vec<Name>,
+pub(super) struct InventedNames {
+    names: Vec<AllowedName>,
     numbers: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
-struct Name {
+struct AllowedName {
     text: String,
     /// Addresses of the system and the time of its answer.
     real: Vec<Ipv4Addr>,
     known_at: Option<Instant>,
 }
 
-impl Names {
+impl InventedNames {
     /// Returns the real addresses of a name, or `None` if they are unknown or too old.
     pub(super) fn real(&self, name: &str, now: Instant) -> Option<&[Ipv4Addr]> {
         let name = self.names.get(*self.numbers.get(name)?)?;
@@ -47,7 +47,7 @@ impl Names {
             Some(number) => *number,
             None if self.names.len() >= MAX_NAMES => return None,
             None => {
-                self.names.push(Name { text: name.to_owned(), real: Vec::new(), known_at: None });
+                self.names.push(AllowedName { text: name.to_owned(), real: Vec::new(), known_at: None });
                 self.numbers.insert(name.to_owned(), self.names.len() - 1);
                 self.names.len() - 1
             }
@@ -67,8 +67,8 @@ impl Names {
 
     /// Returns the names whose last known addresses contain this one.
     pub(super) fn names_of(&self, address: IpAddr) -> impl Iterator<Item = &str> {
-        let has = move |name: &&Name| name.real.iter().any(|real| IpAddr::from(*real) == address);
-        self.names.iter().filter(has).map(|name| name.text.as_str())
+        let names = self.names.iter();
+        names.filter(move |name| name.real.iter().any(|real| *real == address)).map(|name| name.text.as_str())
     }
 }
 
@@ -83,8 +83,7 @@ fn invented(number: usize, index: usize) -> Option<Ipv4Addr> {
 
 /// Asks the system, which can take seconds. Returns `None` if it does not know the name.
 pub(super) fn resolve(name: &str) -> Option<Vec<Ipv4Addr>> {
-    let found = (name, 0).to_socket_addrs().ok()?;
-    let addresses = found.filter_map(|address| match address {
+    let addresses = (name, 0).to_socket_addrs().ok()?.filter_map(|address| match address {
         SocketAddr::V4(address) => Some(*address.ip()),
         SocketAddr::V6(_) => None,
     });
@@ -97,8 +96,8 @@ pub(super) fn resolve(name: &str) -> Option<Vec<Ipv4Addr>> {
 pub(super) fn listed(hosts: &str, address: IpAddr) -> Vec<&str> {
     let lines = hosts.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
-        let is_it = words.next()?.parse::<IpAddr>().is_ok_and(|found| found == address);
-        is_it.then_some(words)
+        let is_of_address = words.next()?.parse::<IpAddr>().is_ok_and(|listed| listed == address);
+        is_of_address.then_some(words)
     });
     lines.flatten().collect()
 }
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn invented_addresses_stand_for_names() {
-        let mut names = Names::default();
+        let mut names = InventedNames::default();
         let now = Instant::now();
         let real = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
         let one = names.invent("one.example", &real, now).unwrap();
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn real_addresses_grow_old() {
-        let mut names = Names::default();
+        let mut names = InventedNames::default();
         let now = Instant::now();
         assert_eq!(names.real("a", now), None);
         names.invent("a", &[Ipv4Addr::LOCALHOST], now).unwrap();
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn names_and_addresses_are_bounded() {
-        let mut names = Names::default();
+        let mut names = InventedNames::default();
         let now = Instant::now();
         for number in 0..MAX_NAMES {
             let invented = names.invent(&number.to_string(), &[Ipv4Addr::LOCALHOST; 9], now).unwrap();

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::dns::{self, Answer, Query};
-use super::{AbortOnPanic, Egress};
+use super::EgressBroker;
+use super::dns::{self, NameAnswer, Query};
+use crate::supervisor::broker::threads;
 
 /// Programs that ask at the same time. More wait.
 const MAX_CLIENTS: usize = 64;
@@ -27,36 +28,34 @@ pub(super) fn bind() -> io::Result<(TcpListener, SocketAddrV4)> {
     }
 }
 
-pub(super) fn start(egress: Arc<Egress>, listener: TcpListener) -> io::Result<()> {
+pub(super) fn start(egress: Arc<EgressBroker>, listener: TcpListener) -> io::Result<()> {
+    threads::start("resolver", move || accept(&egress, &listener))
+}
+
+fn accept(egress: &Arc<EgressBroker>, listener: &TcpListener) {
     let clients = Arc::new(AtomicUsize::default());
-    let run = move || {
-        let _abort = AbortOnPanic;
-        loop {
-            match listener.accept() {
-                Ok((client, _)) if clients.load(Ordering::Relaxed) < MAX_CLIENTS => {
-                    let (egress, clients) = (Arc::clone(&egress), Arc::clone(&clients));
-                    clients.fetch_add(1, Ordering::Relaxed);
-                    let counting = Arc::clone(&clients);
-                    let serve = move || {
-                        let _abort = AbortOnPanic;
-                        // The client may be gone.
-                        let _ = serve(&egress, client);
-                        clients.fetch_sub(1, Ordering::Relaxed);
-                    };
-                    if thread::Builder::new().name("names".into()).spawn(serve).is_err() {
-                        counting.fetch_sub(1, Ordering::Relaxed);
-                    }
+    loop {
+        match listener.accept() {
+            Ok((client, _)) if clients.load(Ordering::Relaxed) < MAX_CLIENTS => {
+                clients.fetch_add(1, Ordering::Relaxed);
+                let (egress, counting) = (Arc::clone(egress), Arc::clone(&clients));
+                let serve = move || {
+                    // The client may be gone.
+                    let _ = serve(&egress, client);
+                    counting.fetch_sub(1, Ordering::Relaxed);
+                };
+                if threads::start("names", serve).is_err() {
+                    clients.fetch_sub(1, Ordering::Relaxed);
                 }
-                // Too many clients or descriptors. A client that is dropped here asks again.
-                _ => thread::sleep(INTERVAL),
             }
+            // Too many clients or descriptors. A client that is dropped here asks again.
+            _ => thread::sleep(INTERVAL),
         }
-    };
-    thread::Builder::new().name("resolver".into()).spawn(run).map(drop)
+    }
 }
 
 /// Answers the questions of one connection: each has a length of 2 bytes (big endian) before it.
-fn serve(egress: &Egress, mut client: TcpStream) -> io::Result<()> {
+fn serve(egress: &EgressBroker, mut client: TcpStream) -> io::Result<()> {
     client.set_read_timeout(Some(TIMEOUT))?;
     client.set_write_timeout(Some(TIMEOUT))?;
     loop {
@@ -73,14 +72,14 @@ fn serve(egress: &Egress, mut client: TcpStream) -> io::Result<()> {
     }
 }
 
-fn answer(egress: &Egress, query: &Query) -> Answer {
-    let Some(name) = query.name.as_deref() else { return Answer::NoSuchName };
+fn answer(egress: &EgressBroker, query: &Query) -> NameAnswer {
+    let Some(name) = query.name.as_deref() else { return NameAnswer::NoSuchName };
     if !egress.hosts.allow_name(name, None) {
         egress.report(name.to_owned());
-        return Answer::NoSuchName;
+        return NameAnswer::NoSuchName;
     }
     if query.kind != dns::TYPE_A {
-        return Answer::Addresses(Vec::new());
+        return NameAnswer::Addresses(Vec::new());
     }
-    egress.invented(name).map_or(Answer::Failed, Answer::Addresses)
+    egress.invented(name).map_or(NameAnswer::Failed, NameAnswer::Addresses)
 }

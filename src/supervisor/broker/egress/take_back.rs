@@ -2,6 +2,7 @@
 //! is not allowed, and none listens beyond this machine.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +14,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketType, sockopt};
 
-use super::super::revoke::descendants;
-use super::super::tracee;
-use super::{Egress, check_bound_to_loopback};
+use super::{EgressBroker, check_bound_to_loopback};
 use crate::kernel;
+use crate::supervisor::broker::tracee;
+use crate::supervisor::children::descendants;
 
 /// Looks at the sockets of the command: a call that was running before the change may end after the first.
 const LOOKS: usize = 3;
@@ -26,7 +27,7 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// The number of a socket, which is the same for all its descriptors.
 type SocketNumber = u64;
 
-impl Egress {
+impl EgressBroker {
     /// Closes the connections of the command and its listeners. Returns false if a socket could not be closed.
     pub(in crate::supervisor::broker) fn take_back(&self) -> bool {
         if !self.was_open.load(Ordering::SeqCst) {
@@ -91,10 +92,13 @@ fn shut(socket: &OwnedFd) -> Result<bool, Errno> {
 
 /// The two ends of a connection, in the form that both ends of a connection in this machine have.
 fn pair(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
-    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let local = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
     let peer = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
     Some((canonical(local), canonical(peer)))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Copies of the internet sockets of the processes below the supervisor.
@@ -110,13 +114,12 @@ fn sockets(is_complete: &mut bool) -> HashMap<SocketNumber, OwnedFd> {
 }
 
 fn add_sockets(thread: &Path, sockets: &mut HashMap<SocketNumber, OwnedFd>, is_complete: &mut bool) {
-    let number = |name: &std::ffi::OsStr| name.to_str()?.parse().ok();
     let Some(id) = thread.file_name().and_then(number) else { return };
     // A thread that has ended has no descriptors.
     for descriptor in fs::read_dir(thread.join("fd")).into_iter().flatten().flatten() {
         let target = fs::read_link(descriptor.path()).unwrap_or_default();
         let Some(socket) = target.to_str().and_then(socket_number) else { continue };
-        let Some(fd) = number(&descriptor.file_name()).and_then(|fd: u32| i32::try_from(fd).ok()) else {
+        let Some(fd) = number(&descriptor.file_name()).and_then(|fd| i32::try_from(fd).ok()) else {
             continue;
         };
         if sockets.contains_key(&socket) {
@@ -128,6 +131,10 @@ fn add_sockets(thread: &Path, sockets: &mut HashMap<SocketNumber, OwnedFd>, is_c
             Err(_) => *is_complete = false,
         }
     }
+}
+
+fn number(name: &OsStr) -> Option<u32> {
+    name.to_str()?.parse().ok()
 }
 
 fn is_internet(socket: &OwnedFd) -> bool {

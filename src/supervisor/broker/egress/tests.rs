@@ -35,10 +35,12 @@ fn addresses_of_calls_are_read() {
     is(&[2], Err(Errno::INVAL));
 }
 
-fn egress(patterns: &[&str]) -> Arc<Egress> {
+fn egress(patterns: &[&str]) -> Arc<EgressBroker> {
     let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
     let addresses = vec![("allowed.example".to_owned(), Ipv4Addr::new(192, 0, 2, 9))];
-    Egress::start(AllowedHosts { patterns, addresses }, sandbox::Egress::Hosts, None).unwrap()
+    let (listener, _) = io::pipe().unwrap();
+    let listener = Arc::new(Listener::new(listener.into()));
+    EgressBroker::start(AllowedHosts { patterns, addresses }, sandbox::Egress::Hosts, listener, None).unwrap()
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::sync::{MutexGuard, PoisonError};
 use rustix::fs::ResolveFlags;
 use rustix::io::Errno;
 
-use super::{CONTINUE, CallHandler, EXCHANGE, Outcome, refusal};
+use super::{CONTINUE, CallHandler, CallOutcome, EXCHANGE, refusal};
 use crate::sandbox::BrokerPolicy;
-use crate::supervisor::broker::operation::{Object, Place};
-use crate::supervisor::broker::questions::Asked;
+use crate::supervisor::broker::operation::{CallPath, FileReference};
+use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, Area, ResolvedPath};
 use crate::supervisor::broker::{perform, reads, tracee};
@@ -23,7 +23,7 @@ impl CallHandler<'_> {
         from: &ResolvedPath,
         to: &ResolvedPath,
         flags: u32,
-    ) -> Result<Vec<PathBuf>, Outcome> {
+    ) -> Result<Vec<PathBuf>, CallOutcome> {
         if self.policy != BrokerPolicy::Ask {
             return Ok(Vec::new());
         }
@@ -40,7 +40,7 @@ impl CallHandler<'_> {
         from: &ResolvedPath,
         to: &ResolvedPath,
         flags: u32,
-    ) -> Result<Option<MutexGuard<'_, ()>>, Outcome> {
+    ) -> Result<Option<MutexGuard<'_, ()>>, CallOutcome> {
         let Some(reads) = self.reads else { return Ok(None) };
         let guard = reads.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let is_denied =
@@ -48,7 +48,11 @@ impl CallHandler<'_> {
         if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(Some(guard)) }
     }
 
-    pub(super) fn link(&self, object: &Object, to: &Place) -> Result<Result<(), Errno>, Outcome> {
+    pub(super) fn link(
+        &self,
+        object: &FileReference,
+        to: &CallPath,
+    ) -> Result<Result<(), Errno>, CallOutcome> {
         let to = self.resolve(to)?;
         if let (Some(file), Some(to)) = (self.unnamed_file(object), &to)
             && to.area == Area::Workspace
@@ -59,12 +63,14 @@ impl CallHandler<'_> {
             return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
         }
         let from = match object {
-            Object::Path { place, .. } if resolve::split(&place.path).is_none() => return Err(CONTINUE),
-            Object::Path { place, follows_link: true } => {
+            FileReference::Path { place, .. } if resolve::split(&place.path).is_none() => {
+                return Err(CONTINUE);
+            }
+            FileReference::Path { place, follows_link: true } => {
                 self.roots.opened(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)?
             }
-            Object::Path { place, .. } => self.resolve(place)?,
-            Object::Descriptor(_) => None,
+            FileReference::Path { place, .. } => self.resolve(place)?,
+            FileReference::Descriptor(_) => None,
         };
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;
@@ -74,26 +80,26 @@ impl CallHandler<'_> {
             return Err(refusal(Errno::EXIST));
         }
         // Through its new name, the file can be written.
-        let asked = Asked { to: Some(to.path.clone()), ..Asked::new(ChangeKind::Link, &from.path) };
-        self.check_existing(&from, asked)?;
+        let change = AskedChange::new(ChangeKind::Link, &from.path);
+        self.check_existing(&from, AskedChange { to: Some(to.path.clone()), ..change })?;
         let _recorded = self.record(&[Touched::Linked { from: &from, to: &to }])?;
         Ok(self.if_suspended(|| perform::link(&from, &to)))
     }
 
     /// The caller's descriptor of an unnamed file that was handed over.
-    fn unnamed_file(&self, object: &Object) -> Option<OwnedFd> {
+    fn unnamed_file(&self, object: &FileReference) -> Option<OwnedFd> {
         let number = match object {
-            Object::Descriptor(number) => *number,
-            Object::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
-            Object::Path { .. } => return None,
+            FileReference::Descriptor(number) => *number,
+            FileReference::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
+            FileReference::Path { .. } => return None,
         };
         let file = self.tracee.descriptor(number).ok()?;
-        let found = rustix::fs::fstat(&file).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
         // A later file can have the number of an unnamed one that is gone.
-        if found.st_nlink != 0 {
+        if stat.st_nlink != 0 {
             return None;
         }
-        let identity = (found.st_dev, found.st_ino);
+        let identity = (stat.st_dev, stat.st_ino);
         let is_known = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity);
         is_known.then_some(file)
     }
@@ -103,9 +109,8 @@ impl CallHandler<'_> {
 pub(super) fn within_workspace(
     from: Option<ResolvedPath>,
     to: Option<ResolvedPath>,
-) -> Result<(ResolvedPath, ResolvedPath), Outcome> {
-    let in_workspace = |entry: &ResolvedPath| entry.area == Area::Workspace;
-    match (from.filter(in_workspace), to.filter(in_workspace)) {
+) -> Result<(ResolvedPath, ResolvedPath), CallOutcome> {
+    match (from.filter(ResolvedPath::is_in_workspace), to.filter(ResolvedPath::is_in_workspace)) {
         (Some(from), Some(to)) => Ok((from, to)),
         (None, None) => Err(CONTINUE),
         _ => Err(refusal(Errno::XDEV)),

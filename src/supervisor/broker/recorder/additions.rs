@@ -10,22 +10,21 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::copies::{CallCopies, CopyLookup, CopyRequest};
-use super::{ExcludedPath, MAX_BYTES, MAX_LEVELS, Recorder, Touched};
-use crate::supervisor::broker::resolve::{BENEATH, ResolvedPath, trim};
-use crate::supervisor::broker::revoke::Identity;
-use crate::supervisor::record::{Before, MAX_FILE};
+use super::{ExcludedPath, MAX_BYTES, MAX_LEVELS, RecordWriter, Touched};
+use crate::supervisor::broker::resolve::{BENEATH, FileIdentity, ResolvedPath, trim};
+use crate::supervisor::record::{MAX_FILE, StateBefore};
 
 /// Copies that are made before the call is looked at again.
 const MAX_REQUESTS: usize = 500;
 
 /// Entries that are recorded together before a call.
 pub(super) struct Additions<'a> {
-    recorder: &'a Recorder,
+    recorder: &'a RecordWriter,
     copies: &'a CallCopies,
-    pub(super) entries: BTreeMap<PathBuf, Before>,
+    pub(super) entries: BTreeMap<PathBuf, StateBefore>,
     pub(super) uncovered: BTreeSet<String>,
     /// Files that get another name, and have one.
-    pub(super) linked: Vec<Identity>,
+    pub(super) linked: Vec<FileIdentity>,
     pub(super) bytes: u64,
     /// Files of which copies are missing.
     pub(super) missing: Vec<CopyRequest>,
@@ -73,8 +72,20 @@ enum Kept {
     No,
 }
 
+impl Kept {
+    fn of(before: &StateBefore) -> Self {
+        match before {
+            StateBefore::Unknown { .. } => Self::No,
+            StateBefore::Absent
+            | StateBefore::Folder { .. }
+            | StateBefore::Link { .. }
+            | StateBefore::File { .. } => Self::Yes,
+        }
+    }
+}
+
 impl<'a> Additions<'a> {
-    pub(super) fn new(recorder: &'a Recorder, copies: &'a CallCopies) -> Self {
+    pub(super) fn new(recorder: &'a RecordWriter, copies: &'a CallCopies) -> Self {
         Self {
             recorder,
             copies,
@@ -97,8 +108,8 @@ impl<'a> Additions<'a> {
             }
             Touched::Linked { from, to } => {
                 let from = DiskEntry::of(from);
-                let kept = self.look_at(&from);
-                self.look_at_target(&DiskEntry::of(to), &from, kept);
+                let is_kept = self.look_at(&from);
+                self.look_at_target(&DiskEntry::of(to), &from, is_kept);
                 let only_name = from.stat().ok().filter(|stat| stat.st_nlink == 1);
                 self.linked.extend(only_name.map(|stat| (stat.st_dev, stat.st_ino)));
             }
@@ -108,12 +119,12 @@ impl<'a> Additions<'a> {
 
     /// Changes through one name change the file under all of them.
     fn check_names(&mut self, resolved: &ResolvedPath) {
-        let is_shared = |stat: Stat| {
+        let is_shared = DiskEntry::of(resolved).stat().is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                 && stat.st_nlink > 1
                 && !self.recorder.linked.contains(&(stat.st_dev, stat.st_ino))
-        };
-        if DiskEntry::of(resolved).stat().is_ok_and(is_shared) {
+        });
+        if is_shared {
             let path = resolved.path.display();
             self.uncovered.insert(format!(
                 "{path} has other names (hard links), for which its changes are not undone."
@@ -123,8 +134,8 @@ impl<'a> Additions<'a> {
 
     /// Looks at an entry that moves to `to`, and at all that is below it.
     fn look_below(&mut self, from: &DiskEntry<'_>, to: &DiskEntry<'_>) {
-        let kept = self.look_at(from);
-        self.look_at_target(to, from, kept);
+        let is_kept = self.look_at(from);
+        self.look_at_target(to, from, is_kept);
         let Some(below) = from.open_folder() else { return };
         let Ok(entries) = rustix::fs::Dir::read_from(&below) else { return };
         let target = to.open_folder();
@@ -150,31 +161,27 @@ impl<'a> Additions<'a> {
 
     /// Looks at the place to which `from` gets. If `from` is not kept, undo must not touch the place, whatever was there
     /// before: it would delete or overwrite the only copy.
-    fn look_at_target(&mut self, to: &DiskEntry<'_>, from: &DiskEntry<'_>, kept: Kept) {
+    fn look_at_target(&mut self, to: &DiskEntry<'_>, from: &DiskEntry<'_>, is_kept: Kept) {
         let is_recorded = self.recorded(to.path).is_some();
-        let before = match kept {
+        let before = match is_kept {
             Kept::Yes if is_recorded => return,
             _ if !is_recorded && self.why_excluded(to.path).is_some() => return,
             Kept::Yes => self.before(to),
             Kept::No => {
                 let name = from.path.display();
-                Before::Unknown { why: format!("holds what was {name}, which was not kept") }
+                StateBefore::Unknown { why: format!("holds what was {name}, which was not kept") }
             }
         };
         self.entries.insert(to.path.to_owned(), before);
     }
 
-    fn recorded(&self, path: &Path) -> Option<&Before> {
+    fn recorded(&self, path: &Path) -> Option<&StateBefore> {
         self.recorder.entries.get(path).or_else(|| self.entries.get(path))
     }
 
     fn look_at(&mut self, entry: &DiskEntry<'_>) -> Kept {
-        let kept = |before: &Before| match before {
-            Before::Unknown { .. } => Kept::No,
-            Before::Absent | Before::Folder { .. } | Before::Link { .. } | Before::File { .. } => Kept::Yes,
-        };
         if let Some(before) = self.recorded(entry.path) {
-            return kept(before);
+            return Kept::of(before);
         }
         match self.why_excluded(entry.path) {
             // The content of a cache can be made again.
@@ -183,9 +190,9 @@ impl<'a> Additions<'a> {
             None => {}
         }
         let before = self.before(entry);
-        let kept = kept(&before);
+        let is_kept = Kept::of(&before);
         self.entries.insert(entry.path.to_owned(), before);
-        kept
+        is_kept
     }
 
     /// `None` for paths that are recorded. Adds a note for the user.
@@ -196,21 +203,21 @@ impl<'a> Additions<'a> {
     }
 
     /// The state of an entry. If a copy is missing, a request is added.
-    fn before(&mut self, entry: &DiskEntry<'_>) -> Before {
+    fn before(&mut self, entry: &DiskEntry<'_>) -> StateBefore {
         let stat = match entry.stat() {
             Ok(stat) => stat,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Before::Absent,
+            Err(Errno::NOENT | Errno::NOTDIR) => return StateBefore::Absent,
             Err(error) => return unreadable(error),
         };
         let mode = stat.st_mode & 0o7777;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Before::Folder { mode },
-            FileType::Symlink => entry.link_target().map_or_else(unreadable, |to| Before::Link { to }),
+            FileType::Directory => StateBefore::Folder { mode },
+            FileType::Symlink => entry.link_target().map_or_else(unreadable, |to| StateBefore::Link { to }),
             FileType::RegularFile => match self.copy(entry, &stat) {
-                Ok(copy) => Before::File { copy, mode },
-                Err(why) => Before::Unknown { why },
+                Ok(copy) => StateBefore::File { copy, mode },
+                Err(why) => StateBefore::Unknown { why },
             },
-            _ => Before::Unknown { why: "is not a file, folder or link".into() },
+            _ => StateBefore::Unknown { why: "is not a file, folder or link".into() },
         }
     }
 
@@ -243,6 +250,6 @@ impl<'a> Additions<'a> {
     }
 }
 
-fn unreadable(error: Errno) -> Before {
-    Before::Unknown { why: format!("cannot be read ({error})") }
+fn unreadable(error: Errno) -> StateBefore {
+    StateBefore::Unknown { why: format!("cannot be read ({error})") }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
-use super::super::resolve::BENEATH;
+use crate::supervisor::broker::resolve::BENEATH;
 use crate::supervisor::record::MAX_FILE;
 
 /// Maximum number of copies of a changing file for one call.
@@ -169,9 +169,9 @@ fn copy_file(request: &CopyRequest, target: &Path) -> io::Result<FileVersion> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let source: File =
         rustix::fs::openat2(&request.folder, &request.name, flags, Mode::empty(), BENEATH)?.into();
-    let found = rustix::fs::fstat(&source)?;
-    let size = u64::try_from(found.st_size).unwrap_or_default();
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || size > MAX_FILE {
+    let stat = rustix::fs::fstat(&source)?;
+    let size = u64::try_from(stat.st_size).unwrap_or_default();
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > MAX_FILE {
         return Err(io::Error::other("another file has its name"));
     }
     let target = File::create_new(target)?;
@@ -182,5 +182,5 @@ fn copy_file(request: &CopyRequest, target: &Path) -> io::Result<FileVersion> {
     } else {
         io::copy(&mut (&source).take(size), &mut &target)?;
     }
-    Ok(FileVersion::new(&found))
+    Ok(FileVersion::new(&stat))
 }

@@ -41,17 +41,17 @@ impl RecordFile {
             return;
         }
         self.is_empty = false;
-        let has_failed = self.failure.is_some();
-        let write = || -> io::Result<()> {
-            // A line that was cut must not cost the next one.
-            let mut text = if has_failed { vec![b'\n'] } else { Vec::new() };
-            text.extend(record::to_text(lines)?);
-            let mut file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-            file.write_all(&text)
-        };
-        if let Err(error) = write() {
+        if let Err(error) = self.write(lines) {
             self.failure.get_or_insert_with(|| error.to_string());
         }
+    }
+
+    fn write(&self, lines: &[RecordLine]) -> io::Result<()> {
+        // A line that was cut must not cost the next one.
+        let mut text = if self.failure.is_some() { vec![b'\n'] } else { Vec::new() };
+        text.extend(record::to_text(lines)?);
+        let mut file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        file.write_all(&text)
     }
 
     /// Finishes the record, of which `all` are the lines, and begins the next one unless it is the last.
