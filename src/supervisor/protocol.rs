@@ -283,10 +283,12 @@ mod tests {
             parts in parts(),
         ) {
             let sent: Vec<u8> = orders.iter().flat_map(|order| encode(order).unwrap()).collect();
-            let received = read(&mut MessageReader::new(MAX_ORDER), &sent, &parts).unwrap();
+            let received =
+                read::<SupervisorOrder>(&mut MessageReader::new(MAX_ORDER), &sent, &parts).unwrap();
             prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), orders);
             let sent: Vec<u8> = reports.iter().flat_map(|report| encode(report).unwrap()).collect();
-            let received = read(&mut MessageReader::new(MAX_REPORT), &sent, &parts).unwrap();
+            let received =
+                read::<SupervisorReport>(&mut MessageReader::new(MAX_REPORT), &sent, &parts).unwrap();
             prop_assert_eq!(received.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), reports);
         }
 
