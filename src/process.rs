@@ -104,8 +104,7 @@ impl Processes {
     }
 
     fn own_folder(&self, confinement: &Confinement) -> Option<PathBuf> {
-        let name = || format!("modegate-{}", uuid::Uuid::now_v7());
-        confinement.has_own_folder().then(|| self.scratch.join(name()))
+        confinement.has_own_folder().then(|| self.scratch.join(format!("modegate-{}", uuid::Uuid::now_v7())))
     }
 
     pub fn scratch(&self) -> &Path {

@@ -136,9 +136,9 @@ impl<'a> SandboxPaths<'a> {
         places.extend(SETTINGS.iter().map(|name| Path::new("/etc").join(name)));
         places.extend(user.at_home(IN_HOME));
         // Paths in a root are readable anyway, and a link there must not open other folders.
-        let is_inside = |place: &PathBuf| roots.iter().any(|root| place.starts_with(root));
-        let named = user.path.iter().chain(&user.toolchains).chain(besides).filter(|place| !is_inside(place));
-        places.extend(named.filter(|place| !real.is_too_wide(place)).cloned());
+        let tools = user.path.iter().chain(&user.toolchains).chain(besides);
+        let outside = tools.filter(|place| !roots.iter().any(|root| place.starts_with(root)));
+        places.extend(outside.filter(|place| !real.is_too_wide(place)).cloned());
         real.existing(places)
     }
 
@@ -192,8 +192,8 @@ struct Real {
 impl Real {
     fn of(user: &User) -> Self {
         // The home of a service account can be a system folder, which commands need.
-        let is_system = |home: &&PathBuf| SYSTEM.iter().any(|place| home.starts_with(place));
-        let account = user.account_home.iter().filter(|home| !is_system(home));
+        let account =
+            user.account_home.iter().filter(|home| !SYSTEM.iter().any(|place| home.starts_with(place)));
         let homes = user.home.iter().chain(account).filter_map(|home| real_path(home).ok());
         Self { homes: homes.collect(), known: HashMap::new() }
     }
@@ -202,9 +202,9 @@ impl Real {
         if let Some(known) = self.known.get(place.as_os_str()) {
             return known.clone();
         }
-        let found = self.ask(place);
-        self.known.insert(place.into(), found.clone());
-        found
+        let real = self.ask(place);
+        self.known.insert(place.into(), real.clone());
+        real
     }
 
     fn ask(&mut self, place: &Path) -> Option<PathBuf> {

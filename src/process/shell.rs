@@ -171,11 +171,11 @@ impl Shell {
     fn read_only_in(&self, paths: &mut SandboxPaths<'_>, besides: &[PathBuf]) -> Option<CommandSandbox> {
         let denies_reads = self.denied_reads(paths.roots()).is_some();
         let is_supported = self.0.support.read_only() && (!denies_reads || self.0.support.broker());
-        let own = paths.readable_own().filter(|_| is_supported)?;
+        let readable = paths.readable_own().filter(|_| is_supported)?;
         let (shell, roots, besides) = (self.clone(), paths.roots().to_vec(), besides.to_vec());
         Some(CommandSandbox::new(CommandKind::ReadOnly, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &roots).readable_system(&besides);
-            let read = outermost(own.iter().cloned().chain(system));
+            let read = outermost(readable.iter().cloned().chain(system));
             Confinement::ReadOnly { read, denied: shell.denied_reads(&roots) }
         }))
     }
@@ -194,8 +194,8 @@ impl Shell {
     /// Returns true if commands could change Modegate's own files. Landlock cannot exclude them, so the broker does.
     fn writes_own(&self, paths: &mut SandboxPaths<'_>) -> bool {
         let system = SandboxPaths::of_system(&self.0.user, &[]).writable_system();
-        let own = names_of(&self.0.user.own);
-        paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own))
+        let own_files = names_of(&self.0.user.own);
+        paths.writable_own().iter().chain(&system).any(|place| contains_any(place, &own_files))
     }
 
     /// Returns true if the supervisor carries out the changes of commands, and can record them.
@@ -235,10 +235,10 @@ impl Shell {
     }
 
     fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
-        let (shell, own) = (self.clone(), paths.writable_own());
+        let (shell, writable) = (self.clone(), paths.writable_own());
         CommandSandbox::new(CommandKind::Other, move || {
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
-            Confinement::Workspace { write: outermost(own.iter().cloned().chain(system)) }
+            Confinement::Workspace { write: outermost(writable.iter().cloned().chain(system)) }
         })
     }
 
@@ -318,8 +318,9 @@ impl Shell {
         own: &BTreeMap<String, SecretString>,
     ) -> impl Iterator<Item = (String, String)> {
         let given = if inherits { std::env::vars_os().collect() } else { self.0.environment.clone() };
-        let text = |value: OsString| value.into_string().ok();
-        let given = given.into_iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)));
+        let given = given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         given.chain(own.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())))
     }
 
@@ -338,19 +339,19 @@ impl Shell {
     }
 
     pub async fn start(&self, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> io::Result<Process> {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no shell");
-        let program = self.0.program.clone().ok_or_else(missing)?;
+        let program = self.0.program.clone();
+        let program = program.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no shell"))?;
         self.0.processes.start(self.command(program, line, cwd, sandbox)).await
     }
 
     fn command(&self, program: String, line: &str, cwd: &Path, sandbox: &CommandSandbox) -> Command {
         let environment = sandbox.is_read_only().then(|| {
-            let own = READ_ONLY_SETTINGS.map(|(name, value)| (name.into(), value.into()));
-            self.0.environment.iter().cloned().chain(own).collect()
+            let settings = READ_ONLY_SETTINGS.map(|(name, value)| (name.into(), value.into()));
+            self.0.environment.iter().cloned().chain(settings).collect()
         });
         // A read-only command has a folder of its own.
-        let own = (!sandbox.is_read_only()).then(|| self.processes().scratch().to_str()).flatten();
-        let own = own.map(|folder| ("TMPDIR".to_owned(), SecretString::from(folder)));
+        let scratch = (!sandbox.is_read_only()).then(|| self.processes().scratch().to_str()).flatten();
+        let temporary = scratch.map(|folder| ("TMPDIR".to_owned(), SecretString::from(folder)));
         Command {
             program,
             arguments: vec!["-c".into(), line.into()],
@@ -360,7 +361,7 @@ impl Shell {
             confinement: sandbox.confinement().clone(),
             streams: Streams::Merged,
             waits: false,
-            own: own.into_iter().collect(),
+            own: temporary.into_iter().collect(),
             keeps_terminal: false,
         }
     }

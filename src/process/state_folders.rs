@@ -11,12 +11,14 @@ use crate::platform::files::{create_private_folders, real_path, real_place};
 /// # Errors
 /// Returns a sentence if a folder is not absolute, contains the home folder, overlaps with `roots` or with
 /// Modegate's own files, or cannot be created.
-pub fn folders(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let named: Vec<PathBuf> = named.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
-    // Compared as written, because the agent could change a link inside another folder.
-    let is_covered = |path: &PathBuf| named.iter().any(|other| other != path && path.starts_with(other));
+pub fn folders(user: &User, roots: &[PathBuf], written: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let paths: Vec<PathBuf> = written.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
     let mut folders = Vec::new();
-    for path in named.iter().filter(|path| !is_covered(path)) {
+    for path in &paths {
+        // Compared as written, because the agent could change a link inside another folder.
+        if paths.iter().any(|other| other != path && path.starts_with(other)) {
+            continue;
+        }
         let folder = made(path)?;
         check(user, roots, path, &folder)?;
         if !folders.contains(&folder) {
@@ -32,12 +34,12 @@ pub fn create(user: &User, named: &Path) -> Result<(), String> {
 }
 
 /// Returns the error of [`folders`] without creating any.
-pub fn fault(user: &User, roots: &[PathBuf], named: &[PathBuf]) -> Option<String> {
-    let wrong = |path: &PathBuf| {
+pub fn fault(user: &User, roots: &[PathBuf], written: &[PathBuf]) -> Option<String> {
+    let mut checked = written.iter().map(|path| {
         let path = at_home(user, path)?;
         check(user, roots, &path, &real_place(&path))
-    };
-    named.iter().find_map(|path| wrong(path).err())
+    });
+    checked.find_map(Result::err)
 }
 
 fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {

@@ -48,21 +48,24 @@ impl AllowedHosts {
 
     pub fn allow_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        let is_it = |host: &HostForm| match host {
-            HostForm::Any => true,
-            HostForm::Address(allowed) => *allowed == address,
-            HostForm::Name(name) => name == "localhost" && address.is_loopback(),
-            HostForm::Below(_) => false,
-        };
-        self.patterns.iter().any(|pattern| is_it(&pattern.host) && pattern.has_port(Some(port)))
+        self.patterns.iter().any(|pattern| pattern.has_address(address) && pattern.has_port(Some(port)))
     }
 }
 
 impl HostPattern {
+    fn has_address(&self, address: IpAddr) -> bool {
+        match &self.host {
+            HostForm::Any => true,
+            HostForm::Address(allowed) => *allowed == address,
+            HostForm::Name(name) => name == "localhost" && address.is_loopback(),
+            HostForm::Below(_) => false,
+        }
+    }
+
     fn has_name(&self, name: &str) -> bool {
         match &self.host {
             HostForm::Any => true,
-            HostForm::Name(own) => own == name,
+            HostForm::Name(allowed) => allowed == name,
             HostForm::Below(parent) => {
                 name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             }
@@ -117,11 +120,12 @@ impl FromStr for HostPattern {
 }
 
 fn is_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        !label.is_empty() && label.len() <= MAX_LABEL && label.bytes().all(is_fine)
-    };
     name.len() <= MAX_NAME && name.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=MAX_LABEL).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 impl fmt::Display for HostPattern {

@@ -22,10 +22,10 @@ pub(super) fn adopt() {
 pub(super) fn start(
     spawn: impl FnOnce() -> std::io::Result<tokio::process::Child>,
 ) -> std::io::Result<(tokio::process::Child, Option<Pid>)> {
-    let mut known = lock();
+    let mut locked = lock();
     let child = spawn()?;
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    known.get_or_insert_default().extend(pid);
+    locked.get_or_insert_default().extend(pid);
     Ok((child, pid))
 }
 
@@ -52,8 +52,9 @@ pub(super) fn end_all() -> bool {
         return false;
     }
     let Ok(mut children) = Children::open() else { return false };
-    let is_known = |pid: Pid| lock().as_ref().is_some_and(|known| known.contains(&pid));
-    children::end_others(&mut children, process::getpgrp(), is_known)
+    children::end_others(&mut children, process::getpgrp(), |pid| {
+        lock().as_ref().is_some_and(|known| known.contains(&pid))
+    })
 }
 
 fn lock() -> MutexGuard<'static, Option<HashSet<Pid>>> {

@@ -26,9 +26,8 @@ const OWN_TERMINAL: &str = "/dev/tty";
 const SHARED_MEMORY: &str = "/dev/shm";
 
 pub(super) fn abi() -> u32 {
-    let known = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6, ABI::V7];
-    let supported = |abi: &&ABI| handles(**abi);
-    known.iter().rev().find(supported).map_or(0, |abi| *abi as u32)
+    let newest_first = [ABI::V7, ABI::V6, ABI::V5, ABI::V4, ABI::V3, ABI::V2, ABI::V1];
+    newest_first.into_iter().find(|abi| handles(*abi)).map_or(0, |abi| abi as u32)
 }
 
 /// Creates a ruleset without enforcing it.
@@ -92,9 +91,8 @@ pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Re
 /// All but devices. Rules only add, so the folders beside `/dev` are listed.
 fn readable_by_agents() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/").into_iter().flatten().flatten().map(|entry| entry.path());
-    let own = own_terminals();
     let devices = READABLE_DEVICES.iter().chain(&[OWN_TERMINAL, SHARED_MEMORY]).map(PathBuf::from);
-    entries.filter(|path| path != Path::new("/dev")).chain(devices).chain(own).collect()
+    entries.filter(|path| path != Path::new("/dev")).chain(devices).chain(own_terminals()).collect()
 }
 
 /// The terminals that the command gets as its streams, and its controlling terminal.
