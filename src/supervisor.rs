@@ -1,4 +1,4 @@
-//! The programs that run commands on Linux, in processes of their own: the `fork_server` forks a supervisor (`run`)
+//! The programs that run commands on Linux, in processes of their own: the `fork_server` forks a supervisor (`supervision`)
 //! for each command, and the `guard` ends what a killed supervisor leaves behind.
 //!
 //! A supervisor sandboxes its command, adopts the command's orphaned descendants, and ends all of them. Its `broker`
@@ -26,9 +26,9 @@ mod fork_server;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]
-mod run;
-#[cfg(target_os = "linux")]
 mod startup;
+#[cfg(target_os = "linux")]
+mod supervision;
 
 #[cfg(target_os = "linux")]
 pub use entry::begin;

@@ -45,10 +45,10 @@ const READ_ONLY_SETTINGS: [(&str, &str); 2] =
     [("GIT_OPTIONAL_LOCKS", "0"), ("TAR_OPTIONS", "--no-same-owner")];
 
 #[derive(Debug, Clone)]
-pub struct Shell(Arc<ShellSettings>);
+pub struct Shell(Arc<ShellParts>);
 
 #[derive(Debug, Clone)]
-struct ShellSettings {
+struct ShellParts {
     processes: Processes,
     program: Option<String>,
     user: User,
@@ -106,7 +106,7 @@ impl Shell {
         sandbox: Sandbox,
         support: Support,
     ) -> Self {
-        Self(Arc::new(ShellSettings {
+        Self(Arc::new(ShellParts {
             processes,
             program,
             user,
@@ -122,20 +122,20 @@ impl Shell {
     /// Sets the variables for programs that use the network, such as MCP servers.
     #[must_use]
     pub fn with_network_variables(&self, network: NetworkVariables) -> Self {
-        Self(Arc::new(ShellSettings { network, ..ShellSettings::clone(&self.0) }))
+        Self(Arc::new(ShellParts { network, ..ShellParts::clone(&self.0) }))
     }
 
     /// Changes of brokered commands wait for other writers that use the locks in this folder.
     #[must_use]
     pub fn with_file_locks(&self, folder: Option<&Path>) -> Self {
-        Self(Arc::new(ShellSettings { locks: folder.map(Path::to_owned), ..ShellSettings::clone(&self.0) }))
+        Self(Arc::new(ShellParts { locks: folder.map(Path::to_owned), ..ShellParts::clone(&self.0) }))
     }
 
     /// Commands then cannot read files that match; see [`DeniedReads`]. Those that may change files run with
     /// [`Sandbox::Broker`] instead of [`Sandbox::Workspace`].
     #[must_use]
     pub fn denying_reads(&self, patterns: Vec<String>) -> Self {
-        Self(Arc::new(ShellSettings { denied_reads: patterns, ..ShellSettings::clone(&self.0) }))
+        Self(Arc::new(ShellParts { denied_reads: patterns, ..ShellParts::clone(&self.0) }))
     }
 
     /// The store contains what rules deny, and a command should not read it in the session's folders either.

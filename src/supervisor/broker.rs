@@ -42,7 +42,7 @@ use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
 use handler::{CallHandler, CallOutcome, Postponed};
 use network_call::network_call;
-pub(in crate::supervisor) use notification::Listener;
+pub(in crate::supervisor) use notification::CallListener;
 use notification::{CallAnswer, SuspendedCall};
 use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
@@ -58,7 +58,7 @@ use tracee::Tracee;
 const THREADS: usize = 2;
 
 pub(super) struct Broker {
-    listener: Arc<Listener>,
+    listener: Arc<CallListener>,
     roots: Roots,
     /// Locked for reading during each call, so that nothing runs under an old policy after a change.
     policy: RwLock<BrokerPolicy>,
@@ -88,7 +88,7 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    pub(super) fn new(listener: Listener, roots: Roots, policy: BrokerPolicy) -> Self {
+    pub(super) fn new(listener: CallListener, roots: Roots, policy: BrokerPolicy) -> Self {
         Self {
             listener: Arc::new(listener),
             roots,
@@ -291,7 +291,7 @@ impl Broker {
         finished.map_or_else(RecordState::Incomplete, |()| RecordState::Complete)
     }
 
-    pub(super) fn listener(&self) -> &Listener {
+    pub(super) fn listener(&self) -> &CallListener {
         &self.listener
     }
 

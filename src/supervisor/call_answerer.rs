@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::process::{self, Resource, Rlimit};
 
-use super::broker::{Broker, BrokerThreads, Listener, Reads, RecordWriter, Roots};
+use super::broker::{Broker, BrokerThreads, CallListener, Reads, RecordWriter, Roots};
 use super::protocol::SpawnRequest;
 use crate::file_lock::FileLocks;
 use crate::kernel;
@@ -30,7 +30,7 @@ impl CallAnswerer {
         request: &SpawnRequest,
         connection: &UnixStream,
     ) -> io::Result<Self> {
-        let Some(listener) = listener.map(Listener::new) else { return Ok(Self::None) };
+        let Some(listener) = listener.map(CallListener::new) else { return Ok(Self::None) };
         // The broker has the rights of the command.
         kernel::drop_capabilities()?;
         let own_folder = request.own_folder.as_slice();

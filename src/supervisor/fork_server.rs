@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use rustix::process::{self, WaitOptions};
 
 use super::descriptors::{self, SupervisorDescriptors};
-use super::{guard, run};
+use super::{guard, supervision};
 use crate::kernel::{self, Fork};
 
 /// Forks the fork server, and turns this process into its parent, the guard. `guarded` leads from the guard to
@@ -108,7 +108,7 @@ fn supervise(handed: SupervisorDescriptors<OwnedFd>) -> ExitCode {
     let connection = UnixStream::from(connection);
     let entered = enter(&connection, &folder, &output, &errors);
     drop((folder, output, errors));
-    run::run(&connection, entered)
+    supervision::run(&connection, entered)
 }
 
 /// Enters the working directory, and takes the connection and the pipes as standard streams.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketType, ipproto, sockopt};
 
 use super::network_call::NetworkCall;
-use super::notification::{CallAnswer, Listener, SuspendedCall};
+use super::notification::{CallAnswer, CallListener, SuspendedCall};
 use super::threads;
 use super::tracee::{self, Tracee};
 use crate::kernel;
@@ -60,7 +60,7 @@ pub(super) struct EgressBroker {
     connecting: AtomicUsize,
     /// Hosts that were reported.
     refused: Mutex<HashSet<String>>,
-    listener: Arc<Listener>,
+    listener: Arc<CallListener>,
     /// Connection to Modegate.
     connection: Option<UnixStream>,
 }
@@ -102,7 +102,7 @@ impl EgressBroker {
     pub(super) fn start(
         hosts: AllowedHosts,
         first: sandbox::Egress,
-        listener: Arc<Listener>,
+        listener: Arc<CallListener>,
         connection: Option<UnixStream>,
     ) -> io::Result<Arc<Self>> {
         let (resolver_listener, resolver) = resolver::bind()?;

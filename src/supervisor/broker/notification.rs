@@ -29,15 +29,15 @@ pub(super) enum CallAnswer {
 
 /// Receives and answers the calls that a filter suspends.
 #[derive(Debug)]
-pub(in crate::supervisor) struct Listener(OwnedFd);
+pub(in crate::supervisor) struct CallListener(OwnedFd);
 
-impl AsFd for Listener {
+impl AsFd for CallListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Listener {
+impl CallListener {
     /// `descriptor` is what installing the filter returned.
     pub(in crate::supervisor) fn new(descriptor: OwnedFd) -> Self {
         Self(descriptor)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::notification::{Listener, SuspendedCall};
+use super::notification::{CallListener, SuspendedCall};
 use crate::supervisor::protocol::{ChangeKind, ChangeQuestion};
 
 /// Calls that wait at the same time. More are refused.
@@ -71,7 +71,7 @@ impl ChangeQuestions {
     }
 
     /// Waits until calls are no longer suspended, and returns their numbers.
-    pub(super) fn take_gone(&self, listener: &Listener) -> Vec<u64> {
+    pub(super) fn take_gone(&self, listener: &CallListener) -> Vec<u64> {
         let mut waiting = self.lock();
         while waiting.calls.is_empty() {
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);

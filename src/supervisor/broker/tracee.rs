@@ -11,10 +11,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags};
 
-use super::notification::{self, Listener, SuspendedCall};
+use super::notification::{self, CallListener, SuspendedCall};
 
 pub(super) struct Tracee<'a> {
-    pub(super) listener: &'a Listener,
+    pub(super) listener: &'a CallListener,
     pub(super) call: &'a SuspendedCall,
 }
 

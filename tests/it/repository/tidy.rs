@@ -195,11 +195,14 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
     ("connection", &["descriptors", "protocol"]),
     ("descriptors", &[]),
     ("entry", &["fork_server", "guard", "protocol"]),
-    ("fork_server", &["descriptors", "guard", "run"]),
+    ("fork_server", &["descriptors", "guard", "supervision"]),
     ("guard", &["children", "protocol"]),
     ("protocol", &["record"]),
     ("record", &[]),
-    ("run", &["broker", "call_answerer", "children", "command_process", "connection", "protocol", "startup"]),
+    (
+        "supervision",
+        &["broker", "call_answerer", "children", "command_process", "connection", "protocol", "startup"],
+    ),
     ("startup", &["descriptors"]),
 ];
 

@@ -39,7 +39,7 @@ fn egress(patterns: &[&str]) -> Arc<EgressBroker> {
     let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
     let addresses = vec![("allowed.example".to_owned(), Ipv4Addr::new(192, 0, 2, 9))];
     let (listener, _) = io::pipe().unwrap();
-    let listener = Arc::new(Listener::new(listener.into()));
+    let listener = Arc::new(CallListener::new(listener.into()));
     EgressBroker::start(AllowedHosts { patterns, addresses }, sandbox::Egress::Hosts, listener, None).unwrap()
 }
 
