@@ -109,8 +109,7 @@ impl Audit<'_> {
             (Some(Ok(ChainEntry::Mode { from: None, turn, .. })), _) => self.before = turn,
             (Some(Ok(ChainEntry::Older { turns, mode_changes, denials, .. })), _) => {
                 self.before = turns;
-                let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
-                self.older = (count(mode_changes), count(denials));
+                self.older = (count_of(mode_changes), count_of(denials));
                 let text = format!("turns up to {turns} are older than the chain and are not decided again");
                 self.report.notes.push(text);
             }
@@ -326,6 +325,10 @@ impl Audit<'_> {
             "the chain does not contain prompts, answers, results or calls of Modegate's read-only tools";
         self.report.notes.push(unseen.into());
     }
+}
+
+fn count_of(rows: u64) -> usize {
+    usize::try_from(rows).unwrap_or(usize::MAX)
 }
 
 fn parse(text: &str) -> Result<Ceilings, String> {

@@ -397,11 +397,7 @@ where
             } else {
                 HeadlessPrompt { typed: text, piped: read_piped(input, &mut errors, &stop).await? }
             };
-            let which = match (cli.resume.take(), cli.resume_latest) {
-                (Some(id), _) => Which::Stored(id),
-                (None, true) => Which::Newest,
-                (None, false) => Which::New,
-            };
+            let which = take_session(&mut cli);
             prompt::run((prompt, which), (output_format, cli.limits), config, output, errors, stop).await
         }
         None if input_kind == InputKind::Terminal => {
@@ -410,6 +406,14 @@ where
             Ok(ExitCode::from(2))
         }
         None => serve::run(&cli, config, input, input_kind, output, stop).await,
+    }
+}
+
+fn take_session(cli: &mut Cli) -> Which {
+    match (cli.resume.take(), cli.resume_latest) {
+        (Some(id), _) => Which::Stored(id),
+        (None, true) => Which::Newest,
+        (None, false) => Which::New,
     }
 }
 

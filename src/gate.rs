@@ -172,8 +172,7 @@ impl Gate {
     /// Ends the effects of a turn. A cancelled call of an MCP server stays with its server until a mode
     /// denies it.
     pub async fn end_turn(&mut self, turn: u64, deadline: Duration) -> Ended {
-        let is_elsewhere = |running: &RunningCall| running.facts.server.is_some();
-        self.end_matching(|running| running.turn == turn && !is_elsewhere(running), deadline).await
+        self.end_matching(|running| running.turn == turn && !is_at_server(running), deadline).await
     }
 
     async fn end_matching(&mut self, is_selected: impl Fn(&RunningCall) -> bool, timeout: Duration) -> Ended {
@@ -206,6 +205,10 @@ impl Gate {
         }
         ended
     }
+}
+
+fn is_at_server(running: &RunningCall) -> bool {
+    running.facts.server.is_some()
 }
 
 #[cfg(test)]

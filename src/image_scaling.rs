@@ -129,13 +129,14 @@ fn decode_png(bytes: &[u8]) -> Result<Pixels, String> {
     let mut buffer = vec![0; header.required_bytes_rgba8bpc()];
     let mut image = minipng::decode_png(bytes, &mut buffer).map_err(unreadable)?;
     image.convert_to_rgba8bpc().map_err(unreadable)?;
-    let opaque = |pixel: &[u8]| {
-        let alpha = u16::from(pixel[3]);
-        let mixed = |at: usize| (u16::from(pixel[at]) * alpha + 255 * (255 - alpha)) / 255;
-        [0, 1, 2].map(|at| u8::try_from(mixed(at)).expect("a mean of two bytes is a byte"))
-    };
-    let bytes = image.pixels().chunks_exact(4).flat_map(opaque).collect();
+    let bytes = image.pixels().chunks_exact(4).flat_map(opaque_pixel).collect();
     Ok(Pixels { size, channels: 3, bytes })
+}
+
+fn opaque_pixel(pixel: &[u8]) -> [u8; 3] {
+    let alpha = u16::from(pixel[3]);
+    let mixed = |at: usize| (u16::from(pixel[at]) * alpha + 255 * (255 - alpha)) / 255;
+    [0, 1, 2].map(|at| u8::try_from(mixed(at)).expect("a mean of two bytes is a byte"))
 }
 
 /// Also returns the EXIF data, which says how the image is turned.

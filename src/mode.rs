@@ -297,11 +297,10 @@ impl Modes {
 
     /// Returns `plan` if it is read-only, else the first read-only mode: the fallback for an unknown mode.
     pub fn most_restrictive(&self) -> &Mode {
-        let is_safe = |mode: &&Mode| mode.access == Access::ReadOnly;
         self.resolve("plan")
             .ok()
-            .filter(is_safe)
-            .or_else(|| self.iter().find(is_safe))
+            .filter(is_read_only)
+            .or_else(|| self.iter().find(is_read_only))
             .unwrap_or(&self.all[0])
     }
 
@@ -337,6 +336,10 @@ impl Modes {
             valid: self.all.iter().map(|mode| mode.id.clone()).collect(),
         })
     }
+}
+
+fn is_read_only(mode: &&Mode) -> bool {
+    mode.access == Access::ReadOnly
 }
 
 #[cfg(test)]

@@ -149,9 +149,6 @@ impl ServerDefinition {
 
     /// `None` if the entry configures a server of the client.
     fn transport(&self) -> Option<ServerTransport> {
-        let values_with_names = |values: &BTreeMap<String, SecretString>| {
-            values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
-        };
         if let Some(command) = self.command.clone() {
             let (args, env) = (self.args.clone(), values_with_names(&self.env));
             return Some(ServerTransport::Program { command, args, env, cwd: self.cwd.clone() });
@@ -175,6 +172,10 @@ impl ServerDefinition {
             roots: self.roots.unwrap_or(true),
         }
     }
+}
+
+fn values_with_names(values: &BTreeMap<String, SecretString>) -> Vec<(String, SecretString)> {
+    values.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Combines both sources. Also returns one sentence for each server that cannot be started.

@@ -42,7 +42,7 @@ pub use content_hash::ContentHash;
 pub use file_state::{Changed, Changes, FileState, Gap, changed_files, compose};
 pub use interrupted::Interrupted;
 pub use journal::{Intent, IntentLog, Journal, Recorded};
-pub use operation::FileOperation;
+pub use operation::RecordedOperation;
 pub use outputs::{OutputFile, Outputs};
 pub use pending_write::PendingWrite;
 pub use recorded::{create_record_folder, recorded_changes};

@@ -88,11 +88,14 @@ fn key_at(source: &str, line: u64, column: u64) -> Option<&str> {
     if !before.trim_start_matches(['-', ' ']).is_empty() {
         return None;
     }
-    let indent = |line: &str| line.len() - line.trim_start().len();
     let above = source.lines().take(at).filter(|line| !line.trim().is_empty());
     let above = above.filter(|line| !line.trim_start().starts_with('#'));
-    let parent = above.filter(|line| indent(line) <= indent(text)).last()?;
+    let parent = above.filter(|line| indent_of(line) <= indent_of(text)).last()?;
     parent.trim_end().strip_suffix(':').and_then(last_word)
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 fn last_word(text: &str) -> Option<&str> {

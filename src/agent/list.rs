@@ -43,12 +43,10 @@ impl Agent {
         let more = sessions.len() > PAGE;
         sessions.truncate(PAGE);
         let next = sessions.last().filter(|_| more).map(|session| cursor(session.updated_at, &session.id));
-        // Explains an empty list while the store is a substitute.
-        let notice = |reason: &str| Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))]);
         let modes = self.modes_of(&sessions).await;
         let infos = sessions.iter().zip(&modes).map(|(session, mode)| info(session, mode.as_deref()));
         let response = ListSessionsResponse::new(infos.collect()).next_cursor(next);
-        Ok(response.meta(self.context.store.substituted().map(notice)))
+        Ok(response.meta(self.context.store.substituted().map(notice_meta)))
     }
 
     /// Returns the modes in which the sessions would open (D10). Only modes that are not built in need files,
@@ -123,6 +121,11 @@ impl Agent {
             Err(OpenSessionError::Unknown | OpenSessionError::Store(_)) => Err(AgentError::Unrecorded),
         }
     }
+}
+
+/// Explains an empty list while the store is a substitute.
+fn notice_meta(reason: &str) -> Meta {
+    Meta::from_iter([(NOTICE_META.to_owned(), json!(reason))])
 }
 
 fn info(session: &StoredSession, mode: Option<&str>) -> SessionInfo {

@@ -66,7 +66,6 @@ impl Environment {
     /// exists.
     #[allow(unsafe_code)]
     pub fn take() -> Self {
-        let read = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let relative_home = std::env::var_os("HOME").filter(|home| !Path::new(home).is_absolute());
         if relative_home.is_some() {
             // A relative HOME would resolve against the working directory.
@@ -76,7 +75,7 @@ impl Environment {
         let folders = etcetera::choose_base_strategy().ok();
         let mut keys = HashMap::new();
         for name in PROVIDERS.iter().flat_map(|provider| provider.key_variables) {
-            if let Some(key) = read(name) {
+            if let Some(key) = read_variable(name) {
                 keys.insert(*name, SecretString::from(key.trim()));
             }
             sandbox::wipe_variable(name);
@@ -96,14 +95,14 @@ impl Environment {
                 NETWORK.contains(&name)
                     || (name.ends_with("_proxy") && NETWORK.contains(&&*name.to_uppercase()))
             })),
-            model: read("MODEGATE_MODEL"),
-            small_model: read("MODEGATE_SMALL_MODEL"),
-            log_level: read("MODEGATE_LOG"),
+            model: read_variable("MODEGATE_MODEL"),
+            small_model: read_variable("MODEGATE_SMALL_MODEL"),
+            log_level: read_variable("MODEGATE_LOG"),
             config_folder,
             data_folder,
             keys,
-            urls: urls.filter_map(|name| Some((name, read(name)?))).collect(),
-            connections: UserNetwork::new(read, None),
+            urls: urls.filter_map(|name| Some((name, read_variable(name)?))).collect(),
+            connections: UserNetwork::new(read_variable, None),
         }
     }
 
@@ -149,6 +148,10 @@ impl Environment {
     }
 }
 
+fn read_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
 /// `None` if unset or not UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -159,18 +162,21 @@ pub fn first_argument() -> Option<OsString> {
 }
 
 fn user() -> User {
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     User {
         home: etcetera::home_dir().ok(),
         account_home: account_home(),
         path: std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
         program_endings: std::env::var("PATHEXT").ok(),
-        toolchains: TOOLCHAINS.iter().filter_map(|name| folder(name)).collect(),
-        cargo: folder("CARGO_HOME"),
+        toolchains: TOOLCHAINS.iter().filter_map(|name| folder_variable(name)).collect(),
+        cargo: folder_variable("CARGO_HOME"),
         temporary: std::env::temp_dir(),
         scratch: vec![std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()],
         ..User::default()
     }
+}
+
+fn folder_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn for_reading() -> Vec<(OsString, OsString)> {

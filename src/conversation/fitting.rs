@@ -120,8 +120,8 @@ pub fn limit_images(
     newest: Option<&NewestPrompt>,
     (count, limit): (usize, usize),
 ) -> Shortened {
-    let data = |block: &Block| if let Block::Image(image) = block { Some(image.data.len()) } else { None };
-    let sizes: Vec<usize> = messages.iter().flat_map(|message| &message.blocks).filter_map(data).collect();
+    let sizes: Vec<usize> =
+        messages.iter().flat_map(|message| &message.blocks).filter_map(image_bytes).collect();
     let (mut number, mut size) = (sizes.len(), sizes.iter().sum::<usize>());
     if number <= count && size <= limit {
         return Shortened::default();
@@ -131,19 +131,23 @@ pub fn limit_images(
         let protected = newest.filter(|newest| newest.message == index).map(|newest| newest.blocks.clone());
         let protected = protected.unwrap_or_default();
         let images = (0..message.blocks.len())
-            .filter(|at| !protected.contains(at) && data(&message.blocks[*at]).is_some());
+            .filter(|at| !protected.contains(at) && image_bytes(&message.blocks[*at]).is_some());
         for at in images.collect::<Vec<_>>() {
             if number <= count / 2 && size <= limit / 2 {
                 break;
             }
             number -= 1;
             let block = &mut Arc::make_mut(message).blocks[at];
-            size -= data(block).unwrap_or_default();
+            size -= image_bytes(block).unwrap_or_default();
             shorten_block(block, 0);
         }
     }
     let after: usize = messages.iter().map(|message| bytes(message)).sum();
     Shortened { saved: before.saturating_sub(after), prompts: 0 }
+}
+
+fn image_bytes(block: &Block) -> Option<usize> {
+    if let Block::Image(image) = block { Some(image.data.len()) } else { None }
 }
 
 fn bytes(message: &Message) -> usize {
@@ -186,8 +190,6 @@ fn shorten_message(
     }
     let before = bytes(message);
     if kind == ContentKind::Thought {
-        // A message without any block is invalid.
-        let is_thought = |block: &Block| kind_of(block, Role::Assistant) == Some(ContentKind::Thought);
         if !message.blocks.iter().all(is_thought) {
             Arc::make_mut(message).blocks.retain(|block| !is_thought(block));
         }
@@ -200,6 +202,10 @@ fn shorten_message(
         }
     }
     before.saturating_sub(bytes(message))
+}
+
+fn is_thought(block: &Block) -> bool {
+    kind_of(block, Role::Assistant) == Some(ContentKind::Thought)
 }
 
 fn kind_of(block: &Block, role: Role) -> Option<ContentKind> {

@@ -236,10 +236,7 @@ impl History {
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
         let is_error = update.status == ToolCallStatus::Failed;
         open.result = Some((neutralise(result).into_owned(), is_error));
-        let fits = |image: &&ImageContent| {
-            PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE
-        };
-        open.pictures = update.pictures().filter(fits).take(MAX_OF_A_CALL).map(picture).collect();
+        open.pictures = update.pictures().filter(is_shown_picture).take(MAX_OF_A_CALL).map(picture).collect();
     }
 
     /// Moves the results of the last calls into a message. Each call gets one, because a model rejects a call
@@ -330,14 +327,21 @@ impl History {
     }
 }
 
+fn is_shown_picture(image: &&ImageContent) -> bool {
+    PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE
+}
+
 /// A name that strict servers accept, for a call of a tool that does not exist.
 fn valid_name(name: &str) -> String {
-    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_valid) {
+    if !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_id_char) {
         return name.to_owned();
     }
-    let valid: String = name.chars().map(|c| if is_valid(c) { c } else { '_' }).take(MAX_NAME).collect();
+    let valid: String = name.chars().map(|c| if is_id_char(c) { c } else { '_' }).take(MAX_NAME).collect();
     if valid.is_empty() { "unnamed".into() } else { valid }
+}
+
+fn is_id_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
 /// Maximum length of a tool's name at the providers.

@@ -171,11 +171,8 @@ pub fn splice(
 ) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
     let last_prompt = || {
-        let place = |message: &Message| {
-            message.blocks.iter().position(|block| !matches!(block, Block::ToolResult { .. }))
-        };
         let mut indexed = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
-        indexed.find_map(|(index, message)| Some((index, place(message)?)))
+        indexed.find_map(|(index, message)| Some((index, prompt_place(message)?)))
     };
     if position == ReminderPosition::BeforePrompt
         && let Some((index, place)) = last_prompt()
@@ -188,6 +185,10 @@ pub fn splice(
         _ => messages.push(Arc::new(Message { role: Role::User, blocks: vec![Block::Reminder(reminder)] })),
     }
     messages
+}
+
+fn prompt_place(message: &Message) -> Option<usize> {
+    message.blocks.iter().position(|block| !matches!(block, Block::ToolResult { .. }))
 }
 
 #[cfg(test)]

@@ -201,13 +201,17 @@ fn addresses(text: &str) -> Option<ExemptHost> {
 }
 
 fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let number = |address: IpAddr| match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-        IpAddr::V6(address) => address.to_bits(),
-    };
     let shift = 128 - u32::from(bits);
     address.is_ipv4() == network.is_ipv4()
-        && number(address).checked_shr(shift).unwrap_or(0) == number(network).checked_shr(shift).unwrap_or(0)
+        && address_bits(address).checked_shr(shift).unwrap_or(0)
+            == address_bits(network).checked_shr(shift).unwrap_or(0)
+}
+
+fn address_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+        IpAddr::V6(address) => address.to_bits(),
+    }
 }
 
 #[cfg(test)]

@@ -140,7 +140,6 @@ impl ModeDefinition {
 
     /// True if the mode has a description, or inherits one without changes that descriptions mention.
     pub fn has_description(&self, base: Option<&Mode>) -> bool {
-        let is_blank = |text: &str| text.trim().is_empty();
         let is_other = self.access.is_some()
             || self.permission.is_some()
             || self.tools.is_some()
@@ -190,6 +189,10 @@ impl ModeDefinition {
         }
         Ok(())
     }
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
 }
 
 pub fn check_id(message: &Spanned<String>, most: usize) -> Result<(), Fault> {

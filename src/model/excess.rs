@@ -98,9 +98,7 @@ fn numbers(text: &str) -> Vec<TextNumber<'_>> {
     let mut numbers = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|start| at + start) {
-        let is_part = |c: char| c.is_ascii_digit() || c == ',';
-        let end = text[start..].find(|c| !is_part(c)).map_or(text.len(), |length| start + length);
-        let around = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | ':' | '=' | '`' | '"');
+        let end = text[start..].find(|c| !is_number_char(c)).map_or(text.len(), |length| start + length);
         // `0.5` and `gpt-4` are no sizes.
         let is_word =
             text[..start].ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
@@ -109,13 +107,21 @@ fn numbers(text: &str) -> Vec<TextNumber<'_>> {
         {
             numbers.push(TextNumber {
                 value,
-                before: text[..start].trim_end_matches(around),
-                after: text[end..].trim_start_matches(around),
+                before: text[..start].trim_end_matches(is_around_number),
+                after: text[end..].trim_start_matches(is_around_number),
             });
         }
         at = end;
     }
     numbers
+}
+
+fn is_around_number(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '(' | ')' | ':' | '=' | '`' | '"')
+}
+
+fn is_number_char(c: char) -> bool {
+    c.is_ascii_digit() || c == ','
 }
 
 /// "213462 tokens > 200000 maximum", "190000 + 64000 > 200000".
@@ -127,16 +133,17 @@ fn comparison(text: &str, numbers: &[TextNumber<'_>]) -> Option<Excess> {
 }
 
 fn phrases(numbers: &[TextNumber<'_>]) -> Excess {
-    let is_limit = |number: &&TextNumber<'_>| {
-        BEFORE_LIMIT.iter().any(|phrase| number.before.ends_with(phrase))
-            || AFTER_LIMIT.iter().any(|phrase| number.after.starts_with(phrase))
-    };
     let is_requested =
         |number: &&TextNumber<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
     Excess {
         limit: numbers.iter().find(is_limit).map(|number| number.value),
         requested: numbers.iter().find(is_requested).map(|number| number.value),
     }
+}
+
+fn is_limit(number: &&TextNumber<'_>) -> bool {
+    BEFORE_LIMIT.iter().any(|phrase| number.before.ends_with(phrase))
+        || AFTER_LIMIT.iter().any(|phrase| number.after.starts_with(phrase))
 }
 
 #[cfg(test)]

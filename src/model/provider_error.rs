@@ -209,12 +209,11 @@ pub fn redact(text: &str, secret: Option<&str>) -> String {
         Some(secret) if secret.len() >= MIN_KEY_LENGTH => text.replace(secret, "[key]"),
         _ => text.to_owned(),
     };
-    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.');
     let mut safe = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    while let Some(start) = rest.find(is_word) {
+    while let Some(start) = rest.find(is_word_char) {
         let word = &rest[start..];
-        let end = word.find(|c| !is_word(c)).unwrap_or(word.len());
+        let end = word.find(|c| !is_word_char(c)).unwrap_or(word.len());
         safe.push_str(&rest[..start]);
         let looks_like_a_key =
             ["sk-", "AIza", "gsk_", "xai-"].iter().any(|start| word[..end].starts_with(start)) && end > 8;
@@ -225,27 +224,27 @@ pub fn redact(text: &str, secret: Option<&str>) -> String {
     safe
 }
 
+fn is_word_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.')
+}
+
 fn parts(body: &str) -> (String, String, Option<Duration>) {
     let Ok(value) = serde_json::from_str::<Value>(body) else {
         return (String::new(), body.trim().to_owned(), None);
     };
     let value = value.get(0).unwrap_or(&value);
     let error = value.get("error").unwrap_or(value);
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let message = ["message", "detail", "error"]
         .iter()
         .find_map(|key| error.get(key))
-        .map_or_else(|| text(error), text);
+        .map_or_else(|| value_text(error), value_text);
     let words =
         ["type", "code", "status"].iter().filter_map(|key| error.get(key)).filter(|word| !word.is_null());
-    let mut kind: Vec<String> = words.map(text).collect();
+    let mut kind: Vec<String> = words.map(value_text).collect();
     let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
     let mut wait = None;
     for detail in details {
-        kind.extend(detail.get("reason").map(text));
+        kind.extend(detail.get("reason").map(value_text));
         let delay =
             detail.get("retryDelay").and_then(Value::as_str).and_then(|delay| delay.strip_suffix('s'));
         wait = wait.or(delay
@@ -253,6 +252,13 @@ fn parts(body: &str) -> (String, String, Option<Duration>) {
             .and_then(|delay| Duration::try_from_secs_f64(delay).ok()));
     }
     (kind.join(" "), message, wait)
+}
+
+fn value_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn has_error(body: &str) -> bool {

@@ -298,7 +298,6 @@ fn parameter_value(text: &str, schema: Option<&Value>) -> Value {
 /// True if every line of a call stands in one of the texts that the model got: the call is a quotation. Blanks do
 /// not count, because a quotation may be indented or numbered.
 pub fn is_quoted<'a>(call: &str, mut texts: impl Iterator<Item = &'a str> + Clone) -> bool {
-    let without_blanks = |text: &str| -> String { text.split_whitespace().collect() };
     let texts: Vec<String> = texts.by_ref().map(without_blanks).collect();
     let mut lines = call.lines().map(without_blanks).filter(|line| !line.is_empty() && !is_tag(line));
     let mut has_lines = false;
@@ -307,6 +306,10 @@ pub fn is_quoted<'a>(call: &str, mut texts: impl Iterator<Item = &'a str> + Clon
         texts.iter().any(|text| text.contains(&line))
     });
     has_lines && is_known
+}
+
+fn without_blanks(text: &str) -> String {
+    text.split_whitespace().collect()
 }
 
 /// True for a line without words of its own.

@@ -154,12 +154,15 @@ impl CommandPattern {
 
     /// True if the words of the pattern occur in the code, in this order.
     fn is_mentioned_in(&self, code: &str) -> bool {
-        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '@');
-        let mut words = code.split(|c| !is_part(c)).filter(|word| !word.is_empty());
+        let mut words = code.split(|c| !is_path_char(c)).filter(|word| !word.is_empty());
         let occurs =
             |(at, token): (usize, &Token)| words.any(|word| token.is_word(word, at == 0, self.platform));
         self.tokens.iter().enumerate().all(occurs)
     }
+}
+
+fn is_path_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '@')
 }
 
 /// Bounds the time for arguments that repeat the name of a program.

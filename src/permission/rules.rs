@@ -307,9 +307,6 @@ impl Rules {
 
     /// The rules that deny reading some files, and their patterns of paths.
     pub fn denying_reads(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_about_files = |rule: &&Rule| {
-            !rule.text.contains("://") && (rule.is_for("read_file", false) || rule.is_for(READER, false))
-        };
         self.deny.iter().filter(is_about_files).filter_map(|rule| {
             let pattern = rule.pattern.as_ref()?;
             Some((rule.text.as_str(), pattern.path.text()))
@@ -370,6 +367,10 @@ impl Rules {
         let all = [("deny", &self.deny), ("ask", &self.ask), ("allow", &self.allow)];
         all.into_iter().flat_map(|(kind, rules)| rules.iter().map(move |rule| (kind, rule.text.as_str())))
     }
+}
+
+fn is_about_files(rule: &&Rule) -> bool {
+    !rule.text.contains("://") && (rule.is_for("read_file", false) || rule.is_for(READER, false))
 }
 
 #[cfg(test)]

@@ -40,13 +40,13 @@ pub(super) fn rename_if_new(from: (&Dir, &OsStr), to: (&Dir, &OsStr)) -> io::Res
 }
 
 /// Seconds and nanoseconds since 1970.
-pub type FileTime = (i64, i64);
+pub type UnixTime = (i64, i64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    pub modified: FileTime,
+    pub modified: UnixTime,
     /// Set by the system alone, at every change. `None` if the system does not tell.
-    pub changed: Option<FileTime>,
+    pub changed: Option<UnixTime>,
 }
 
 /// As the system finds it: by a path relative to `cwd`, or by a name in `folders`. `endings` is the variable

@@ -103,6 +103,9 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 
 fn bytes(path: &Path) -> u64 {
     let companions = COMPANIONS.map(|ending| companion(path, ending));
-    let length = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    length(path) + companions.iter().map(|path| length(path)).sum::<u64>()
+    file_length(path) + companions.iter().map(|path| file_length(path)).sum::<u64>()
+}
+
+fn file_length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

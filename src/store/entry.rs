@@ -302,16 +302,12 @@ impl RecordedFacts {
             let below = inside.as_ref().map(|inside| cwd.join(inside));
             Target { path: place.path.as_ref().map(PathBuf::from).or(below).unwrap_or_default(), inside }
         };
-        let scope = |row: &ScopeRow| match row.to_scope() {
-            Some(Scope::Run(_, scope)) => Some(scope),
-            _ => None,
-        };
         let commands = self.command.as_ref().map_or(Commands::None, |command| Commands::Line {
             line: command.whole.clone(),
             texts: command.texts.clone(),
             plain: command.plain.clone(),
             is_understood: command.understood.unwrap_or(command.covered.is_some()),
-            always: command.always.iter().filter_map(scope).collect(),
+            always: command.always.iter().filter_map(command_scope).collect(),
             // Parts can only reject, and this call was allowed.
             parts: Vec::new(),
             invocations: command.runs.as_ref().map(|runs| Box::new(runs.to_invocations())),
@@ -334,6 +330,13 @@ impl RecordedFacts {
                 .map(|claim| Claim { server: claim.server.clone(), flips: claim.flips }),
             ..CallFacts::of_tool(self.tool.clone(), meaning(&EFFECTS, &self.effect))
         }
+    }
+}
+
+fn command_scope(row: &ScopeRow) -> Option<CommandScope> {
+    match row.to_scope() {
+        Some(Scope::Run(_, scope)) => Some(scope),
+        _ => None,
     }
 }
 

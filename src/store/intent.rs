@@ -25,12 +25,8 @@ pub(super) fn insert(
     intent: &Intent,
 ) -> rusqlite::Result<()> {
     insert_contents(connection, &intent.contents)?;
-    let change = |Changed { path, before, after, .. }: &Changed| {
-        let path = path.to_str()?;
-        Some(json!({ "path": path, "before": write_file_state(before), "after": write_file_state(after) }))
-    };
     let body = json!({
-        "changed": intent.changed.iter().filter_map(change).collect::<Vec<_>>(),
+        "changed": intent.changed.iter().filter_map(change_value).collect::<Vec<_>>(),
         "contents": intent.contents.iter().map(|(hash, _)| hash).collect::<Vec<_>>(),
         "folders": intent.folders.iter().filter_map(|folder| folder.to_str()).collect::<Vec<_>>(),
         "uncovered": intent.uncovered,
@@ -38,6 +34,11 @@ pub(super) fn insert(
     });
     let sql = "INSERT OR IGNORE INTO intents (session_id, turn, token, body) VALUES (?1, ?2, ?3, ?4)";
     sql::execute(connection, sql, params![&*id.0, turn.cast_signed(), intent.token, body.to_string()])
+}
+
+fn change_value(Changed { path, before, after, .. }: &Changed) -> Option<Value> {
+    let path = path.to_str()?;
+    Some(json!({ "path": path, "before": write_file_state(before), "after": write_file_state(after) }))
 }
 
 /// Removes an intent, and returns the hashes of its contents.

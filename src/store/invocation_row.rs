@@ -61,19 +61,25 @@ impl Runs {
 }
 
 fn rows(words: &[CommandWord]) -> Vec<WordRow> {
-    let row = |word: &CommandWord| match word {
+    words.iter().map(word_row).collect()
+}
+
+fn word_row(word: &CommandWord) -> WordRow {
+    match word {
         CommandWord::Text(text) => WordRow::Text(text.clone()),
         CommandWord::Start(start) => WordRow::Start { start: start.clone() },
         CommandWord::Any => WordRow::Any(()),
-    };
-    words.iter().map(row).collect()
+    }
 }
 
 fn words(rows: &[WordRow]) -> Vec<CommandWord> {
-    let word = |row: &WordRow| match row {
+    rows.iter().map(command_word).collect()
+}
+
+fn command_word(row: &WordRow) -> CommandWord {
+    match row {
         WordRow::Text(text) => CommandWord::Text(text.clone()),
         WordRow::Start { start } => CommandWord::Start(start.clone()),
         WordRow::Any(()) => CommandWord::Any,
-    };
-    rows.iter().map(word).collect()
+    }
 }

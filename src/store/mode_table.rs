@@ -16,13 +16,10 @@ pub struct ModeRow {
 }
 
 pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
-    let expected = |found: &str| {
-        format!("{found}: expected a SQLite database with a table agent_modes (name, prompt, allowed_tools)")
-    };
     // SQLite would block forever on a FIFO.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
-        return Err(expected("not a regular file"));
+        return Err(expected_table("not a regular file"));
     }
     let rows = || {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -35,9 +32,13 @@ pub fn read(path: &Path) -> Result<Vec<ModeRow>, String> {
         })
     };
     rows().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => expected("not a database"),
+        Some(ErrorCode::NotADatabase) => expected_table("not a database"),
         // A missing table or column.
-        Some(ErrorCode::Unknown) => expected(&error.to_string()),
+        Some(ErrorCode::Unknown) => expected_table(&error.to_string()),
         Some(_) | None => error.to_string(),
     })
+}
+
+fn expected_table(found: &str) -> String {
+    format!("{found}: expected a SQLite database with a table agent_modes (name, prompt, allowed_tools)")
 }

@@ -134,18 +134,19 @@ pub(super) fn list_sql(listing: &SessionQuery) -> String {
 
 /// Numbers of the parameters stand for the directory and the agent.
 fn filter(listing: &SessionQuery, cwd: u8, agent: u8) -> (&'static str, String) {
-    // Without the condition, the parameter counts nevertheless.
-    let is_equal = |column: &str, number: u8, is_given: bool| {
-        if is_given { format!("{column} = ?{number}") } else { format!("?{number} IS NULL") }
-    };
     let index = match (&listing.cwd, &listing.agent) {
         (Some(_), _) => "sessions_listed_by_cwd",
         (None, Some(_)) => "sessions_listed_by_agent",
         (None, None) => "sessions_listed",
     };
     let (cwd, agent) =
-        (is_equal("cwd", cwd, listing.cwd.is_some()), is_equal("agent", agent, listing.agent.is_some()));
+        (equality("cwd", cwd, listing.cwd.is_some()), equality("agent", agent, listing.agent.is_some()));
     (index, format!("{cwd} AND {agent}"))
+}
+
+/// Without the condition, the parameter counts nevertheless.
+fn equality(column: &str, number: u8, is_given: bool) -> String {
+    if is_given { format!("{column} = ?{number}") } else { format!("?{number} IS NULL") }
 }
 
 /// The number of sessions in the whole list.

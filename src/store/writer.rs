@@ -215,14 +215,9 @@ fn forget_oldest(retained: &mut Vec<Row>) {
     };
     let over: HashSet<String> = retained.iter().filter_map(concluded).collect();
     retained.retain(|row| !matches!(row, Row::Intent { intent, .. } if over.contains(&intent.token)));
-    let size = |row: &Row| match row {
-        Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
-        Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
-        _ => 0,
-    };
-    let mut bytes: usize = retained.iter().map(size).sum();
+    let mut bytes: usize = retained.iter().map(content_bytes).sum();
     for row in retained.iter_mut() {
-        let length = size(row);
+        let length = content_bytes(row);
         if bytes > MAX_RETRY_BYTES
             && length > 0
             && let Row::Changes { changes, .. } = row
@@ -244,6 +239,14 @@ fn forget_oldest(retained: &mut Vec<Row>) {
         excess -= usize::from(is_discarded);
         !is_discarded
     });
+}
+
+fn content_bytes(row: &Row) -> usize {
+    match row {
+        Row::Changes { changes, .. } => changes.contents.iter().map(|(_, content)| content.len()).sum(),
+        Row::Intent { intent, .. } => intent.contents.iter().map(|(_, content)| content.len()).sum(),
+        _ => 0,
+    }
 }
 
 /// Writes everything and empties `rows`. `limit` is the number of rows in one transaction; on error, the rows of

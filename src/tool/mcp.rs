@@ -110,17 +110,7 @@ impl McpServers {
     }
 
     pub fn status(&self) -> Vec<ServerStatus> {
-        let status = |server: &Server| {
-            let state = server.state();
-            ServerStatus {
-                name: server.identity.entry.name.clone(),
-                phase: state.phase,
-                tools: state.listing.names(),
-                notes: state.listing.notes.clone(),
-                sandbox: server.identity.entry.sandbox,
-            }
-        };
-        self.0.iter().map(status).collect()
+        self.0.iter().map(status_of).collect()
     }
 
     pub fn starting(&self) -> Vec<&str> {
@@ -148,6 +138,17 @@ impl McpServers {
 
     pub async fn close(&self) {
         join_all(self.0.iter().map(Server::close)).await;
+    }
+}
+
+fn status_of(server: &Server) -> ServerStatus {
+    let state = server.state();
+    ServerStatus {
+        name: server.identity.entry.name.clone(),
+        phase: state.phase,
+        tools: state.listing.names(),
+        notes: state.listing.notes.clone(),
+        sandbox: server.identity.entry.sandbox,
     }
 }
 

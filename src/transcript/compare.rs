@@ -54,10 +54,7 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<TranscriptDifference
             (Some(expected), Some(actual)) if expected == actual => continue,
             both => both,
         };
-        let parsed = |line: Option<&str>| {
-            line.map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
-        };
-        let (expected_value, actual_value) = (parsed(expected), parsed(actual));
+        let (expected_value, actual_value) = (parsed_line(expected), parsed_line(actual));
         let value_difference = difference(number, expected_value.as_ref(), actual_value.as_ref());
         return Some(value_difference.unwrap_or_else(|| TranscriptDifference {
             number,
@@ -66,6 +63,10 @@ pub(super) fn lines(expected: &str, actual: &str) -> Option<TranscriptDifference
             actual: actual.map(Value::from),
         }));
     }
+}
+
+fn parsed_line(line: Option<&str>) -> Option<Value> {
+    line.map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line)))
 }
 
 /// Ignores updates of no turn after the last expected message: the recorded client may have ended before them.

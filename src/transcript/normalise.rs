@@ -55,13 +55,12 @@ fn piece(message: &Value) -> Option<&str> {
 
 fn lane(message: &Value) -> String {
     let params = &message["params"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let session = text(&params["sessionId"]);
+    let session = value_text(&params["sessionId"]);
     match message["method"].as_str() {
         None => format!("answer {}", message["id"]),
         Some("session/update") => {
             let update = &params["update"];
-            let kind = text(&update["sessionUpdate"]);
+            let kind = value_text(&update["sessionUpdate"]);
             match (&update["toolCallId"], &update["messageId"]) {
                 (Value::String(call), _) => format!("{session} call {call}"),
                 (_, Value::String(id)) => format!("{session} {kind} {id}"),
@@ -75,6 +74,10 @@ fn lane(message: &Value) -> String {
             _ => format!("{session} {method}"),
         },
     }
+}
+
+fn value_text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[derive(Default)]

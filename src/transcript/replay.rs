@@ -317,7 +317,6 @@ pub fn text_of(path: &Path) -> io::Result<String> {
 
 fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
     let beside = |ending: &str| path.with_file_name(format!("{stem}.{ending}"));
-    let existing = |path: PathBuf| path.exists().then_some(path);
     let file = beside("out.jsonl");
     let text = existing(file.clone()).map(|file| text_of(&file)).transpose()?;
     let script = existing(beside("model.jsonl")).map(real_path).transpose()?;
@@ -329,6 +328,10 @@ fn written(path: &Path, stem: &str, input: String) -> io::Result<Transcript> {
         options: LaunchOptions { model, ..LaunchOptions::default() },
         files: existing(beside("files")),
     })
+}
+
+fn existing(path: PathBuf) -> Option<PathBuf> {
+    path.exists().then_some(path)
 }
 
 fn invalid(name: &str, text: &str) -> io::Error {

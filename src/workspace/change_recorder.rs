@@ -126,13 +126,7 @@ impl ChangeRecorder {
             let (path, before, after) = (path.clone(), before.clone(), after.clone());
             (before != after).then_some(Changed { path, before, after, compared: false })
         });
-        let folder = |change: &Change| match change {
-            Change::Write { target, .. } | Change::Remove { target } => {
-                target.inside.as_ref().and(target.path.parent()).map(Path::to_owned)
-            }
-            Change::Rename { .. } | Change::SetExecutable { .. } => None,
-        };
-        let folders: BTreeSet<PathBuf> = changes.iter().filter_map(folder).collect();
+        let folders: BTreeSet<PathBuf> = changes.iter().filter_map(changed_folder).collect();
         Intent {
             token: token.to_owned(),
             changed: planned.collect(),
@@ -315,6 +309,15 @@ impl ChangeRecorder {
     fn mark_uncovered(&mut self, target: &Target, why: &str) {
         let name = self.workspace.display(target);
         self.uncovered.push(format!("{name} {why}: its changes cannot be undone."));
+    }
+}
+
+fn changed_folder(change: &Change) -> Option<PathBuf> {
+    match change {
+        Change::Write { target, .. } | Change::Remove { target } => {
+            target.inside.as_ref().and(target.path.parent()).map(Path::to_owned)
+        }
+        Change::Rename { .. } | Change::SetExecutable { .. } => None,
     }
 }
 

@@ -106,23 +106,24 @@ pub(super) fn gaps(list: &[Changed]) -> Vec<Gap> {
     for changed in list {
         paths.entry(&changed.path).or_default().push(changed);
     }
-    let last_gap = |changes: &[&Changed]| {
-        let mut seen: Vec<&FileState> = changes.first().map(|first| &first.before).into_iter().collect();
-        let mut newest = None;
-        for (at, changed) in changes.iter().enumerate() {
-            let from = if changed.compared { &seen[..] } else { &seen[seen.len() - 1..] };
-            let follows = from.contains(&&changed.before);
-            if !follows {
-                newest = Some(at + 1);
-            }
-            seen.push(&changed.after);
-        }
-        newest
-    };
     let gap = |(path, changes): (&Path, Vec<&Changed>)| {
         last_gap(&changes).map(|number| Gap { path: path.to_owned(), number, of: changes.len() })
     };
     paths.into_iter().filter_map(gap).collect()
+}
+
+fn last_gap(changes: &[&Changed]) -> Option<usize> {
+    let mut seen: Vec<&FileState> = changes.first().map(|first| &first.before).into_iter().collect();
+    let mut newest = None;
+    for (at, changed) in changes.iter().enumerate() {
+        let from = if changed.compared { &seen[..] } else { &seen[seen.len() - 1..] };
+        let follows = from.contains(&&changed.before);
+        if !follows {
+            newest = Some(at + 1);
+        }
+        seen.push(&changed.after);
+    }
+    newest
 }
 
 /// The changes that an undo takes back. These are the composed ones, and the last part of changes without a result in
@@ -147,10 +148,13 @@ pub(super) fn to_undo(list: &[Changed]) -> Vec<Changed> {
 
 /// Returns the paths of the files and links that a list of changes changed as a whole.
 pub fn changed_files(changed: &[Changed]) -> Vec<PathBuf> {
-    let is_file = |state: &FileState| !matches!(state, FileState::Folder { .. } | FileState::Absent);
     let mut changed = to_undo(changed);
     changed.retain(|changed| is_file(&changed.before) || is_file(&changed.after));
     changed.into_iter().map(|changed| changed.path).collect()
+}
+
+fn is_file(state: &FileState) -> bool {
+    !matches!(state, FileState::Folder { .. } | FileState::Absent)
 }
 
 pub(super) fn is_version_control(inside: &Path) -> bool {

@@ -13,7 +13,7 @@ use crate::file_lock::FileLock;
 
 /// If dropped, the intent stays open, and the next load of the session examines the disk.
 #[derive(Debug)]
-pub struct FileOperation {
+pub struct RecordedOperation {
     recorder: ChangeRecorder,
     temporaries: Temporaries,
     journal: Journal,
@@ -71,7 +71,7 @@ impl Workspace {
         changes: &[Change],
         on_disk: &[(PathBuf, ContentHash)],
         journal: &Journal,
-    ) -> Result<FileOperation, FileError> {
+    ) -> Result<RecordedOperation, FileError> {
         self.begin_in_place(changes, on_disk, journal, &BTreeSet::new())
     }
 
@@ -81,14 +81,14 @@ impl Workspace {
         on_disk: &[(PathBuf, ContentHash)],
         journal: &Journal,
         in_place: &BTreeSet<PathBuf>,
-    ) -> Result<FileOperation, FileError> {
+    ) -> Result<RecordedOperation, FileError> {
         let temporaries = Temporaries::new();
         let recorder = ChangeRecorder::before(self, changes);
         if let Some((path, _)) = on_disk.iter().find(|(path, content)| !recorder.had(path, *content)) {
             return Err(change::changed_concurrently(path));
         }
         let commit = journal.record(recorder.intent(temporaries.token(), changes, in_place));
-        Ok(FileOperation {
+        Ok(RecordedOperation {
             recorder,
             temporaries,
             journal: journal.clone(),
@@ -99,7 +99,7 @@ impl Workspace {
     }
 }
 
-impl FileOperation {
+impl RecordedOperation {
     /// Applies some of the announced changes, all or none.
     pub fn carry_out(&mut self, changes: &[Change], cancel: &CancellationToken) -> Result<(), FileError> {
         self.attempt(changes, cancel).map_err(|failure| failure.error)

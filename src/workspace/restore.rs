@@ -61,20 +61,18 @@ fn conflicts(since: &[PathBuf], between: &[Gap]) -> String {
             list(since)
         ));
     }
-    let gap = |Gap { path, number, of }: &Gap| {
-        format!(
-            "{} (before change {number} of {of}; that change and later ones could be undone)",
-            path.display()
-        )
-    };
     if !between.is_empty() {
         text.push(format!(
             "changed between two of the agent's changes by you, another program or a command that undo does not \
              cover, so nothing was restored: {}",
-            between.iter().map(gap).collect::<Vec<_>>().join(", ")
+            between.iter().map(gap_text).collect::<Vec<_>>().join(", ")
         ));
     }
     text.join("; ")
+}
+
+fn gap_text(Gap { path, number, of }: &Gap) -> String {
+    format!("{} (before change {number} of {of}; that change and later ones could be undone)", path.display())
 }
 
 impl Workspace {

@@ -15,7 +15,6 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1 as schema;
-use jsonschema::Validator;
 use modegate::acp::SessionModeId;
 use modegate::agent::{Agent, AgentHost, First, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
@@ -397,8 +396,8 @@ pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
 
 /// Validates a value against the protocol's own JSON Schema.
 fn validate(what: &str, value: &Value) {
-    static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
-        let make = |schema: schemars::Schema| jsonschema::validator_for(schema.as_value()).unwrap();
+    static SCHEMAS: LazyLock<HashMap<&str, CompiledSchema>> = LazyLock::new(|| {
+        let make = |schema: schemars::Schema| CompiledSchema::new(schema.to_value());
         HashMap::from([
             ("session/update", make(schemars::schema_for!(schema::SessionNotification))),
             ("session/request_permission", make(schemars::schema_for!(schema::RequestPermissionRequest))),
@@ -429,9 +428,30 @@ fn validate(what: &str, value: &Value) {
             ("error", make(schemars::schema_for!(schema::Error))),
         ])
     });
-    let validator = VALIDATORS.get(what).unwrap_or_else(|| panic!("no schema for {what}: {value}"));
-    let errors: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
-    assert!(errors.is_empty(), "{what} does not fit its schema: {errors:?}\n{value}");
+    let schema = SCHEMAS.get(what).unwrap_or_else(|| panic!("no schema for {what}: {value}"));
+    if let Err(errors) = schema.validate(value) {
+        panic!("{what} does not fit its schema: {errors}\n{value}");
+    }
+}
+
+/// A JSON Schema that values can be checked against.
+pub(crate) struct CompiledSchema {
+    schemas: boon::Schemas,
+    root: boon::SchemaIndex,
+}
+
+impl CompiledSchema {
+    pub(crate) fn new(schema: Value) -> Self {
+        let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+        compiler.add_resource("schema.json", schema).unwrap();
+        let root = compiler.compile("schema.json", &mut schemas).unwrap();
+        Self { schemas, root }
+    }
+
+    /// The error lists all differences.
+    pub(crate) fn validate(&self, value: &Value) -> Result<(), String> {
+        self.schemas.validate(value, self.root).map_err(|error| error.to_string())
+    }
 }
 
 /// A file's content, path below the working directory.

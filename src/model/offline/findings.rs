@@ -107,10 +107,13 @@ fn add(
 }
 
 fn has_word(text: &str, word: &str) -> bool {
-    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(at, _)| {
-        !is_part(text[..at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next())
+        !is_word_part(text[..at].chars().next_back()) && !is_word_part(text[at + word.len()..].chars().next())
     })
+}
+
+fn is_word_part(c: Option<char>) -> bool {
+    c.is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// Tools report paths with the separators of their system.

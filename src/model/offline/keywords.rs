@@ -69,12 +69,11 @@ impl PromptWord {
 
 /// The most specific words come first: identifiers, then long words.
 pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let scanned: String = prompt.chars().take(MAX_SCANNED).collect();
     let outside_paths = scanned.split_whitespace().filter(|token| named(token).is_none());
     let mut known_stems = HashSet::new();
     let mut words: Vec<PromptWord> = Vec::new();
-    for text in outside_paths.flat_map(|token| token.split(|c: char| !is_part(c))) {
+    for text in outside_paths.flat_map(|token| token.split(|c: char| !is_word_char(c))) {
         let length = text.chars().count();
         let common = COMMON.binary_search(&text.to_lowercase().as_str()).is_ok();
         if !(3..=LONGEST).contains(&length) || common || text.parse::<u64>().is_ok() {
@@ -88,6 +87,10 @@ pub(super) fn of(prompt: &str, most: usize) -> Vec<PromptWord> {
     words.sort_by_key(|word| std::cmp::Reverse((is_identifier(&word.text), word.stem.chars().count())));
     words.truncate(most);
     words
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 pub(super) fn paths(prompt: &str, most: usize) -> Vec<NamedPath> {

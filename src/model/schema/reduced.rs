@@ -148,13 +148,14 @@ fn types(names: &[Value]) -> Types {
     match real.as_slice() {
         [] => Types::One("null".into()),
         [one] => Types::One((*one).clone()),
-        several => {
-            let schema = |name: &&Value| match name.as_str() {
-                Some("array") => json!({ "type": "array", "items": {} }),
-                _ => json!({ "type": name }),
-            };
-            Types::Several(several.iter().map(schema).collect::<Vec<_>>().into())
-        }
+        several => Types::Several(several.iter().map(schema_of_type).collect::<Vec<_>>().into()),
+    }
+}
+
+fn schema_of_type(name: &&Value) -> Value {
+    match name.as_str() {
+        Some("array") => json!({ "type": "array", "items": {} }),
+        _ => json!({ "type": name }),
     }
 }
 

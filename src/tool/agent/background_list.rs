@@ -60,7 +60,6 @@ pub(super) fn find<'a>(
 
 /// Each list has the ids of one kind, in order.
 fn missing(id: &str, lists: &[&[&str]]) -> ToolError {
-    let kind_of = |id: &str| id.rsplit_once('_').map(|(kind, _)| kind.to_owned());
     let was_assigned = lists.iter().any(|ids| {
         let is_of_kind = ids.last().is_some_and(|last| kind_of(last) == kind_of(id));
         is_of_kind && number(id).is_some_and(|number| number > 0 && number < next_number(ids.iter().copied()))
@@ -73,6 +72,10 @@ fn missing(id: &str, lists: &[&[&str]]) -> ToolError {
     let ids = lists.concat();
     let ids = if ids.is_empty() { "none".into() } else { ids.join(", ") };
     ToolError::Failed(format!("There is no {id:?} in the background. There are: {ids}."))
+}
+
+fn kind_of(id: &str) -> Option<String> {
+    id.rsplit_once('_').map(|(kind, _)| kind.to_owned())
 }
 
 #[cfg(test)]

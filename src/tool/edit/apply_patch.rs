@@ -87,9 +87,6 @@ fn merge<'a>(
     operation: &PatchOperation,
     of_section: &[Target],
 ) -> Result<Option<&'a mut PatchedFile>, String> {
-    let is_source = |file: &PatchedFile, target: usize| {
-        matches!(file.operation, PatchOperation::Copy { .. }) && target == file.at
-    };
     for (number, (target, path)) in of_section.iter().zip(operation.paths()).enumerate() {
         // A copy uses the file as it was before the patch.
         if matches!(operation, PatchOperation::Copy { .. }) && number == 0 {
@@ -97,7 +94,7 @@ fn merge<'a>(
         }
         let used = files.iter().position(|file| {
             let end = file.at + file.operation.paths().len();
-            (file.at..end).any(|at| !is_source(file, at) && targets[at] == *target)
+            (file.at..end).any(|at| !is_copied(file, at) && targets[at] == *target)
         });
         let Some(used) = used else { continue };
         return match (&files[used].operation, operation) {
@@ -108,6 +105,10 @@ fn merge<'a>(
         };
     }
     Ok(None)
+}
+
+fn is_copied(file: &PatchedFile, target: usize) -> bool {
+    matches!(file.operation, PatchOperation::Copy { .. }) && target == file.at
 }
 
 #[derive(Debug)]

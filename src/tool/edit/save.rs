@@ -19,7 +19,7 @@ use crate::tool::file::buffers::Buffers;
 use crate::tool::file::last_seen::LastSeen;
 use crate::tool::file::text_file::TextFile;
 use crate::tool::{ClientIo, ToolError, ToolOutput, blocking, outcome};
-use crate::workspace::{Change, Changes, ContentHash, FileOperation, Journal, PendingWrite, Workspace};
+use crate::workspace::{Change, Changes, ContentHash, Journal, PendingWrite, RecordedOperation, Workspace};
 
 mod difference;
 
@@ -83,7 +83,7 @@ struct Saving {
     workspace: Workspace,
     buffers: Buffers,
     journal: Journal,
-    operation: Option<FileOperation>,
+    operation: Option<RecordedOperation>,
     done: Vec<Planning>,
     pending_writes: Vec<PendingWrite>,
     differences: Differences,

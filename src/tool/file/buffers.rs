@@ -181,8 +181,7 @@ impl Buffers {
         if self.shown.is_empty() {
             return;
         }
-        let text = |bytes: &[u8]| TextFile::decode(bytes).ok().map(|file| file.text);
-        if let Some(text) = based_on.and_then(text) {
+        if let Some(text) = based_on.and_then(decoded_text) {
             self.disk_texts.held(&target.path, &text);
         }
         match text(content) {
@@ -231,6 +230,10 @@ impl Buffers {
             _ => content.to_owned(),
         }
     }
+}
+
+fn decoded_text(bytes: &[u8]) -> Option<String> {
+    TextFile::decode(bytes).ok().map(|file| file.text)
 }
 
 fn editor_text_unclear(target: &Target) -> ToolError {

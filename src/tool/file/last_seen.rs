@@ -74,12 +74,13 @@ impl LastSeen {
 }
 
 fn hashes<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<u64> {
-    let hash = |line: &str| {
-        let mut hasher = DefaultHasher::new();
-        line.hash(&mut hasher);
-        hasher.finish()
-    };
-    lines.map(hash).collect()
+    lines.map(line_hash).collect()
+}
+
+fn line_hash(line: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A range of a diff's header: the first line and the count, or the line before and 0.

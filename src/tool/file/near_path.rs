@@ -118,11 +118,10 @@ fn inside(target: &Target, path: &Path) -> Option<Target> {
 /// The name with the fewest edits, at most a third of the characters. Case, and the extension alone, are no
 /// edits.
 fn nearest_name<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
-    let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_lowercase();
     let lower = wanted.to_lowercase();
     let edits = |name: &str| {
         let name = name.to_lowercase();
-        if !stem(&lower).is_empty() && stem(&name) == stem(&lower) {
+        if !lower_stem(&lower).is_empty() && lower_stem(&name) == lower_stem(&lower) {
             0
         } else {
             strsim::osa_distance(&name, &lower)
@@ -131,6 +130,10 @@ fn nearest_name<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
     let (edits, name) =
         names.iter().map(|name| (edits(name), name.as_str())).min_by_key(|(edits, _)| *edits)?;
     (edits <= (lower.chars().count() / 3).max(1)).then_some(name)
+}
+
+fn lower_stem(name: &str) -> String {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_lowercase()
 }
 
 #[cfg(test)]

@@ -96,7 +96,6 @@ struct RemoteCall {
 impl RemoteCall {
     async fn run(self, context: RunContext) -> Result<ToolOutput, ToolError> {
         let RunContext { permit, progress, changes, .. } = context;
-        let not_called = || ToolError::Failed("The tool was not called.".into());
         let ready = tokio::select! {
             biased;
             () = permit.cancel.cancelled() => return Err(not_called()),
@@ -164,6 +163,10 @@ impl RemoteCall {
         tokio::spawn(await_cancelled_call(self.server.clone(), (peer, id), rx, permit));
         Err(ToolError::Failed(text))
     }
+}
+
+fn not_called() -> ToolError {
+    ToolError::Failed("The tool was not called.".into())
 }
 
 /// A hint that was withdrawn and given again counts as a new claim.

@@ -178,9 +178,9 @@ fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
     let Ok(real) = real_path(path) else { return places };
-    let has = |above: &Path, name: &str| above.join(name).is_file();
-    let is_package =
-        |above: &&Path| ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has(above, name));
+    let is_package = |above: &&Path| {
+        ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has_file(above, name))
+    };
     let package = real
         .ancestors()
         .filter(|above| above.ends_with("node_modules") || above.ends_with("site-packages"))
@@ -189,6 +189,10 @@ fn installation_paths(path: &Path) -> Vec<PathBuf> {
     places.extend(package.map(Path::to_owned));
     places.push(real.clone());
     places
+}
+
+fn has_file(above: &Path, name: &str) -> bool {
+    above.join(name).is_file()
 }
 
 fn folder(named: Option<&Path>, roots: &[PathBuf]) -> Result<PathBuf, String> {

@@ -70,7 +70,6 @@ impl rmcp::ClientHandler for Handler {
     ) -> Result<ElicitResult, ErrorData> {
         let (reply, answer) = oneshot::channel();
         let question = ServerQuestion::read(&self.server, &self.part, wanted, reply).map_err(refused)?;
-        let session_ended = || refused("the session has ended".into());
         self.events.send(ServerEvent::Elicitation(question)).map_err(|_| session_ended())?;
         let answer = tokio::select! {
             () = context.ct.cancelled() => return Err(refused("it was cancelled".into())),
@@ -101,4 +100,8 @@ impl rmcp::ClientHandler for Handler {
             _ => tracing::info!(server, logger, "{text}"),
         }
     }
+}
+
+fn session_ended() -> ErrorData {
+    refused("the session has ended".into())
 }

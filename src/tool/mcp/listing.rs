@@ -131,7 +131,6 @@ impl ToolListing {
     /// listing.
     pub(super) fn count_flips(&mut self, before: &Self) -> bool {
         let name = |tool: &ServerTool| tool.spec.name.to_string();
-        let may_change = |tool: &&Arc<ServerTool>| tool.spec.effect != Effect::Read;
         self.ever_changing = self.tools.iter().filter(may_change).map(|tool| name(tool)).collect();
         let is_full = before.ever_changing.len() > MAX_EVER_CHANGING;
         let has_flipped = |tool: &&Arc<ServerTool>| {
@@ -170,6 +169,10 @@ impl ToolListing {
         };
         self.tools.iter().filter_map(changed).collect()
     }
+}
+
+fn may_change(tool: &&Arc<ServerTool>) -> bool {
+    tool.spec.effect != Effect::Read
 }
 
 /// A tool of a server as models see it.

@@ -30,14 +30,15 @@ impl ServerIdentity {
 }
 
 pub(super) fn of_servers<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let part = |name: &str| {
-        let mut plain = plain(name);
-        while plain.contains("__") {
-            plain = plain.replace("__", "_");
-        }
-        unique(plain.trim_matches('_'), name, MAX_SERVER)
-    };
-    names.map(part).collect()
+    names.map(server_part).collect()
+}
+
+fn server_part(name: &str) -> String {
+    let mut plain = plain(name);
+    while plain.contains("__") {
+        plain = plain.replace("__", "_");
+    }
+    unique(plain.trim_matches('_'), name, MAX_SERVER)
 }
 
 pub(super) fn of_tool(server: &str, tool: &str) -> String {

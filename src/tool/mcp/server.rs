@@ -106,10 +106,7 @@ impl Server {
                         return Err("the connection is closed".into());
                     }
                     // An older state says nothing about this start.
-                    let is_new = |state: &ServerState| {
-                        state.phase == ServerPhase::Starting || state.phase == ServerPhase::Ready
-                    };
-                    if timeout(START_TIMEOUT, state.wait_for(is_new)).await.is_err() {
+                    if timeout(START_TIMEOUT, state.wait_for(is_started)).await.is_err() {
                         return Err("it does not start".into());
                     }
                     continue;
@@ -150,6 +147,10 @@ impl Server {
             let _ = closed.await;
         }
     }
+}
+
+fn is_started(state: &ServerState) -> bool {
+    state.phase == ServerPhase::Starting || state.phase == ServerPhase::Ready
 }
 
 fn secrets(transport: &ServerTransport, shell: Option<&Shell>) -> Secrets {

@@ -177,8 +177,7 @@ impl ServerTask {
             biased;
             ending = shutdown(messages) => Err(ending),
             started = timeout(START_TIMEOUT, starting) => {
-                let late = || format!("it did not answer within {} s", START_TIMEOUT.as_secs());
-                Ok(started.unwrap_or_else(|_| Err(late())))
+                Ok(started.unwrap_or_else(|_| Err(late_start())))
             }
         };
         match started {
@@ -322,6 +321,10 @@ impl ServerTask {
             state.is_stale = false;
         });
     }
+}
+
+fn late_start() -> String {
+    format!("it did not answer within {} s", START_TIMEOUT.as_secs())
 }
 
 enum Shutdown {

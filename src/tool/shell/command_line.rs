@@ -185,14 +185,13 @@ impl CommandLine {
 impl Simple {
     fn new(start: usize, text: String, words: &[ParsedWord], place: CommandPlace) -> Self {
         let mut plain: Vec<&str> = words.iter().map(|word| word.bare.as_str()).collect();
-        let is_literal = |word: &ParsedWord| !word.is_expanded && !word.is_pattern;
         let is_understood = words.split_first().is_some_and(|(program, rest)| {
             let says = SAYING.contains(&program.bare.as_str());
             let reads = READING.contains(&program.bare.as_str());
-            is_literal(program)
+            is_literal_word(program)
                 && !SHELL_WORDS.contains(&program.bare.as_str())
                 && rest.iter().all(|word| {
-                    is_literal(word) || says || (reads && !word.is_expanded && stays_inside(&word.bare))
+                    is_literal_word(word) || says || (reads && !word.is_expanded && stays_inside(&word.bare))
                 })
         });
         if let Some(program) = plain.first_mut() {
@@ -201,6 +200,10 @@ impl Simple {
         let pieces = words.iter().map(|word| word.pieces.clone()).collect();
         Self { start, plain: plain.join(" "), text, pieces, place, is_understood }
     }
+}
+
+fn is_literal_word(word: &ParsedWord) -> bool {
+    !word.is_expanded && !word.is_pattern
 }
 
 fn stays_inside(pattern: &str) -> bool {

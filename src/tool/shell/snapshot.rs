@@ -179,17 +179,20 @@ impl SnapshotHandle {
     }
 
     async fn changes(&self, occasion: Occasion, cancel: &CancellationToken) -> Changes {
-        let unknown = || Changes {
-            uncovered: vec!["Changes by commands are unknown and cannot be undone.".into()],
-            ..Changes::default()
-        };
-        self.ask(occasion, cancel).await.map_or_else(unknown, |(_, changes)| changes)
+        self.ask(occasion, cancel).await.map_or_else(unknown_changes, |(_, changes)| changes)
     }
 
     async fn ask(&self, occasion: Occasion, cancel: &CancellationToken) -> Option<(Arc<RunMark>, Changes)> {
         let (reply, answer) = oneshot::channel();
         let _ = self.mailbox.send(SnapshotMessage { occasion, cancel: cancel.clone(), reply }).await;
         answer.await.ok()
+    }
+}
+
+fn unknown_changes() -> Changes {
+    Changes {
+        uncovered: vec!["Changes by commands are unknown and cannot be undone.".into()],
+        ..Changes::default()
     }
 }
 

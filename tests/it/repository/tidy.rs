@@ -1,7 +1,7 @@
 //! Rules of the source tree: file lengths, allowed imports and libraries, unused fixtures, links, and rows of
 //! sources.md.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -781,6 +781,51 @@ fn unsafe_code_is_in_listed_modules() {
         let is_listed = UNSAFE.contains(&&*module);
         assert_eq!(code.contains("allow(unsafe_code"), is_listed, "{module}");
         assert!(!is_listed || page.contains(&format!("`{module}.rs`")), "the page does not name {module}");
+    }
+}
+
+/// Type names that stand in several files.
+const REUSED_TYPE_NAMES: [&str; 16] = [
+    // One for each system, behind the same module name.
+    "Group",
+    "Identity",
+    "Process",
+    // Of an external agent's protocol and of ours, or read from a file and in use.
+    "Changes",
+    "Command",
+    "Connection",
+    "Effect",
+    "Envelope",
+    "Header",
+    "Inner",
+    "Listener",
+    "Message",
+    "OpenRequest",
+    "Reply",
+    "ShellSettings",
+    "Switches",
+];
+
+/// A search for a type's name finds one definition.
+#[test]
+fn type_names_stand_in_one_file() {
+    let mut files_of: HashMap<String, HashSet<String>> = HashMap::new();
+    for Source { module, code, .. } in sources() {
+        for line in code.lines() {
+            let item = match line.strip_prefix("pub(") {
+                Some(rest) => rest.split_once(") ").map_or(rest, |(_, item)| item),
+                None => line.strip_prefix("pub ").unwrap_or(line),
+            };
+            let mut words = item.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if ["struct", "enum", "trait", "type", "union"].contains(&words.next().unwrap_or_default()) {
+                let name = words.next().unwrap_or_default().to_owned();
+                files_of.entry(name).or_default().insert(module.clone());
+            }
+        }
+    }
+    assert!(files_of.len() > 800, "the types are found");
+    for (name, files) in files_of {
+        assert!(files.len() == 1 || REUSED_TYPE_NAMES.contains(&&*name), "{name} stands in {files:?}");
     }
 }
 

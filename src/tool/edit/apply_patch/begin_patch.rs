@@ -42,13 +42,12 @@ pub(super) fn parse(lines: &[&str], start: usize) -> Result<Vec<FilePatch>, Stri
 fn section(lines: &[&str], at: usize) -> Result<(FilePatch, usize), String> {
     let line = lines[at].trim_end();
     let file = |operation, hunks| FilePatch { operation, executable: None, hunks };
-    let path = |path: &str| path.trim().to_owned();
     if let Some(name) = line.strip_prefix(ADD) {
         let (hunk, end) = added(lines, at + 1);
-        return Ok((file(PatchOperation::Create(path(name)), vec![hunk]), end));
+        return Ok((file(PatchOperation::Create(trimmed(name)), vec![hunk]), end));
     }
     if let Some(name) = line.strip_prefix(DELETE) {
-        return Ok((file(PatchOperation::Remove(path(name)), Vec::new()), at + 1));
+        return Ok((file(PatchOperation::Remove(trimmed(name)), Vec::new()), at + 1));
     }
     let Some(name) = UPDATE.iter().find_map(|header| line.strip_prefix(header)) else {
         return Err(format!(
@@ -58,14 +57,18 @@ fn section(lines: &[&str], at: usize) -> Result<(FilePatch, usize), String> {
             UPDATE[0]
         ));
     };
-    let to = lines.get(at + 1).and_then(|line| line.strip_prefix(MOVE_TO)).map(path);
+    let to = lines.get(at + 1).and_then(|line| line.strip_prefix(MOVE_TO)).map(trimmed);
     let (hunks, end) = hunks(lines, at + 1 + usize::from(to.is_some()))?;
     let operation = match to {
-        Some(to) if to != path(name) => PatchOperation::Rename { from: path(name), to },
+        Some(to) if to != trimmed(name) => PatchOperation::Rename { from: trimmed(name), to },
         _ if hunks.is_empty() => return Err(format!("line {}: the section changes nothing", at + 1)),
-        _ => PatchOperation::Modify(path(name)),
+        _ => PatchOperation::Modify(trimmed(name)),
     };
     Ok((file(operation, hunks), end))
+}
+
+fn trimmed(path: &str) -> String {
+    path.trim().to_owned()
 }
 
 fn hunks(lines: &[&str], start: usize) -> Result<(Vec<PatchHunk>, usize), String> {

@@ -203,10 +203,16 @@ fn by_shape(lines: &[&str], start: usize) -> Result<usize, String> {
 }
 
 fn same_file(old: &str, new: &str) -> bool {
-    let name = |line: &str| line[4..].split('\t').next().unwrap_or_default().trim_end().to_owned();
-    let (old, new) = (name(old), name(new));
-    let bare = |name: &str, prefix: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
-    old == "/dev/null" || new == "/dev/null" || bare(&old, "a/") == bare(&new, "b/")
+    let (old, new) = (header_name(old), header_name(new));
+    old == "/dev/null" || new == "/dev/null" || without_prefix(&old, "a/") == without_prefix(&new, "b/")
+}
+
+fn without_prefix(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_owned()
+}
+
+fn header_name(line: &str) -> String {
+    line[4..].split('\t').next().unwrap_or_default().trim_end().to_owned()
 }
 
 /// Returns the hunk and the counts of its old and new lines.

@@ -48,9 +48,12 @@ pub(super) fn pair(text: &str) -> Option<(String, String)> {
     // Names may contain spaces. Both names are equal except for prefixes of the same length.
     let middle = text.len() / 2;
     let (old, new) = (text.get(..middle)?, text.get(middle..)?.strip_prefix(' ')?);
-    let tail = |name: &str| name.get(1..).filter(|tail| tail.starts_with('/')).map(str::to_owned);
-    let same = old == new || (tail(old).is_some() && tail(old) == tail(new));
+    let same = old == new || (after_first(old).is_some() && after_first(old) == after_first(new));
     same.then(|| (old.to_owned(), new.to_owned()))
+}
+
+fn after_first(name: &str) -> Option<String> {
+    name.get(1..).filter(|tail| tail.starts_with('/')).map(str::to_owned)
 }
 
 fn unquote(text: &str) -> Result<(String, &str), String> {
@@ -103,14 +106,10 @@ pub(super) enum Prefixes {
 impl Prefixes {
     /// Finds the common prefixes: `a/` and `b/`, or git's letters for the compared trees.
     pub(super) fn of<'a>(pairs: &(impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> + Clone)) -> Self {
-        let letter = |name: &str| {
-            let mut chars = name.chars();
-            let first = chars.next().filter(|first| "abciow12".contains(*first))?;
-            (chars.next() == Some('/') && chars.next().is_some()).then_some(first)
-        };
-        let both = pairs.clone().find_map(|(old, new)| Some((letter(old?)?, letter(new?)?)));
+        let both = pairs.clone().find_map(|(old, new)| Some((prefix_letter(old?)?, prefix_letter(new?)?)));
         let (old_letter, new_letter) = both.unwrap_or(('a', 'b'));
-        let fits = |name: Option<&str>, expected| name.is_none_or(|name| letter(name) == Some(expected));
+        let fits =
+            |name: Option<&str>, expected| name.is_none_or(|name| prefix_letter(name) == Some(expected));
         let all = pairs.clone().all(|(old, new)| fits(old, old_letter) && fits(new, new_letter));
         if all && old_letter != new_letter { Self::Letters(old_letter, new_letter) } else { Self::None }
     }
@@ -121,6 +120,12 @@ impl Prefixes {
             Self::Letters(..) => name.get(2..).unwrap_or(name).to_owned(),
         }
     }
+}
+
+fn prefix_letter(name: &str) -> Option<char> {
+    let mut chars = name.chars();
+    let first = chars.next().filter(|first| "abciow12".contains(*first))?;
+    (chars.next() == Some('/') && chars.next().is_some()).then_some(first)
 }
 
 #[cfg(test)]

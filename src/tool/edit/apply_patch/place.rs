@@ -101,9 +101,8 @@ impl PatchedText<'_> {
             let new = self.document.adapted(&old, &replacement(hunk), step);
             new.ok_or_else(|| self.missing(hunk))?
         };
-        let ends_without = |side: &str| !side.is_empty() && !side.ends_with('\n');
-        let keeps_ending = step > MatchStep::Exact && ends_without(&hunk.old);
-        if ends_without(&new) && !keeps_ending && old.end != self.text.len() {
+        let keeps_ending = step > MatchStep::Exact && ends_without_newline(&hunk.old);
+        if ends_without_newline(&new) && !keeps_ending && old.end != self.text.len() {
             return Err(PlaceFailure::NotAtEnd);
         }
         if self.text[old.clone()] == new {
@@ -246,11 +245,10 @@ impl PatchedText<'_> {
                 return None;
             }
         }
-        let depth = |line: &str| line.len() - line.trim_start().len();
-        let outer = depth(found?.1);
+        let outer = indent_of(found?.1);
         let is_after = |(_, line): &(usize, &str)| {
             let is_closing = line.trim_start().starts_with(['}', ')', ']']);
-            !line.trim().is_empty() && (depth(line) < outer || (depth(line) == outer && !is_closing))
+            !line.trim().is_empty() && (indent_of(line) < outer || (indent_of(line) == outer && !is_closing))
         };
         let end = lines.find(is_after).map_or(self.text.len(), |(start, _)| start);
         Some(after..end.max(after + 1))
@@ -285,6 +283,14 @@ impl PatchedText<'_> {
         text.push_str(&self.text[copied..]);
         Ok(text)
     }
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+fn ends_without_newline(side: &str) -> bool {
+    !side.is_empty() && !side.ends_with('\n')
 }
 
 fn replacement(hunk: &PatchHunk) -> Replacement<'_> {

@@ -136,14 +136,12 @@ impl Style {
         }
         let has_extra_blanks =
             pairs.iter().any(|(old, found)| !tail(old).is_empty() && tail(found).is_empty());
-        let is_plain = |found: &BTreeSet<char>| found.iter().all(|c| plain(*c) == *c);
-        let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && is_plain(found));
+        let has_typography = characters.iter().any(|(c, found)| plain(*c) != *c && are_plain(found));
         let (indentation, first_indent) = (None, None);
         let style = Self { step, has_extra_blanks, has_typography, characters, indentation, first_indent };
         if step < MatchStep::Indentation {
             return Some(style);
         }
-        let is_equal = |op: &DiffOp| matches!(op, DiffOp::Equal { .. });
         let changed = ops.iter().filter(|op| !is_equal(op)).flat_map(DiffOp::new_range);
         let changed: Vec<&str> = changed.map(|at| new[at].0).filter(|line| !body(line).is_empty()).collect();
         let added: Vec<&str> = changed.iter().map(|line| indent(line)).collect();
@@ -217,6 +215,14 @@ impl Style {
             _ => c,
         }
     }
+}
+
+fn is_equal(op: &DiffOp) -> bool {
+    matches!(op, DiffOp::Equal { .. })
+}
+
+fn are_plain(found: &BTreeSet<char>) -> bool {
+    found.iter().all(|c| plain(*c) == *c)
 }
 
 fn body(line: &str) -> &str {

@@ -50,7 +50,6 @@ impl Indentation {
 /// Translations as steps and units, the most probable first.
 fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usize, String)> {
     let file_unit = unit_of(file);
-    let has_tab = |indent: &str| indent.contains('\t');
     let is_flush = pairs.iter().all(|(_, found)| found.is_empty());
     let found_tabs = pairs.iter().any(|(_, found)| has_tab(found)) || (is_flush && has_tab(&file_unit));
     match (written.iter().any(|indent| has_tab(indent)), found_tabs) {
@@ -84,6 +83,10 @@ fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usiz
             }
         }
     }
+}
+
+fn has_tab(indent: &str) -> bool {
+    indent.contains('\t')
 }
 
 /// True if the found indentation has as many of the file's levels as the written one has of its own.

@@ -63,11 +63,14 @@ fn most_similar(lines: &[&str], old: &[&str], hint: usize) -> Option<usize> {
 
 /// The different words of a line.
 fn words_of(line: &str) -> Vec<&str> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut words: Vec<&str> = line.split(|c| !is_part(c)).filter(|word| !word.is_empty()).collect();
+    let mut words: Vec<&str> = line.split(|c| !is_word_char(c)).filter(|word| !word.is_empty()).collect();
     words.sort_unstable();
     words.dedup();
     words
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 fn weight(word: &str) -> usize {
@@ -76,7 +79,6 @@ fn weight(word: &str) -> usize {
 
 fn list(lines: &[&str], before: usize, old: &[&str]) -> String {
     let ops = diff(old, lines);
-    let is_equal = |op: &DiffOp| matches!(op, DiffOp::Equal { .. });
     let mut rows = String::new();
     let mut count = 0;
     let mut row = |number: Option<usize>, line: &str| {
@@ -107,6 +109,10 @@ fn list(lines: &[&str], before: usize, old: &[&str]) -> String {
         writeln!(rows, "[{} more rows]", count - MAX_ROWS).expect("writing to a string cannot fail");
     }
     rows
+}
+
+fn is_equal(op: &DiffOp) -> bool {
+    matches!(op, DiffOp::Equal { .. })
 }
 
 #[cfg(test)]

@@ -43,7 +43,6 @@ pub(super) fn known_type(name: &str) -> Option<&'static str> {
 
 /// True if the keyword may have this value. Unknown keywords may have any.
 pub(super) fn is_valid(keyword: &str, value: &Value) -> bool {
-    let is_distinct = |list: &[Value]| list.iter().enumerate().all(|(at, value)| !list[..at].contains(value));
     match keyword {
         "$ref" | "title" | "description" | "format" | "pattern" | "contentEncoding" | "contentMediaType" => {
             value.is_string()
@@ -56,12 +55,17 @@ pub(super) fn is_valid(keyword: &str, value: &Value) -> bool {
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties"
         | "minContains" | "maxContains" => value.is_u64(),
         "uniqueItems" | "deprecated" | "readOnly" | "writeOnly" => value.is_boolean(),
-        "dependentRequired" => value.as_object().is_some_and(|members| {
-            let is_list = |value: &Value| {
-                value.as_array().is_some_and(|list| list.iter().all(Value::is_string) && is_distinct(list))
-            };
-            members.values().all(is_list)
-        }),
+        "dependentRequired" => {
+            value.as_object().is_some_and(|members| members.values().all(is_list_of_names))
+        }
         _ => true,
     }
+}
+
+fn is_list_of_names(value: &Value) -> bool {
+    value.as_array().is_some_and(|list| list.iter().all(Value::is_string) && is_distinct(list))
+}
+
+fn is_distinct(list: &[Value]) -> bool {
+    list.iter().enumerate().all(|(at, value)| !list[..at].contains(value))
 }

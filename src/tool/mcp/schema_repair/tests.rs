@@ -1,6 +1,8 @@
 //! Faulty schemas in a table and made at random. Strict readers, written from what each provider documents, decide
 //! whether the repaired schema would be accepted.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 use super::places::{LISTED, NAMED, SINGLE};
@@ -9,6 +11,17 @@ use crate::model::schema::Schema;
 
 /// The reason for which a provider refuses the schema; `None` if the provider accepts it.
 type Verdict = Option<String>;
+
+/// True if the metaschema of 2020-12 accepts the schema.
+fn is_valid_schema(schema: &Value) -> bool {
+    static METASCHEMA: LazyLock<(boon::Schemas, boon::SchemaIndex)> = LazyLock::new(|| {
+        let mut schemas = boon::Schemas::new();
+        let root =
+            boon::Compiler::new().compile("https://json-schema.org/draft/2020-12/schema", &mut schemas);
+        (schemas, root.unwrap())
+    });
+    METASCHEMA.0.validate(schema, METASCHEMA.1).is_ok()
+}
 
 /// `OpenAI`, functions without `strict`: the root is an object with properties and without alternatives, each schema is
 /// valid JSON Schema, an array has items, and at most ten levels are in each other.
@@ -20,7 +33,7 @@ fn openai(schema: &Value) -> Verdict {
     if let Some(keyword) = at_root.iter().find(|keyword| schema.get(**keyword).is_some()) {
         return Some(format!("{keyword} at the root"));
     }
-    if !jsonschema::draft202012::meta::is_valid(schema) {
+    if !is_valid_schema(schema) {
         return Some("invalid JSON Schema".into());
     }
     every(schema, 0, &mut |one, depth| {
@@ -47,7 +60,7 @@ fn anthropic(schema: &Value) -> Verdict {
     if schema["type"] != "object" || ["anyOf", "oneOf", "allOf"].iter().any(|it| schema.get(*it).is_some()) {
         return Some("input_schema".into());
     }
-    if !jsonschema::draft202012::meta::is_valid(schema) {
+    if !is_valid_schema(schema) {
         return Some("JSON schema is invalid. It must match JSON Schema draft 2020-12".into());
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');

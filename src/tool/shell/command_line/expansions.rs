@@ -98,10 +98,9 @@ impl Scanner<'_> {
     /// The parameter behind a `$`.
     fn variable(&mut self, start: usize) {
         let rest = &self.text[self.at..];
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let length = match rest.chars().next() {
             Some(c) if c.is_ascii_digit() || "?*@#!-$".contains(c) => 1,
-            _ => rest.find(|c| !is_name(c)).unwrap_or(rest.len()),
+            _ => rest.find(|c| !is_name_char(c)).unwrap_or(rest.len()),
         };
         let name = rest[..length].to_owned();
         self.at += length;
@@ -143,4 +142,8 @@ impl Scanner<'_> {
         self.pieces(start, |pieces| pieces.push_unknown(splits));
         self.stack.push(StackFrame::Commands(CommandList::new(closing, CommandPlace::Substituted)));
     }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }

@@ -59,11 +59,7 @@ impl Pieces {
 
     /// The known parts, with a blank for each unknown part.
     pub(super) fn known(&self) -> String {
-        let known_text = |piece: &WordPiece| match piece {
-            WordPiece::Text(text) => text.clone(),
-            WordPiece::Unknown { .. } | WordPiece::Variable(_) => " ".into(),
-        };
-        self.pieces.iter().map(known_text).collect()
+        self.pieces.iter().map(known_piece).collect()
     }
 
     /// True for `{a,b}`, `{1..3}` and `[ab]`, but not for `{}` and for `[` alone.
@@ -102,5 +98,12 @@ impl Pieces {
             }
             _ => vec![CommandWord::Start(start)],
         }
+    }
+}
+
+fn known_piece(piece: &WordPiece) -> String {
+    match piece {
+        WordPiece::Text(text) => text.clone(),
+        WordPiece::Unknown { .. } | WordPiece::Variable(_) => " ".into(),
     }
 }

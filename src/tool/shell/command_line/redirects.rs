@@ -31,11 +31,7 @@ impl Scanner<'_> {
 
     pub(super) fn begin_redirect(&mut self, start: usize, what: Redirect) {
         self.with(|scanner, commands| {
-            // In `2>`, the number is the redirected descriptor and not an argument.
-            let is_number = |word: &mut ParsedWord| {
-                !word.is_quoted && !word.is_expanded && word.bare.bytes().all(|byte| byte.is_ascii_digit())
-            };
-            if commands.word.take_if(is_number).is_none() {
+            if commands.word.take_if(is_bare_number).is_none() {
                 scanner.end_word(commands, start);
             }
             commands.command.get_or_insert_with(|| ParsedCommand::new(start)).redirect = Some(what);
@@ -85,4 +81,9 @@ impl Scanner<'_> {
             self.at = next;
         }
     }
+}
+
+/// In `2>`, the number is the redirected descriptor and not an argument.
+fn is_bare_number(word: &mut ParsedWord) -> bool {
+    !word.is_quoted && !word.is_expanded && word.bare.bytes().all(|byte| byte.is_ascii_digit())
 }

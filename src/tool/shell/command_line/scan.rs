@@ -298,8 +298,7 @@ impl Scanner<'_> {
         command.is_test &= word.bare != "]]";
         command.end = end;
         command.words.push(word);
-        let is_function = |word: &ParsedWord| word.bare == "function" && !word.is_quoted;
-        if command.words.len() > 2 && is_function(&command.words[0]) {
+        if command.words.len() > 2 && is_function_keyword(&command.words[0]) {
             // After `function name {`, a command follows.
             commands.command = None;
         }
@@ -325,4 +324,8 @@ impl Scanner<'_> {
             self.line.commands.push(simple);
         }
     }
+}
+
+fn is_function_keyword(word: &ParsedWord) -> bool {
+    word.bare == "function" && !word.is_quoted
 }

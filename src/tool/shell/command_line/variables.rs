@@ -59,13 +59,16 @@ impl Variable {
     /// The variable of `for NAME in WORDS`.
     pub(super) fn of_loop(words: &[ParsedWord]) -> Option<Self> {
         let [keyword, name, of, values @ ..] = words else { return None };
-        let is = |word: &ParsedWord, text: &str| word.is_bare() && word.bare == text;
-        if !is(keyword, "for") || !is(of, "in") {
+        if !is_bare_word(keyword, "for") || !is_bare_word(of, "in") {
             return None;
         }
         let is_single = values.iter().all(|word| word.pieces.text().is_some_and(is_one_word));
         Some(Self { name: name.bare.clone(), is_single, value: String::new() })
     }
+}
+
+fn is_bare_word(word: &ParsedWord, text: &str) -> bool {
+    word.is_bare() && word.bare == text
 }
 
 fn is_one_word(text: &str) -> bool {

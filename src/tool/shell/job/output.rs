@@ -182,8 +182,7 @@ impl Ends {
                 String::new(),
             );
         }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (text(&self.head), text(&tail))
+        (lossy_text(&self.head), lossy_text(&tail))
     }
 
     /// Returns the output from byte `from` on, and the offset of its end. An incomplete final character is
@@ -202,6 +201,10 @@ impl Ends {
         bytes.truncate(bytes.len() - cut);
         (String::from_utf8_lossy(&bytes).into_owned(), self.written - cut)
     }
+}
+
+fn lossy_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Bytes of an incomplete character at the end.
