@@ -198,16 +198,25 @@ impl Client {
         PendingRequest { id, client: self.clone(), answer: Some(answer), kind: PhantomData }
     }
 
-    pub fn forward(&self, mut request: ClientRequest, reply: ReplySender) -> u64 {
+    pub fn forward(&self, request: ClientRequest, reply: ReplySender) -> u64 {
+        let id = self.reserve_id();
+        self.send_request(id, request, reply);
+        id
+    }
+
+    /// Returns the id of a later request.
+    pub fn reserve_id(&self) -> u64 {
+        self.next_request.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn send_request(&self, id: u64, mut request: ClientRequest, reply: ReplySender) {
         if self.has_zero_based_lines()
             && let ClientRequest::RequestPermission(request) = &mut request
         {
             to_zero_based(request.tool_call.fields.locations.as_deref_mut().unwrap_or_default());
         }
-        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         // If the client is gone, dropping the reply reads as [`ClientError::Gone`].
         let _ = self.outgoing.send(Outgoing::Request { id, request, reply });
-        id
     }
 
     /// Ignores any later answer; the caller gets [`ClientError::Gone`].

@@ -3,7 +3,7 @@
 //! An editor starts the `modegate` binary and exchanges line-delimited JSON-RPC messages with it. From the
 //! wire inwards:
 //!
-//! - [`transport`] converts bytes to lines; [`rpc`] owns the connection and the table of methods; [`client`]
+//! - [`transport`] converts bytes to lines, [`json_rpc`] lines to messages; [`rpc`] owns the connection and the table of methods; [`client`]
 //!   is the agent's view of its client.
 //! - [`agent`] owns the sessions; [`session`] is one conversation: an actor with a mode, a toolset and a
 //!   turn.
@@ -36,6 +36,7 @@ pub mod headless;
 pub mod http;
 pub mod ids;
 pub mod image_scaling;
+pub mod json_rpc;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 pub mod lazy_channel;

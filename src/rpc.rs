@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use jsonrpsee::core::server::{MethodCallback, MethodResponse, Methods};
 use jsonrpsee::{ConnectionId, Extensions};
 use jsonrpsee_types::{ErrorObjectOwned, Id, Params};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -25,13 +25,12 @@ use crate::acp::{CancelRequestNotification, RequestId, SessionNotification};
 use crate::agent::Agent;
 use crate::client::{Client, ClientEnd, ClientError, Outgoing};
 use crate::error::{AgentError, says_not_found};
+use crate::json_rpc::{self, Incoming};
 use crate::transport::{Line, Transport};
 use chunk_line::chunk_line;
-use incoming::Incoming;
 
 mod chunk_line;
 pub mod dispatch;
-pub mod incoming;
 
 /// Unanswered calls at which the connection stops reading.
 const MAX_IN_FLIGHT: usize = 16_384;
@@ -156,7 +155,7 @@ impl Connection {
         let Line::Bytes(bytes) = line else {
             return self.refuse(None, AgentError::InvalidRequest("the line is too long".into()));
         };
-        match incoming::sort(&bytes) {
+        match json_rpc::sort(&bytes) {
             Incoming::Blank => {}
             Incoming::Request { id, method, params } => {
                 let is_initialize = method == "initialize";
@@ -169,7 +168,8 @@ impl Connection {
             Incoming::Notification { method, params } => self.notification(&method, params),
             Incoming::Answer { id, outcome } => self.answered(id, outcome),
             Incoming::NoAnswer => tracing::debug!("ignored an answer without a legal id"),
-            Incoming::Invalid { id, error } => self.refuse(id, error),
+            Incoming::NotJson => self.refuse(None, AgentError::NotJson),
+            Incoming::Invalid { id, why } => self.refuse(id, AgentError::InvalidRequest(why.into())),
         }
     }
 
@@ -278,21 +278,18 @@ impl Connection {
                     return None;
                 }
                 self.pending.insert(id, reply);
-                Some(line(&OutgoingRequest {
-                    id: Some(id),
-                    ..OutgoingRequest::new(request.method(), &request)
-                }))
+                Some(json_rpc::call_line(Some(id), request.method(), &request))
             }
             Outgoing::Withdraw(id) => {
                 self.pending.remove(&id)?;
                 let params = CancelRequestNotification::new(RequestId::Number(id.cast_signed()));
-                Some(notification_line(dispatch::CANCEL_REQUEST, &params))
+                Some(json_rpc::call_line(None, dispatch::CANCEL_REQUEST, &params))
             }
             // `next_outgoing` handles barriers.
             Outgoing::Barrier(_) => None,
             Outgoing::Answer { call, json } => {
                 let InFlight { id, .. } = self.in_flight.remove(&call)?;
-                Some(answer_line(&id, &json))
+                Some(client_answer_line(&id, &json))
             }
         }
     }
@@ -341,54 +338,22 @@ fn call_table(
         .boxed()
 }
 
-#[derive(Serialize)]
-struct OutgoingRequest<'a, P> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    method: &'static str,
-    params: &'a P,
-}
-
-impl<'a, P> OutgoingRequest<'a, P> {
-    fn new(method: &'static str, params: &'a P) -> Self {
-        Self { jsonrpc: "2.0", id: None, method, params }
-    }
-}
-
 /// With a newline.
 pub fn update_line(notification: &SessionNotification) -> String {
-    chunk_line(notification).unwrap_or_else(|| notification_line("session/update", notification))
-}
-
-fn notification_line<P: Serialize>(method: &'static str, params: &P) -> String {
-    line(&OutgoingRequest::new(method, params))
-}
-
-fn line<P: Serialize>(message: &OutgoingRequest<'_, P>) -> String {
-    let mut line = serde_json::to_string(message).expect("the protocol's types have string keys only");
-    line.push('\n');
-    line
+    chunk_line(notification).unwrap_or_else(|| json_rpc::call_line(None, "session/update", notification))
 }
 
 /// Replaces the call number by the client's own id.
-fn answer_line(id: &RawValue, response: &RawValue) -> String {
+fn client_answer_line(id: &RawValue, response: &RawValue) -> String {
     #[derive(Deserialize)]
-    struct Outcome<'a> {
+    struct CallOutcome<'a> {
         #[serde(borrow, default)]
         result: Option<&'a RawValue>,
         #[serde(borrow, default)]
         error: Option<&'a RawValue>,
     }
-    let outcome: Outcome<'_> = serde_json::from_str(response.get()).expect("the table answers in JSON-RPC");
-    let (key, value) = match (outcome.error, outcome.result) {
-        (Some(error), _) => ("error", error),
-        (None, Some(result)) => ("result", result),
-        (None, None) => ("result", RawValue::NULL),
-    };
-    let mut line = String::with_capacity(value.get().len() + id.get().len() + 40);
-    for part in [r#"{"jsonrpc":"2.0","id":"#, id.get(), ",\"", key, "\":", value.get(), "}\n"] {
-        line.push_str(part);
-    }
-    line
+    let outcome: CallOutcome<'_> =
+        serde_json::from_str(response.get()).expect("the table answers in JSON-RPC");
+    let result = outcome.result.unwrap_or(RawValue::NULL);
+    json_rpc::answer_line(id, outcome.error.map_or(Ok(result), Err))
 }

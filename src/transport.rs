@@ -8,6 +8,9 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
+pub use crate::json_rpc::line::Line;
+use crate::json_rpc::line::PartialLine;
+
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
 
 /// Small, because the pipe is the real queue.
@@ -17,13 +20,6 @@ const OUTGOING: usize = 256;
 
 /// Bytes after which the writer stops gathering.
 const BATCH: usize = 64 * 1024;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
-    Bytes(Vec<u8>),
-    /// The line exceeded [`MAX_LINE`] and was dropped.
-    TooLong,
-}
 
 /// Dropping `outgoing` lets the writer finish.
 #[derive(Debug)]
@@ -73,8 +69,7 @@ fn read_lines(input: impl Read, lines: &mpsc::Sender<Line>) {
 
 /// Returns `None` at the end of the input. A last line without a newline counts.
 fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Line>> {
-    let mut line = Vec::new();
-    let mut too_long = false;
+    let mut partial = PartialLine::new(MAX_LINE);
     loop {
         let chunk = match input.fill_buf() {
             Ok(chunk) => chunk,
@@ -82,23 +77,12 @@ fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Line>> {
             Err(error) => return Err(error),
         };
         if chunk.is_empty() {
-            return Ok(match (too_long, line.is_empty()) {
-                (true, _) => Some(Line::TooLong),
-                (false, true) => None,
-                (false, false) => Some(Line::Bytes(line)),
-            });
+            return Ok((!partial.is_empty()).then(|| partial.finish()));
         }
-        let end = chunk.iter().position(|byte| *byte == b'\n');
-        let taken = end.unwrap_or(chunk.len());
-        too_long |= line.len() + taken > MAX_LINE;
-        if too_long {
-            line = Vec::new();
-        } else {
-            line.extend_from_slice(&chunk[..taken]);
-        }
-        input.consume(end.map_or(taken, |at| at + 1));
-        if end.is_some() {
-            return Ok(Some(if too_long { Line::TooLong } else { Line::Bytes(line) }));
+        let (taken, line) = partial.take(chunk);
+        input.consume(taken);
+        if line.is_some() {
+            return Ok(line);
         }
     }
 }

@@ -32,7 +32,6 @@ mod command;
 mod connection;
 mod content;
 mod error;
-mod lines;
 mod messages;
 mod requests;
 mod start;

@@ -1,5 +1,6 @@
 //! The external agent of a session: started for the current mode, stopped when a tighter one is set, started
-//! again for the next prompt. Methods return the [`Effect`]s for the session's actor.
+//! again for the next prompt. [`ExternalAgentSession::handle`] takes each message, and returns the
+//! [`AgentOutput`]s for the session's actor.
 //!
 //! The process has a permit at the gate ([`super::capability`]). An unsandboxed process ends before Modegate
 //! confirms a mode that requires the sandbox.
@@ -8,7 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::capability::Control;
@@ -30,11 +31,11 @@ use crate::process::shell::Shell;
 pub use change::LIMIT as QUESTION_LIMIT;
 use change::{AskedChanges, Asker};
 use message::Relayed;
-pub use message::{Effect, Message};
-use permission::{OpenRequest, RequestId};
-use process::Running;
-pub use prompt::{PromptOutcome, Ready};
-pub use restart::CurrentTurn;
+pub use message::{AgentMessage, AgentOutput, ReadyReply, WaitingPrompt};
+use permission::{ForwardedRequest, RequestId};
+use process::AgentProcess;
+use process_state::{ProcessAccess, ProcessState};
+pub use prompt::{PromptOutcome, ReadyAgent};
 pub use retained_context::RetainedContext;
 
 mod change;
@@ -43,37 +44,37 @@ mod host;
 mod message;
 mod permission;
 mod process;
+mod process_state;
 mod prompt;
 mod relay;
 mod restart;
 mod retained_context;
 mod run;
 
-pub type Waiting = oneshot::Sender<Result<Ready, ExternalAgentError>>;
-
 pub struct ExternalAgentSession {
-    host: Host,
+    host: AgentHost,
     /// Unbounded: updates take send permits, and no message may wait for a session that is ending.
-    messages: LazyChannel<Message>,
-    running: Option<Running>,
-    waiting: Vec<Waiting>,
+    messages: LazyChannel<AgentMessage>,
+    state: ProcessState,
+    /// `None` in [`ProcessState::Stopped`].
+    process: Option<AgentProcess>,
+    waiting: Vec<WaitingPrompt>,
     /// Number of the last start. A restored session continues from its event count, which keeps ids unique.
     starts: u64,
     retained_context: RetainedContext,
     /// The agent's own mode before the sandbox.
     previous_mode: Option<SessionModeId>,
-    restarts: bool,
     /// The user declined a restart without the sandbox.
     stays_sandboxed: bool,
     commands: Vec<AvailableCommand>,
     calls: HashMap<ToolCallId, RequestedCall>,
-    open_requests: HashMap<RequestId, OpenRequest>,
+    open_requests: HashMap<RequestId, ForwardedRequest>,
     restart_question: CancellationToken,
     asked_changes: AskedChanges,
 }
 
 /// The session that the agent answers.
-pub struct Host {
+pub struct AgentHost {
     /// Its definition is `None` in a session of Modegate's own agents.
     pub agent: Arc<AgentSpec>,
     pub session: SessionId,
@@ -89,7 +90,7 @@ pub struct Host {
 }
 
 /// Current limits of the session.
-pub struct Limits {
+pub struct AgentLimits {
     pub mode: SessionModeId,
     /// Ceilings of a new process.
     pub ceilings: Ceilings,
@@ -100,16 +101,16 @@ pub struct Limits {
 }
 
 impl ExternalAgentSession {
-    pub fn new(host: Host) -> Self {
+    pub fn new(host: AgentHost) -> Self {
         Self {
             host,
             messages: LazyChannel::default(),
-            running: None,
+            state: ProcessState::Stopped,
+            process: None,
             waiting: Vec::new(),
             starts: 0,
             retained_context: RetainedContext::default(),
             previous_mode: None,
-            restarts: false,
             stays_sandboxed: false,
             commands: Vec::new(),
             calls: HashMap::new(),
@@ -129,13 +130,13 @@ impl ExternalAgentSession {
     }
 
     /// Cancel-safe: a dropped call loses no message.
-    pub async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<AgentMessage> {
         self.messages.recv().await
     }
 
     /// `None` while no process runs.
     pub fn client(&self) -> Option<&ExternalAgent> {
-        self.running.as_ref()?.agent.as_ref()
+        self.process.as_ref()?.agent.as_ref()
     }
 
     pub fn commands(&self) -> &[AvailableCommand] {
@@ -157,7 +158,7 @@ impl ExternalAgentSession {
         let to = self.messages.sender();
         async move {
             let (reply, options) = oneshot::channel();
-            to.send(Message::Options(reply)).ok()?;
+            to.send(AgentMessage::Options(reply)).ok()?;
             options.await.ok()
         }
     }
@@ -166,111 +167,132 @@ impl ExternalAgentSession {
         self.host.agent.external_agent.as_ref()
     }
 
-    fn is_sandboxed(&self) -> bool {
-        self.running.as_ref().is_some_and(Running::is_sandboxed)
+    /// True if no process is left.
+    pub fn is_stopped(&self) -> bool {
+        self.state == ProcessState::Stopped
     }
 
     /// `limits` is read only for messages that depend on it, because updates are many.
     pub fn handle(
         &mut self,
-        message: Message,
-        limits: impl FnOnce() -> Limits,
+        message: AgentMessage,
+        limits: impl FnOnce() -> AgentLimits,
         gate: &mut Gate,
-    ) -> Vec<Effect> {
-        let is_current = |start| self.running.as_ref().is_some_and(|running| running.start == start);
+    ) -> Vec<AgentOutput> {
+        let current = self.process.as_ref().map(|process| process.start);
+        if message.start().is_some_and(|start| Some(start) != current) {
+            // An earlier process has sent this.
+            return Vec::new();
+        }
+        self.observe();
         match message {
-            Message::Relayed(relayed, send_permit) => match relayed {
-                Relayed::Event(event) => {
-                    if let SessionEvent::ForwardedUpdate { update } = &event {
-                        self.note_call(update);
-                    }
-                    vec![Effect::Record(event, send_permit)]
-                }
-                Relayed::Transient(update) => {
-                    self.note_call(&update);
-                    vec![Effect::Show(update, send_permit)]
-                }
-                Relayed::Commands(commands) => {
-                    self.commands = commands;
-                    vec![Effect::ShowCommands]
-                }
-                Relayed::Options => vec![Effect::ShowOptions],
-                Relayed::Request(request) => self.request(request, &limits(), gate),
-                Relayed::Answered { number, answer, reply } => {
-                    self.answered(number, answer, reply, &limits())
-                }
-                Relayed::Closed(number) => {
-                    self.close_request(number);
-                    Vec::new()
-                }
-            },
-            Message::Started { start, outcome: Ok(started) } if is_current(start) => {
-                self.started(started, &limits())
+            AgentMessage::Prompt(prompt) => self.want(Some(prompt), &limits(), gate),
+            AgentMessage::Prepare => self.want(None, &limits(), gate),
+            AgentMessage::ModeChanging => {
+                // The question about a restart, or its answer, concerned the old mode.
+                self.restart_question.cancel();
+                self.stays_sandboxed = false;
+                Vec::new()
             }
-            Message::Started { start, outcome: Err(error) } if is_current(start) => {
-                self.ended(&error, &limits())
+            AgentMessage::ModeChanged { tightened } => self.mode_changed(tightened, &limits(), gate),
+            AgentMessage::TurnCancelled => {
+                let (changes, asker) = self.asked_changes();
+                changes.refuse(&asker)
             }
-            Message::Switched { start, previous_mode } if is_current(start) => {
+            AgentMessage::TurnEnded => {
+                let (changes, asker) = self.asked_changes();
+                changes.end_turn(&asker)
+            }
+            AgentMessage::Closing => self.close(),
+            AgentMessage::Close => {
+                self.waiting.clear();
+                self.close()
+            }
+            AgentMessage::Relayed(relayed, send_permit) => self.relayed((relayed, send_permit), limits, gate),
+            AgentMessage::Started { outcome: Ok(started), .. } => self.started(started, &limits(), gate),
+            AgentMessage::Started { outcome: Err(error), .. } => self.ended(&error, &limits(), gate),
+            AgentMessage::Switched { previous_mode, .. } => {
                 self.previous_mode = previous_mode;
                 let retain = self.retain();
-                std::iter::once(retain).chain(self.follow_mode(&limits())).collect()
+                std::iter::once(retain).chain(self.follow(&limits(), gate)).collect()
             }
-            Message::Broker { start, event } if is_current(start) => {
+            AgentMessage::Broker { event, .. } => {
                 let (changes, asker) = self.asked_changes();
                 changes.broker_event(event, &asker, &limits())
             }
-            Message::ChangeAnswered { start, change, answer } if is_current(start) => {
+            AgentMessage::ChangeAnswered { change, answer, .. } => {
                 let (changes, asker) = self.asked_changes();
                 changes.answered(change, answer, &asker, &limits())
             }
-            Message::Started { .. }
-            | Message::Switched { .. }
-            | Message::Broker { .. }
-            | Message::ChangeAnswered { .. } => Vec::new(),
-            Message::Ended { start, why } => {
-                let is_current = is_current(start);
-                for (_, open_request) in std::mem::take(&mut self.open_requests) {
-                    self.host.client.withdraw(open_request.id);
-                }
-                if !is_current {
-                    return Vec::new();
+            AgentMessage::Ended { why, .. } => {
+                for (_, request) in std::mem::take(&mut self.open_requests) {
+                    self.host.client.withdraw(request.id);
                 }
                 let (changes, asker) = self.asked_changes();
-                let mut effects = changes.forget(&asker);
-                effects.extend(self.ended(&ExternalAgentError::Ended(why), &limits()));
-                effects
+                let mut outputs = changes.forget(&asker);
+                outputs.extend(self.ended(&ExternalAgentError::Ended(why), &limits(), gate));
+                outputs
             }
-            Message::Options(reply) => vec![Effect::ReplyOptions(reply)],
-            Message::Restart(restarts) => {
-                let Some(reply) = self.waiting.pop() else { return Vec::new() };
+            AgentMessage::Restart(restarts) => {
+                let Some(prompt) = self.waiting.pop() else { return Vec::new() };
                 self.stays_sandboxed = restarts == Some(false);
                 if restarts == Some(true) {
                     self.retained_context.discard();
                 }
-                self.ready(Some(reply), &limits())
+                self.want(Some(prompt), &limits(), gate)
+            }
+            AgentMessage::Options(reply) => vec![AgentOutput::ReplyOptions(reply)],
+        }
+    }
+
+    fn relayed(
+        &mut self,
+        (relayed, send_permit): (Relayed, Option<OwnedSemaphorePermit>),
+        limits: impl FnOnce() -> AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        match relayed {
+            Relayed::Event(event) => {
+                if let SessionEvent::ForwardedUpdate { update } = &event {
+                    self.note_call(update);
+                }
+                vec![AgentOutput::Record(event, send_permit)]
+            }
+            Relayed::Transient(update) => {
+                self.note_call(&update);
+                vec![AgentOutput::Show(update, send_permit)]
+            }
+            Relayed::Commands(commands) => {
+                self.commands = commands;
+                vec![AgentOutput::ShowCommands]
+            }
+            Relayed::Options => vec![AgentOutput::ShowOptions],
+            Relayed::Request(request) => self.request(request, &limits(), gate),
+            Relayed::Answered { number, answer, reply } => self.answered(number, answer, reply, &limits()),
+            Relayed::Closed(number) => {
+                self.close_request(number);
+                Vec::new()
             }
         }
     }
 
+    fn mode_changed(&mut self, tightened: bool, limits: &AgentLimits, gate: &mut Gate) -> Vec<AgentOutput> {
+        let mut outputs = Vec::new();
+        if !tightened && matches!(self.state.access(), Some(ProcessAccess::Brokered(_))) {
+            // The agent's requests follow, too: the start of a reply of its model is unknown.
+            outputs.push(AgentOutput::BeginReply);
+        }
+        outputs.extend(self.follow(limits, gate));
+        let (changes, asker) = self.asked_changes();
+        outputs.extend(changes.decide_again(&asker, limits));
+        outputs
+    }
+
     fn asked_changes(&mut self) -> (&mut AskedChanges, Asker<'_>) {
-        let start = self.running.as_ref().map_or(0, |running| running.start);
-        let asker = Asker { host: &self.host, start, messages: self.messages.sender() };
+        let start = self.process.as_ref().map_or(0, |process| process.start);
+        let agent = self.process.as_ref().and_then(|process| process.agent.as_ref());
+        let asker = Asker { host: &self.host, start, agent, messages: self.messages.sender() };
         (&mut self.asked_changes, asker)
-    }
-
-    pub fn refuse_changes(&mut self) -> Vec<Effect> {
-        let (changes, asker) = self.asked_changes();
-        changes.refuse(&asker)
-    }
-
-    pub fn end_turn(&mut self) -> Vec<Effect> {
-        let (changes, asker) = self.asked_changes();
-        changes.end_turn(&asker)
-    }
-
-    pub fn decide_changes_again(&mut self, limits: &Limits) -> Vec<Effect> {
-        let (changes, asker) = self.asked_changes();
-        changes.decide_again(&asker, limits)
     }
 
     fn note_call(&mut self, update: &SessionUpdate) {
@@ -293,33 +315,5 @@ impl ExternalAgentSession {
             self.calls.remove(id);
             self.asked_changes.consents.end_call(id);
         }
-    }
-
-    /// Completes [`Effect::AskToRestart`].
-    pub fn ask_to_restart(&mut self, turn: &CurrentTurn<'_>) {
-        self.restart_question = CancellationToken::new();
-        restart::ask(&self.host, turn, self.restart_question.clone(), self.messages.sender());
-    }
-
-    /// The question about a restart, or its answer, concerned the old mode.
-    pub fn on_mode_changed(&mut self) {
-        self.restart_question.cancel();
-        self.stays_sandboxed = false;
-    }
-
-    /// Shuts the agent down gracefully. Its relay stops waiting for send permits.
-    pub fn on_close(&self) {
-        if let Some(running) = &self.running {
-            running.stop.cancel();
-        }
-    }
-
-    /// Shuts the agent down for good. The returned token is cancelled at its end. Returns `None` if no process runs.
-    pub fn close(&mut self) -> Option<CancellationToken> {
-        // A prompt that still waits must not start the agent again.
-        self.waiting.clear();
-        let Running { stop, over, .. } = self.running.take()?;
-        stop.cancel();
-        Some(over)
     }
 }

@@ -37,7 +37,7 @@ fn put_string(line: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
     use crate::acp::{ImageContent, MessageId, Meta, SessionId};
-    use crate::rpc::notification_line;
+    use crate::json_rpc::call_line;
 
     fn notification(update: SessionUpdate) -> SessionNotification {
         SessionNotification { session_id: SessionId::new("sess_1"), update: update.into() }
@@ -54,7 +54,7 @@ mod tests {
                 [SessionUpdate::AgentMessageChunk(chunk(text)), SessionUpdate::AgentThoughtChunk(chunk(text))]
             {
                 let notification = notification(update);
-                let expected = notification_line("session/update", &notification);
+                let expected = call_line(None, "session/update", &notification);
                 assert_eq!(chunk_line(&notification), Some(expected));
             }
         }

@@ -17,7 +17,7 @@ use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
-use crate::external_agent::session::{self as external_agent, ExternalAgentSession};
+use crate::external_agent::session::{AgentHost, AgentMessage, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::mode::Access;
 use crate::session::command::slash_commands;
@@ -77,7 +77,7 @@ enum ActorEvent {
     Answer(u64, PermissionReply),
     SwitchAnswer(u64, PermissionReply),
     Report(SubagentReport),
-    ExternalAgent(external_agent::Message),
+    ExternalAgent(AgentMessage),
     JobEnded(String),
     Changes(TurnChanges),
     Turn(TurnEvent),
@@ -144,7 +144,7 @@ impl Actor {
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let client_io = client_io.with_disk_texts(context.disk_texts.clone());
         let log = EventLog::new(id, client, &context, workspace.cwd());
-        let host = external_agent::Host {
+        let host = AgentHost {
             agent: Arc::clone(&agent),
             session: log.id().clone(),
             client: log.client().clone(),
@@ -300,12 +300,12 @@ impl Actor {
             SessionCommand::TakeBack => {
                 self.withdraw_cancelled();
                 if self.turns.is_cancelled() {
-                    self.refuse_agent_changes().await;
+                    self.external_agent_message(AgentMessage::TurnCancelled).await;
                 }
             }
             SessionCommand::Cancel => {
                 self.cancel();
-                self.refuse_agent_changes().await;
+                self.external_agent_message(AgentMessage::TurnCancelled).await;
             }
             SessionCommand::SetMode { mode, source, reply } => {
                 let outcome = self.change_mode(&mode, source).await;
@@ -433,7 +433,7 @@ impl Actor {
     async fn close(&mut self) {
         self.subagents.on_close();
         self.cancel();
-        self.external_agent.on_close();
+        self.external_agent_message(AgentMessage::Closing).await;
         if self.turns.running.is_some() {
             // The turn ends soon after its cancellation. Its last messages are still recorded.
             loop {

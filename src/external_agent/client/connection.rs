@@ -7,14 +7,12 @@ use std::pin::Pin;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::command::{Command, OnSuccess, Reply};
-use super::lines::{End, Lines};
 use super::messages::{self, PeerMessage};
 use super::requests::{self, Refusal, SessionIds};
 use super::state::AgentState;
@@ -23,8 +21,15 @@ use crate::acp::{
     SetSessionConfigOptionResponse,
 };
 use crate::client::{Client, ClientCapabilities, ClientError, ClientRequest};
+use crate::json_rpc;
+use crate::json_rpc::line::{Line, PartialLine};
 use crate::process::ChildStdio;
 use crate::process::program::Program;
+
+/// Maximum length of a line, in bytes, as in the ACP libraries.
+pub(super) const MAX_LINE: usize = 32 * 1024 * 1024;
+
+const READ: usize = 64 * 1024;
 
 /// Maximum lines that the agent may leave unread.
 const MAX_UNREAD: usize = 1024;
@@ -60,7 +65,7 @@ pub(super) struct Connection {
     session_id: SessionId,
     capabilities: ClientCapabilities,
     state: watch::Sender<AgentState>,
-    output: Option<mpsc::Sender<Vec<u8>>>,
+    output: Option<mpsc::Sender<String>>,
     phase: Phase,
     /// True from `session/load` until the next prompt, because some agents replay history after answering.
     may_replay: bool,
@@ -70,15 +75,6 @@ pub(super) struct Connection {
     answers: FuturesUnordered<Answering>,
     waiting: Option<SessionUpdate>,
     ignored_lines: usize,
-}
-
-#[derive(Serialize)]
-struct Message<'a, P> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    method: &'a str,
-    params: P,
 }
 
 impl Connection {
@@ -109,16 +105,17 @@ impl Connection {
             waiting: None,
             ignored_lines: 0,
         };
-        tokio::spawn(connection.run(Lines::new(stdio.from), command_queue, program));
+        tokio::spawn(connection.run(BufReader::with_capacity(READ, stdio.from), command_queue, program));
         (commands, watcher)
     }
 
-    async fn run<R: tokio::io::AsyncRead + Unpin>(
+    async fn run(
         mut self,
-        mut lines: Lines<R>,
+        mut input: impl AsyncBufRead + Unpin,
         mut command_queue: mpsc::UnboundedReceiver<Command>,
         program: Program,
     ) {
+        let mut partial = PartialLine::new(MAX_LINE);
         let fault = loop {
             let fault = tokio::select! {
                 biased;
@@ -133,10 +130,10 @@ impl Connection {
                     }
                     None
                 }
-                line = lines.next(), if self.waiting.is_none() => match line {
-                    Ok(line) => self.receive(line),
-                    Err(End::TooLong) => Some("it sent a line of more than 32 MiB"),
-                    Err(End::Closed) => Some(CLOSED),
+                line = next_line(&mut input, &mut partial), if self.waiting.is_none() => match line {
+                    Some(Line::Bytes(line)) => self.receive(&line),
+                    Some(Line::TooLong) => Some("it sent a line of more than 32 MiB"),
+                    None => Some(CLOSED),
                 },
             };
             if fault.is_some() {
@@ -171,7 +168,7 @@ impl Connection {
                 }
                 self.output.as_ref()?;
                 self.pending.insert(id, reply);
-                self.send(requests::to_line(&Message { jsonrpc: "2.0", id: Some(id), method, params }))
+                self.send(json_rpc::call_line(Some(id), method, &params))
             }
             Command::Cancel => self.cancel(),
             Command::CloseInput => {
@@ -184,8 +181,7 @@ impl Connection {
     fn cancel(&mut self) -> Option<&'static str> {
         let Phase::Open(agent_session) = &self.phase else { return None };
         let params = CancelNotification::new(agent_session.clone());
-        let cancel = Message { jsonrpc: "2.0", id: None, method: "session/cancel", params };
-        let fault = self.send(requests::to_line(&cancel));
+        let fault = self.send(json_rpc::call_line(None, "session/cancel", &params));
         let open: Vec<_> = self.requests.extract_if(|_, question| question.is_permission).collect();
         open.into_iter().fold(fault, |fault, (id, question)| {
             self.client.withdraw(question.client_request);
@@ -327,10 +323,15 @@ impl Connection {
 
     fn answer(&mut self, id: &str, outcome: Result<Value, Refusal>) -> Option<&'static str> {
         let id: &RawValue = serde_json::from_str(id).ok()?;
-        self.send(requests::response(id, outcome))
+        let outcome = match &outcome {
+            Ok(result) => to_raw_value(result).map(Ok),
+            Err(refusal) => to_raw_value(refusal).map(Err),
+        };
+        let outcome = outcome.expect("the protocol's types are JSON");
+        self.send(json_rpc::answer_line(id, outcome.as_deref().map_err(|error| &**error)))
     }
 
-    fn send(&mut self, line: Vec<u8>) -> Option<&'static str> {
+    fn send(&mut self, line: String) -> Option<&'static str> {
         match self.output.as_ref()?.try_send(line) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(_)) => Some("it does not read its input"),
@@ -349,14 +350,28 @@ impl Connection {
     }
 }
 
-async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
+/// `None` at the end of the output, which may cut the last line. Cancel safe: `partial` keeps the rest.
+async fn next_line(input: &mut (impl AsyncBufRead + Unpin), partial: &mut PartialLine) -> Option<Line> {
+    loop {
+        // A read error on a pipe means that the process has ended.
+        let chunk = input.fill_buf().await.ok().filter(|chunk| !chunk.is_empty())?;
+        let (taken, line) = partial.take(chunk);
+        input.consume(taken);
+        // The end of a line that is too long may never come.
+        if line.is_some() || partial.is_too_long() {
+            return line.or(Some(Line::TooLong));
+        }
+    }
+}
+
+async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<String>) {
     while let Some(mut lines) = queue.recv().await {
         while lines.len() < WRITTEN
             && let Ok(line) = queue.try_recv()
         {
-            lines.extend(line);
+            lines.push_str(&line);
         }
-        if to.write_all(&lines).await.is_err() || to.flush().await.is_err() {
+        if to.write_all(lines.as_bytes()).await.is_err() || to.flush().await.is_err() {
             return;
         }
     }

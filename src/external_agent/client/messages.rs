@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::acp::SessionUpdate;
+use crate::json_rpc::{self, Incoming};
 
 #[derive(Debug)]
 pub(super) enum PeerMessage<'a> {
@@ -17,22 +18,8 @@ pub(super) enum PeerMessage<'a> {
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Notification<'a> {
+struct UpdateNotification<'a> {
     #[serde(borrow)]
     session_id: Cow<'a, str>,
     update: Box<SessionUpdate>,
@@ -40,50 +27,43 @@ struct Notification<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cancel<'a> {
+struct CancelParams<'a> {
     #[serde(borrow)]
     request_id: &'a RawValue,
 }
 
-/// Distinguishes `null` from a missing member.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
 pub(super) fn read(line: &[u8]) -> PeerMessage<'_> {
-    let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(line) else {
-        let is_blank = line.iter().all(u8::is_ascii_whitespace);
-        return PeerMessage::Invalid(if is_blank { "" } else { "it is not a message" });
-    };
-    let Envelope { id, method, params, result, error } = envelope;
-    let params = params.map_or("{}", RawValue::get);
-    match (method, id) {
-        (Some(method), Some(id)) if matches!(id.get().as_bytes()[0], b'"' | b'-' | b'0'..=b'9') => {
-            PeerMessage::Request { id, method, params }
+    match json_rpc::sort(line) {
+        Incoming::Request { id, .. } if id.get() == "null" => {
+            PeerMessage::Invalid("a request has an id that is neither a number nor a text")
         }
-        (Some(_), Some(_)) => PeerMessage::Invalid("a request has an id that is neither a number nor a text"),
-        (Some(method), None) => notification(&method, params),
-        (None, Some(id)) => {
-            // Some agents send a null error beside a result.
-            let error = error.filter(|error| result.is_none() || error.get() != "null");
-            let outcome = error.map(Err).or(result.map(Ok));
-            match (id.get().parse(), outcome) {
-                (Ok(id), Some(outcome)) => PeerMessage::Response { id, outcome },
-                _ => PeerMessage::Invalid("its response matches no request"),
-            }
+        Incoming::Request { id, method, params } => {
+            PeerMessage::Request { id, method, params: params.map_or("{}", RawValue::get) }
         }
-        (None, None) => PeerMessage::Invalid("it is neither a request nor a response"),
+        Incoming::Notification { method, params } => {
+            notification(&method, params.map_or("{}", RawValue::get))
+        }
+        Incoming::Answer { id, outcome } => match id.get().parse() {
+            Ok(id) => PeerMessage::Response { id, outcome },
+            Err(_) => PeerMessage::Invalid("its response matches no request"),
+        },
+        Incoming::NoAnswer => PeerMessage::Invalid("it is neither a request nor a response"),
+        Incoming::Blank => PeerMessage::Invalid(""),
+        Incoming::NotJson => PeerMessage::Invalid("it is not a message"),
+        Incoming::Invalid { why, .. } => PeerMessage::Invalid(why),
     }
 }
 
 fn notification<'a>(method: &str, params: &'a str) -> PeerMessage<'a> {
     match method {
         "session/update" => match serde_json::from_str(params) {
-            Ok(Notification { session_id, update }) => PeerMessage::Update { session: session_id, update },
+            Ok(UpdateNotification { session_id, update }) => {
+                PeerMessage::Update { session: session_id, update }
+            }
             Err(_) => PeerMessage::Invalid("it is not an update of the protocol"),
         },
         "$/cancel_request" => match serde_json::from_str(params) {
-            Ok(Cancel { request_id }) => PeerMessage::Cancelled(request_id),
+            Ok(CancelParams { request_id }) => PeerMessage::Cancelled(request_id),
             Err(_) => PeerMessage::Invalid("it cancels a request without naming it"),
         },
         _ => PeerMessage::Invalid("it is an unknown notification"),

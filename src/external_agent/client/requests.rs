@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::acp::{
@@ -99,29 +98,6 @@ fn replace_session(session: &mut SessionId, sessions: SessionIds<'_>) -> Result<
     }
     *session = sessions.client.clone();
     Ok(())
-}
-
-pub(super) fn response(id: &RawValue, result: Result<Value, Refusal>) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Response<'a> {
-        jsonrpc: &'static str,
-        id: &'a RawValue,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        result: Option<Value>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<Refusal>,
-    }
-    let (result, error) = match result {
-        Ok(result) => (Some(result), None),
-        Err(refusal) => (None, Some(refusal)),
-    };
-    to_line(&Response { jsonrpc: "2.0", id, result, error })
-}
-
-pub(super) fn to_line(message: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(message).expect("the protocol's types are JSON");
-    line.push(b'\n');
-    line
 }
 
 /// An error stays an error, so a lost client never counts as consent.

@@ -6,7 +6,6 @@ use std::io;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-use super::requests::to_line;
 use crate::process::program::{Program, ProgramEnd};
 use crate::process::{ChildStdio, Exit};
 
@@ -99,6 +98,6 @@ fn update(update: &Value) -> Value {
 }
 
 async fn write(output: &mut (impl AsyncWriteExt + Unpin), message: &Value) -> io::Result<()> {
-    output.write_all(&to_line(message)).await?;
+    output.write_all(format!("{message}\n").as_bytes()).await?;
     output.flush().await
 }

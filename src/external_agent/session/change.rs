@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::consents::{ConsentScope, Consents, folder};
+use super::message::{AgentMessage, AgentOutput};
 use super::permission::{decide, permitted};
-use super::{Effect, Host, Limits, Message, host};
+use super::{AgentHost, AgentLimits, host};
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionUpdate, ToolCall, ToolCallId, ToolCallLocation, ToolCallStatus,
@@ -18,6 +19,7 @@ use crate::acp::{
 use crate::client::ClientError;
 use crate::conversation::acp_updates::text_content;
 use crate::event::SessionEvent;
+use crate::external_agent::ExternalAgent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
 use crate::text;
@@ -52,7 +54,7 @@ pub(super) struct AskedChanges {
     pub caches: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
-    open: Option<Open>,
+    open: Option<OpenChange>,
     waiting: VecDeque<ChangeQuestion>,
     /// Titles of the changes that a rule or mode refused in this turn. Each is reported once.
     refused: HashSet<String>,
@@ -60,7 +62,7 @@ pub(super) struct AskedChanges {
     told: bool,
 }
 
-struct Open {
+struct OpenChange {
     question: ChangeQuestion,
     facts: CallFacts,
     call: ToolCallId,
@@ -69,13 +71,15 @@ struct Open {
 
 /// The running agent and the way to its client.
 pub(super) struct Asker<'a> {
-    pub host: &'a Host,
+    pub host: &'a AgentHost,
     pub start: u64,
-    pub messages: mpsc::UnboundedSender<Message>,
+    /// `None` if no process is ready.
+    pub agent: Option<&'a ExternalAgent>,
+    pub messages: mpsc::UnboundedSender<AgentMessage>,
 }
 
 enum Decision {
-    Answer(bool, Vec<Effect>),
+    Answer(bool, Vec<AgentOutput>),
     Ask(Box<CallFacts>),
 }
 
@@ -88,8 +92,8 @@ impl AskedChanges {
         &mut self,
         event: BrokerEvent,
         asker: &Asker<'_>,
-        limits: &Limits,
-    ) -> Vec<Effect> {
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
         match event {
             BrokerEvent::Asked(question) => {
                 self.waiting.push_back(question);
@@ -108,14 +112,14 @@ impl AskedChanges {
     }
 
     /// Answers the waiting changes up to the first one that the user must decide.
-    fn decide(&mut self, asker: &Asker<'_>, limits: &Limits) -> Vec<Effect> {
+    fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let mut effects = Vec::new();
         while self.open.is_none() {
             let Some(question) = self.waiting.pop_front() else { break };
             match self.decide_one(&question, asker, limits) {
                 Decision::Answer(allows, more) => {
                     effects.extend(more);
-                    effects.push(Effect::AnswerChange { number: question.number, allows });
+                    effects.extend(asker.answer(question.number, allows));
                 }
                 Decision::Ask(facts) => effects.push(self.ask(question, *facts, asker, limits)),
             }
@@ -123,7 +127,7 @@ impl AskedChanges {
         effects
     }
 
-    fn decide_one(&mut self, question: &ChangeQuestion, asker: &Asker<'_>, limits: &Limits) -> Decision {
+    fn decide_one(&mut self, question: &ChangeQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
         let facts = asker.facts(question, &self.caches);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
@@ -134,8 +138,8 @@ impl AskedChanges {
                     return Decision::Answer(false, Vec::new());
                 }
                 let call = ToolCallId::new(TOOL);
-                let denied = Effect::Denied { call, tool: TOOL, rule: denial.rule };
-                Decision::Answer(false, vec![denied, Effect::NoticeInTurn(text)])
+                let denied = AgentOutput::Denied { call, tool: TOOL, rule: denial.rule };
+                Decision::Answer(false, vec![denied, AgentOutput::NoticeInTurn(text)])
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
             Verdict::Ask(_) if self.consents.refuses() => Decision::Answer(false, Vec::new()),
@@ -145,9 +149,9 @@ impl AskedChanges {
             Verdict::Ask(_) if self.is_in_turn => Decision::Ask(Box::new(facts)),
             Verdict::Ask(_) => {
                 let call = ToolCallId::new(TOOL);
-                let mut effects = vec![Effect::Denied { call, tool: TOOL, rule: permission::NO_USER }];
+                let mut effects = vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER }];
                 if !std::mem::replace(&mut self.told, true) {
-                    effects.push(Effect::NoticeInTurn(format!(
+                    effects.push(AgentOutput::NoticeInTurn(format!(
                         "Between two turns, changes of the agent were refused, the first of them: {}.\n\n",
                         asker.title(question)
                     )));
@@ -162,8 +166,8 @@ impl AskedChanges {
         question: ChangeQuestion,
         facts: CallFacts,
         asker: &Asker<'_>,
-        limits: &Limits,
-    ) -> Effect {
+        limits: &AgentLimits,
+    ) -> AgentOutput {
         let start = asker.start;
         let call = ToolCallId::new(format!("agent_change_{start}_{}", question.number));
         let kind = match question.change {
@@ -201,11 +205,11 @@ impl AskedChanges {
         tokio::spawn(async move {
             let answer = tokio::time::timeout(LIMIT, answer).await.unwrap_or(Err(ClientError::Late(LIMIT)));
             // The session may be gone.
-            let _ = messages.send(Message::ChangeAnswered { start, change, answer });
+            let _ = messages.send(AgentMessage::ChangeAnswered { start, change, answer });
         });
-        self.open = Some(Open { question, facts, call, request: number });
+        self.open = Some(OpenChange { question, facts, call, request: number });
         let update = Box::new(SessionUpdate::ToolCall(announced));
-        Effect::Record(SessionEvent::ForwardedUpdate { update }, None)
+        AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
     }
 
     pub(super) fn answered(
@@ -213,9 +217,9 @@ impl AskedChanges {
         change: u64,
         answer: ChangeAnswer,
         asker: &Asker<'_>,
-        limits: &Limits,
-    ) -> Vec<Effect> {
-        let Some(Open { question, facts, call, request }) =
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
+        let Some(OpenChange { question, facts, call, request }) =
             self.open.take_if(|open| open.question.number == change)
         else {
             return Vec::new();
@@ -231,7 +235,7 @@ impl AskedChanges {
                 asker.host.client.withdraw(request);
                 let refusal = format!("No answer came within {} minutes.", limit.as_secs() / 60);
                 let text = format!("{refusal} Refused: {}.\n\n", asker.title(&question));
-                effects.push(Effect::NoticeInTurn(text));
+                effects.push(AgentOutput::NoticeInTurn(text));
                 (String::new(), refusal)
             }
             Err(error) => (String::new(), format!("The user could not be asked: {error}.")),
@@ -247,37 +251,36 @@ impl AskedChanges {
             self.consents.refuse_turn();
         }
         effects.push(concluded(call, (!allows).then_some(&*refusal)));
-        effects.push(Effect::AnswerChange { number: question.number, allows });
+        effects.extend(asker.answer(question.number, allows));
         effects.extend(self.decide(asker, limits));
         effects
     }
 
     /// Withdraws the open question.
-    fn close(&mut self, why: &str, asker: &Asker<'_>) -> Vec<Effect> {
-        let Some(Open { call, request, .. }) = self.open.take() else { return Vec::new() };
+    fn close(&mut self, why: &str, asker: &Asker<'_>) -> Vec<AgentOutput> {
+        let Some(OpenChange { call, request, .. }) = self.open.take() else { return Vec::new() };
         asker.host.client.withdraw(request);
         vec![concluded(call, Some(why))]
     }
 
     /// The turn is cancelled or over.
-    pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<Effect> {
+    pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         let open = self.open.as_ref().map(|open| open.question.number);
         let waiting = std::mem::take(&mut self.waiting);
         let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.number));
-        let refused: Vec<Effect> =
-            numbers.map(|number| Effect::AnswerChange { number, allows: false }).collect();
+        let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
         let mut effects = self.close("The turn has ended.", asker);
         effects.extend(refused);
         effects
     }
 
     /// The process is gone, and with it all that waits.
-    pub(super) fn forget(&mut self, asker: &Asker<'_>) -> Vec<Effect> {
+    pub(super) fn forget(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         self.waiting.clear();
         self.close("The agent has ended.", asker)
     }
 
-    pub(super) fn end_turn(&mut self, asker: &Asker<'_>) -> Vec<Effect> {
+    pub(super) fn end_turn(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
         self.is_in_turn = false;
         self.told = false;
         self.refused.clear();
@@ -290,12 +293,12 @@ impl AskedChanges {
     }
 
     /// The call of the open question, if its change is now denied.
-    pub(super) fn denied_call(&self, limits: &Limits) -> Option<&ToolCallId> {
+    pub(super) fn denied_call(&self, limits: &AgentLimits) -> Option<&ToolCallId> {
         let open = self.open.as_ref()?;
         matches!(decide(&open.facts, limits), Verdict::Deny(_)).then_some(&open.call)
     }
 
-    pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &Limits) -> Vec<Effect> {
+    pub(super) fn decide_again(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let Some(open) = &self.open else { return self.decide(asker, limits) };
         if matches!(decide(&open.facts, limits), Verdict::Ask(_)) {
             return Vec::new();
@@ -309,6 +312,10 @@ impl AskedChanges {
 }
 
 impl Asker<'_> {
+    fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
+        Some(AgentOutput::AnswerChange { agent: self.agent?.clone(), number, allows })
+    }
+
     fn facts(&self, question: &ChangeQuestion, caches: &[PathBuf]) -> CallFacts {
         let tool = match question.change {
             ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
@@ -381,7 +388,7 @@ impl Asker<'_> {
     }
 }
 
-fn concluded(call: ToolCallId, refusal: Option<&str>) -> Effect {
+fn concluded(call: ToolCallId, refusal: Option<&str>) -> AgentOutput {
     let fields = match refusal {
         None => ToolCallUpdateFields::new().status(ToolCallStatus::Completed),
         Some(why) => {
@@ -389,5 +396,5 @@ fn concluded(call: ToolCallId, refusal: Option<&str>) -> Effect {
         }
     };
     let update = Box::new(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields)));
-    Effect::Record(SessionEvent::ForwardedUpdate { update }, None)
+    AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
 }

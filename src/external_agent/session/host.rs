@@ -1,12 +1,12 @@
 //! Tells the user about hosts that a brokered agent was refused.
 
 use super::change::TOOL;
-use super::{Effect, Host, Limits};
+use super::{AgentHost, AgentLimits, AgentOutput};
 use crate::acp::ToolCallId;
 use crate::permission::HOST;
 
 /// `host` is a name, or an address with its port.
-pub(super) fn refused(host: &str, session: &Host, limits: &Limits) -> Vec<Effect> {
+pub(super) fn refused(host: &str, session: &AgentHost, limits: &AgentLimits) -> Vec<AgentOutput> {
     let agent = &session.agent.id;
     let is_wrapped = session.agent.external_agent.as_ref().is_some_and(|definition| definition.inherits);
     let which = if limits.is_mode_unrestricted {
@@ -20,5 +20,8 @@ pub(super) fn refused(host: &str, session: &Host, limits: &Limits) -> Vec<Effect
         format!("by adding {host} to the agent's sandbox.hosts")
     };
     let text = format!("The agent {agent} tried to connect to {host}, which {which}. Allow it {how}.\n\n");
-    vec![Effect::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: HOST }, Effect::NoticeInTurn(text)]
+    vec![
+        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule: HOST },
+        AgentOutput::NoticeInTurn(text),
+    ]
 }

@@ -1,25 +1,46 @@
-//! Messages of an external agent's tasks to its session, and effects of the session. Plain data.
+//! Messages to the external agent of a session, from its tasks and from the actor, and its messages to the actor.
+//! Plain data.
+
+use std::path::PathBuf;
 
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::change::ChangeAnswer;
-use super::permission::{Forwarded, RequestId};
-use super::run::Started;
+use super::permission::RequestId;
+use super::prompt::ReadyAgent;
+use super::run::StartedAgent;
 use crate::acp::{AvailableCommand, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId};
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
-use crate::external_agent::ExternalAgentError;
+use crate::external_agent::{ExternalAgent, ExternalAgentError};
 use crate::permission::CallFacts;
 use crate::permission::external::ChangeLevel;
 use crate::process::BrokerEvent;
 
-pub enum Message {
+pub enum AgentMessage {
+    /// A turn's prompt waits for the agent.
+    Prompt(WaitingPrompt),
+    /// The agent starts before the first prompt.
+    Prepare,
+    /// A mode change begins.
+    ModeChanging,
+    ModeChanged {
+        tightened: bool,
+    },
+    /// The turn is cancelled.
+    TurnCancelled,
+    TurnEnded,
+    /// The session closes, but a turn may still run. The relay stops waiting for send permits.
+    Closing,
+    /// No prompt is left.
+    Close,
     Relayed(Relayed, Option<OwnedSemaphorePermit>),
     /// The process with the number `start` has its session, or failed to start.
     Started {
         start: u64,
-        outcome: Result<Started, ExternalAgentError>,
+        outcome: Result<StartedAgent, ExternalAgentError>,
     },
     /// The brokered process with the number `start` may make changes, or no longer may.
     Switched {
@@ -48,6 +69,30 @@ pub enum Message {
     Options(oneshot::Sender<Vec<SessionConfigOption>>),
 }
 
+impl AgentMessage {
+    /// The number of the process that the message is about.
+    pub(super) fn start(&self) -> Option<u64> {
+        match self {
+            Self::Started { start, .. }
+            | Self::Switched { start, .. }
+            | Self::Broker { start, .. }
+            | Self::ChangeAnswered { start, .. }
+            | Self::Ended { start, .. } => Some(*start),
+            Self::Prompt(_)
+            | Self::Prepare
+            | Self::ModeChanging
+            | Self::ModeChanged { .. }
+            | Self::TurnCancelled
+            | Self::TurnEnded
+            | Self::Closing
+            | Self::Close
+            | Self::Relayed(..)
+            | Self::Restart(_)
+            | Self::Options(_) => None,
+        }
+    }
+}
+
 /// Messages of the agent, in their order.
 pub enum Relayed {
     Event(SessionEvent),
@@ -55,7 +100,7 @@ pub enum Relayed {
     Commands(Vec<AvailableCommand>),
     /// The agent's modes or options have changed.
     Options,
-    Request(Request),
+    Request(RelayedRequest),
     /// The client has answered a permission request.
     Answered {
         number: RequestId,
@@ -66,14 +111,23 @@ pub enum Relayed {
     Closed(RequestId),
 }
 
-pub struct Request {
+pub struct RelayedRequest {
     pub number: RequestId,
     pub content: ClientRequest,
     pub reply: ReplySender,
 }
 
+pub type ReadyReply = oneshot::Sender<Result<ReadyAgent, ExternalAgentError>>;
+
+pub struct WaitingPrompt {
+    pub reply: ReadyReply,
+    pub turn: u64,
+    /// Cancelled with the turn.
+    pub cancel: CancellationToken,
+}
+
 /// Work for the session's actor, done in the order of the list before it handles another event.
-pub enum Effect {
+pub enum AgentOutput {
     Record(SessionEvent, Option<OwnedSemaphorePermit>),
     /// Shows an update without recording it.
     Show(Box<SessionUpdate>, Option<OwnedSemaphorePermit>),
@@ -93,8 +147,12 @@ pub enum Effect {
         facts: Box<CallFacts>,
         has_user_consent: bool,
     },
-    /// Calls [`super::ExternalAgentSession::forward`].
-    Forward(Box<Forwarded>),
+    /// Sends a request to the client under a reserved id.
+    Forward {
+        id: u64,
+        request: ClientRequest,
+        reply: ReplySender,
+    },
     /// Records, before the agent gets its prompt, that undo does not cover its changes.
     Uncovered(String),
     /// Stores the agent's session, and its own mode before the sandbox, for the next start.
@@ -106,23 +164,23 @@ pub enum Effect {
     ShowOptions,
     ReplyOptions(oneshot::Sender<Vec<SessionConfigOption>>),
     Answer(ReplySender, Result<Value, ClientError>),
-    /// Records the start of a process, then calls [`super::ExternalAgentSession::start`].
-    Start {
+    /// Records the start of a process, which then gets the folder for the record of its changes.
+    RecordStart {
         is_sandboxed: bool,
-        /// A brokered process can connect only to allowed hosts until its policy changes.
-        limits_network: bool,
+        recorded: oneshot::Sender<Option<PathBuf>>,
     },
-    /// Records that the running process may make changes, then calls
-    /// [`super::ExternalAgentSession::permit_changes`].
-    PermitChanges(ChangeLevel),
+    /// Records that the running process may make changes, which it may afterwards.
+    RecordChanges {
+        level: ChangeLevel,
+        recorded: oneshot::Sender<()>,
+    },
     /// Allows or refuses a change of a brokered agent.
     AnswerChange {
+        agent: ExternalAgent,
         number: u64,
         allows: bool,
     },
-    /// Calls [`super::ExternalAgentSession::ask_to_restart`] if a turn is running.
-    AskToRestart,
-    /// Begins a reply under the current ceilings, then calls
-    /// [`super::ExternalAgentSession::answer_waiting`].
+    /// Begins a reply under the current ceilings.
     BeginReply,
+    AnswerPrompts(Vec<WaitingPrompt>, Box<ReadyAgent>),
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::message::{Relayed, Request};
+use super::message::{AgentMessage, AgentOutput, Relayed, RelayedRequest};
 use super::process::admit;
-use super::{Effect, ExternalAgentSession, Limits, Message};
+use super::{AgentLimits, ExternalAgentSession};
 use crate::acp::{
     Meta, PermissionOptionId, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionUpdate, ToolCallId, ToolCallUpdate,
@@ -32,34 +32,26 @@ const RULE: &str = "access";
 /// Number of the agent's start, and number of its request.
 pub(super) type RequestId = (u64, u64);
 
-pub(super) struct OpenRequest {
+/// A request that the client gets.
+pub(super) struct ForwardedRequest {
     pub id: u64,
-    asked: Option<Asked>,
+    asked: Option<AskedPermission>,
 }
 
 /// A permission request that the client has, and the facts of its call.
-struct Asked {
+struct AskedPermission {
     request: Box<RequestPermissionRequest>,
     facts: CallFacts,
 }
 
-/// A request that the client gets.
-pub struct Forwarded {
-    number: RequestId,
-    request: ClientRequest,
-    reply: ReplySender,
-    permit: Option<Permit>,
-    asked: Option<Asked>,
-}
-
 impl ExternalAgentSession {
     /// Withdraws permission requests that are now denied. Returns their calls.
-    pub fn close_denied_requests(&mut self, limits: impl FnOnce() -> Limits) -> Vec<ToolCallId> {
+    pub fn close_denied_requests(&mut self, limits: impl FnOnce() -> AgentLimits) -> Vec<ToolCallId> {
         if self.open_requests.is_empty() && !self.asked_changes.asks() {
             return Vec::new();
         }
         let limits = limits();
-        let is_denied = |open_request: &OpenRequest| {
+        let is_denied = |open_request: &ForwardedRequest| {
             let asked = open_request.asked.as_ref();
             asked.is_some_and(|asked| matches!(decide(&asked.facts, &limits), Verdict::Deny(_)))
         };
@@ -73,18 +65,23 @@ impl ExternalAgentSession {
         calls
     }
 
-    pub(super) fn request(&mut self, request: Request, limits: &Limits, gate: &mut Gate) -> Vec<Effect> {
-        let Request { number, content: request, reply } = request;
+    pub(super) fn request(
+        &mut self,
+        request: RelayedRequest,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        let RelayedRequest { number, content: request, reply } = request;
         let mut effects = Vec::new();
         let (asked, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
                 if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
                     self.allow_requested(request, &facts, &answer);
-                    effects.push(Effect::Answer(reply, answer));
+                    effects.push(AgentOutput::Answer(reply, answer));
                     return effects;
                 }
-                (Some(Asked { request: request.clone(), facts }), None)
+                (Some(AskedPermission { request: request.clone(), facts }), None)
             }
             ClientRequest::WriteTextFile(write) => {
                 let what = format!("write {}", write.path.display());
@@ -97,9 +94,9 @@ impl ExternalAgentSession {
                 };
                 if let Some(Denial { rule, message }) = denial {
                     return vec![
-                        Effect::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule },
-                        Effect::Notice(format!("{message}\n\n")),
-                        Effect::Answer(reply, Err(ClientError::Refused(message))),
+                        AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule },
+                        AgentOutput::Notice(format!("{message}\n\n")),
+                        AgentOutput::Answer(reply, Err(ClientError::Refused(message))),
                     ];
                 }
                 // A forwarded write lasts until the client answers. Without an answer, its end is unknown.
@@ -110,17 +107,12 @@ impl ExternalAgentSession {
             }
             _ => (None, None),
         };
-        effects.push(Effect::Forward(Box::new(Forwarded { number, request, reply, permit, asked })));
-        effects
-    }
-
-    /// Completes [`Effect::Forward`].
-    pub fn forward(&mut self, forwarded: Forwarded) {
-        let Forwarded { number, request, reply, permit, asked } = forwarded;
         let reply = self.until_answered(number, permit, asked.is_some(), reply);
         let request = in_lines(request.of_session(&self.host.session));
-        let id = self.host.client.forward(request, reply);
-        self.open_requests.insert(number, OpenRequest { id, asked });
+        let id = self.host.client.reserve_id();
+        self.open_requests.insert(number, ForwardedRequest { id, asked });
+        effects.push(AgentOutput::Forward { id, request, reply });
+        effects
     }
 
     /// Decides again, because the mode may have changed since the client was asked.
@@ -129,22 +121,23 @@ impl ExternalAgentSession {
         number: RequestId,
         answer: Result<Value, ClientError>,
         reply: ReplySender,
-        limits: &Limits,
-    ) -> Vec<Effect> {
-        let Some(Asked { request, facts }) = self.open_requests.remove(&number).and_then(|open| open.asked)
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
+        let Some(AskedPermission { request, facts }) =
+            self.open_requests.remove(&number).and_then(|open| open.asked)
         else {
             return Vec::new();
         };
         match selected(&request, &answer) {
             Selected::Allowing => {}
-            Selected::Other => return vec![Effect::Answer(reply, answer)],
+            Selected::Other => return vec![AgentOutput::Answer(reply, answer)],
             // An unknown option may mean anything to the agent.
-            Selected::NotOffered => return vec![Effect::Answer(reply, rejection(&request))],
+            Selected::NotOffered => return vec![AgentOutput::Answer(reply, rejection(&request))],
         }
         if matches!(decide(&facts, limits), Verdict::Deny(_))
             && let Some((mut effects, refused)) = Self::answer(&request, &facts, limits)
         {
-            effects.push(Effect::Answer(reply, refused));
+            effects.push(AgentOutput::Answer(reply, refused));
             return effects;
         }
         self.allow_requested(&request, &facts, &answer);
@@ -152,7 +145,7 @@ impl ExternalAgentSession {
         if facts.effect.is_change() {
             effects.push(permitted(&request.tool_call.tool_call_id, &facts, true));
         }
-        effects.push(Effect::Answer(reply, answer));
+        effects.push(AgentOutput::Answer(reply, answer));
         effects
     }
 
@@ -192,7 +185,7 @@ impl ExternalAgentSession {
                 Ok(answer) if is_asked => {
                     let answered = Relayed::Answered { number, answer, reply };
                     // The session may be gone.
-                    let _ = messages.send(Message::Relayed(answered, None));
+                    let _ = messages.send(AgentMessage::Relayed(answered, None));
                     return;
                 }
                 answer => answer,
@@ -201,7 +194,7 @@ impl ExternalAgentSession {
                 Some(permit) if answer.is_err() => permit.release_unconfirmed(),
                 done => drop(done),
             }
-            let _ = messages.send(Message::Relayed(Relayed::Closed(number), None));
+            let _ = messages.send(AgentMessage::Relayed(Relayed::Closed(number), None));
             let _ = answer.map(|answer| reply.send(answer));
         });
         to
@@ -225,8 +218,8 @@ impl ExternalAgentSession {
     fn answer(
         request: &RequestPermissionRequest,
         facts: &CallFacts,
-        limits: &Limits,
-    ) -> Option<(Vec<Effect>, Result<Value, ClientError>)> {
+        limits: &AgentLimits,
+    ) -> Option<(Vec<AgentOutput>, Result<Value, ClientError>)> {
         match decide(facts, limits) {
             Verdict::Ask(_) => None,
             // Only the user may choose a lasting option.
@@ -246,7 +239,8 @@ impl ExternalAgentSession {
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let effects = vec![Effect::Denied { call, tool: TOOL, rule }, Effect::Record(event, None)];
+                let effects =
+                    vec![AgentOutput::Denied { call, tool: TOOL, rule }, AgentOutput::Record(event, None)];
                 Some((effects, rejection(request)))
             }
         }
@@ -285,7 +279,7 @@ fn rejection(request: &RequestPermissionRequest) -> Result<Value, ClientError> {
 }
 
 /// Decides as for Modegate's own tools of that kind. The user's remembered answers concern only those.
-pub(super) fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
+pub(super) fn decide(facts: &CallFacts, limits: &AgentLimits) -> Verdict {
     let decide = |facts: &CallFacts| permission::decide(&limits.call_ceilings, &Grants::default(), facts);
     let verdict = decide(facts);
     if facts.tool != EDIT || matches!(verdict, Verdict::Deny(_)) {
@@ -298,8 +292,8 @@ pub(super) fn decide(facts: &CallFacts, limits: &Limits) -> Verdict {
     }
 }
 
-pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> Effect {
-    Effect::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
+pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: bool) -> AgentOutput {
+    AgentOutput::Permitted { call: call.clone(), facts: Box::new(facts.clone()), has_user_consent }
 }
 
 #[derive(Debug, PartialEq)]
@@ -325,14 +319,14 @@ fn selected(request: &RequestPermissionRequest, answer: &Result<Value, ClientErr
 }
 
 /// Adds the refused call to a denial.
-fn refusal(what: &str, denial: &Denial, limits: &Limits) -> Denial {
+fn refusal(what: &str, denial: &Denial, limits: &AgentLimits) -> Denial {
     match denial.rule {
         RULE => no_change(what, limits),
         rule => Denial { rule, message: format!("Refused by Modegate: {what}. {}", denial.message) },
     }
 }
 
-fn no_change(what: &str, limits: &Limits) -> Denial {
+fn no_change(what: &str, limits: &AgentLimits) -> Denial {
     let who = if limits.is_mode_unrestricted {
         "another limit of this session".to_owned()
     } else {

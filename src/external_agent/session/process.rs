@@ -1,13 +1,17 @@
-//! Starts the process of an external agent as the mode requires, and starts it again after its end.
+//! The process of an external agent: started as the mode requires, followed through its states
+//! ([`super::process_state`]), and started again after its end.
 
 use std::path::PathBuf;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::message::{AgentOutput, WaitingPrompt};
+use super::process_state::{Loosening, ProcessAccess, ProcessAction, ProcessEvent, ProcessState};
+use super::prompt::ReadyAgent;
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, NewPermit, PermittedChanges, Started};
-use super::{Effect, ExternalAgentSession, Limits, Ready, Waiting};
+use super::run::{AgentRun, NewPermit, PermittedChanges, StartedAgent};
+use super::{AgentLimits, ExternalAgentSession, restart};
 use crate::acp::ToolCallId;
 use crate::client;
 use crate::external_agent::definition::ExternalAgentDefinition;
@@ -21,171 +25,197 @@ const PROCESS_CALL: &str = "agent";
 /// Stands for the changes of a brokered process, which goes on without them.
 const CHANGES_CALL: &str = "agent_changes";
 
-pub(super) struct Running {
+/// Handles of a process. What it does and may do is its [`ProcessState`].
+pub(super) struct AgentProcess {
     pub start: u64,
-    is_sandboxed: bool,
+    starts_sandboxed: bool,
     /// `None` if the process is not brokered.
-    changes: Option<Changes>,
+    changes: Option<ChangePermits>,
     /// The sandbox that the user was last told about.
     announced: Option<bool>,
-    /// `None` while the process starts.
+    /// `None` if the process was never ready.
     pub agent: Option<ExternalAgent>,
+    /// Folder of the record of changes. `None` if changes are not recorded.
+    record: Option<PathBuf>,
     fences: mpsc::Sender<oneshot::Sender<()>>,
     /// Shuts the process down gracefully when cancelled.
-    pub stop: CancellationToken,
+    stop: CancellationToken,
     _stops: DropGuard,
+    /// Cancelled when a mode change ends the process.
     stopped: CancellationToken,
-    pub over: CancellationToken,
 }
 
-/// Permission of a brokered process to change files, which ends with a permit.
-struct Changes {
-    /// Until `denied` is cancelled.
-    level: ChangeLevel,
+/// Permits of a brokered process to change files.
+struct ChangePermits {
+    /// Cancelled when a mode denies the last permit.
     denied: Option<CancellationToken>,
     permits: mpsc::UnboundedSender<NewPermit>,
     /// Number of the last permit that was sent, and of the last one whose level applies to the process.
     sent: u64,
     applied: watch::Receiver<u64>,
-    /// Folder of the record. `None` if changes are not recorded.
-    record: Option<PathBuf>,
 }
 
-impl Running {
-    /// Returns true if changes of the process fail, apart from its own folders.
-    pub(super) fn is_sandboxed(&self) -> bool {
-        self.level().map_or(self.is_sandboxed, |level| level == ChangeLevel::Nothing)
-    }
-
-    /// `None` if the process is not brokered.
-    fn level(&self) -> Option<ChangeLevel> {
-        let Changes { level, denied, .. } = self.changes.as_ref()?;
-        let is_denied = denied.as_ref().is_none_or(CancellationToken::is_cancelled);
-        Some(if is_denied { ChangeLevel::Nothing } else { *level })
-    }
-
-    /// Returns true if the process does not have its level of changes yet.
-    fn is_switching(&self) -> bool {
-        self.changes.as_ref().is_some_and(|changes| *changes.applied.borrow() < changes.sent)
-    }
-
-    fn is_ending(&self) -> bool {
-        self.stop.is_cancelled()
-            || self.stopped.is_cancelled()
-            || self.agent.as_ref().is_some_and(ExternalAgent::is_over)
+impl AgentProcess {
+    /// Events that the handles tell of. Repeated ones change nothing.
+    fn events(&self) -> impl Iterator<Item = ProcessEvent> + use<> {
+        let changes = self.changes.as_ref();
+        let denied = changes.and_then(|changes| changes.denied.as_ref());
+        let events = [
+            (denied.is_some_and(CancellationToken::is_cancelled), ProcessEvent::Denied),
+            (changes.is_some_and(|changes| *changes.applied.borrow() == changes.sent), ProcessEvent::Applied),
+            (self.agent.as_ref().is_some_and(ExternalAgent::is_over), ProcessEvent::Exited),
+            (self.stopped.is_cancelled(), ProcessEvent::Cancelled),
+        ];
+        events.into_iter().filter_map(|(has_happened, event)| has_happened.then_some(event))
     }
 }
 
 impl ExternalAgentSession {
-    /// Without `reply`, only starts the agent. Restarts it if its sandbox does not match the mode.
-    pub fn ready(&mut self, reply: Option<Waiting>, limits: &Limits) -> Vec<Effect> {
-        let refuse = |reply: Option<Waiting>, text: String| {
-            if let Some(reply) = reply {
-                // The turn may be cancelled by now, here and below.
-                let _ = reply.send(Err(ExternalAgentError::NotStarted(text)));
+    /// Catches up with the process, whose permits the gate cancels without a message.
+    pub(super) fn observe(&mut self) {
+        for event in self.process.iter().flat_map(AgentProcess::events) {
+            self.state = self.state.on(event).0;
+        }
+    }
+
+    pub(super) fn is_sandboxed(&self) -> bool {
+        self.state.access().is_some_and(ProcessAccess::is_sandboxed)
+    }
+
+    /// Starts the agent or makes it follow the mode, for a prompt or before the first one.
+    pub(super) fn want(
+        &mut self,
+        prompt: Option<WaitingPrompt>,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        if let Some(text) = self.refusal(limits) {
+            refuse(prompt, &ExternalAgentError::NotStarted(text));
+            return Vec::new();
+        }
+        let loosening = if self.stays_sandboxed {
+            Loosening::Stay
+        } else if prompt.is_some() && self.retained_context.is_lost_by_restart() {
+            Loosening::Ask
+        } else {
+            Loosening::Restart
+        };
+        self.waiting.extend(prompt);
+        let required = self.required_access(limits);
+        self.advance(ProcessEvent::Wanted { required, loosening }, limits, gate)
+    }
+
+    pub(super) fn follow(&mut self, limits: &AgentLimits, gate: &mut Gate) -> Vec<AgentOutput> {
+        let required = self.required_access(limits);
+        self.advance(ProcessEvent::Followed { required }, limits, gate)
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        event: ProcessEvent,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        let (state, action) = self.state.on(event);
+        self.state = state;
+        match action {
+            ProcessAction::Start => return self.start(limits, gate).into_iter().collect(),
+            ProcessAction::AskToRestart => self.ask_to_restart(limits),
+            ProcessAction::ShutDown => self.shut_down(),
+            ProcessAction::PermitChanges(level) => {
+                return self.permit_changes(level, gate).into_iter().collect();
             }
-            Vec::new()
-        };
-        if self.definition().is_none() {
-            return refuse(reply, "this agent no longer exists".into());
+            ProcessAction::AnswerPrompts => return self.answer_prompts(limits),
+            ProcessAction::Nothing | ProcessAction::StartAgain | ProcessAction::FailPrompts => {}
         }
-        let Some(wants_sandbox) = capability::is_sandboxed(&limits.ceilings, self.host.control) else {
-            return refuse(reply, format!("it cannot be sandboxed for {} mode", limits.mode));
-        };
-        let Some(running) = &self.running else {
-            self.waiting.extend(reply);
-            return self.prepare_start(wants_sandbox, limits);
-        };
-        if running.changes.is_some() && !running.is_ending() {
-            self.waiting.extend(reply);
-            return self.follow_mode(limits);
-        }
-        let is_sandboxed = running.is_sandboxed();
-        let matches = is_sandboxed == wants_sandbox || is_sandboxed && self.stays_sandboxed;
-        if matches && !running.is_ending() {
-            self.waiting.extend(reply);
-            return self.reply_ready(limits);
-        }
-        let loses_context = is_sandboxed && self.retained_context.is_lost_by_restart();
-        if !running.is_ending() && loses_context && reply.is_some() {
-            self.waiting.extend(reply);
-            return vec![Effect::AskToRestart];
-        }
-        // The next process starts after this one has ended.
-        running.stop.cancel();
-        self.restarts = true;
-        self.waiting.extend(reply);
         Vec::new()
     }
 
-    pub fn is_brokered(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.changes.is_some())
+    pub(super) fn close(&mut self) -> Vec<AgentOutput> {
+        self.state = self.state.on(ProcessEvent::Closed).0;
+        self.shut_down();
+        Vec::new()
     }
 
-    /// Permits a brokered agent the changes of the mode, then answers waiting prompts.
-    pub fn follow_mode(&mut self, limits: &Limits) -> Vec<Effect> {
-        let Some(running) = self.running.as_ref().filter(|running| !running.is_ending()) else {
-            return Vec::new();
-        };
-        // A process that is starting follows when it has started.
-        let (Some(level), true) = (running.level(), running.agent.is_some()) else {
-            return self.reply_ready(limits);
-        };
-        // The gate ends a permit that a tighter mode denies.
-        match change_level(&limits.ceilings) {
-            Some(wanted) if wanted != level && wanted != ChangeLevel::Nothing => {
-                vec![Effect::PermitChanges(wanted)]
-            }
-            // Otherwise the first calls of the agent would be refused. [`Message::Switched`] follows.
-            Some(_) if level != ChangeLevel::Nothing && running.is_switching() => Vec::new(),
-            _ => self.reply_ready(limits),
+    fn shut_down(&self) {
+        if let Some(process) = &self.process {
+            process.stop.cancel();
         }
     }
 
-    /// Completes [`Effect::PermitChanges`]. [`Message::Switched`] follows.
-    pub fn permit_changes(&mut self, level: ChangeLevel, gate: &mut Gate) {
-        let changes = self.running.as_mut().and_then(|running| running.changes.as_mut());
-        let (Some(changes), Some(permit)) = (changes, admit_changes(gate, level)) else { return };
-        (changes.level, changes.denied) = (level, Some(permit.cancel.clone()));
-        // If the process has ended, its end answers the waiting prompts.
-        changes.sent += 1;
-        let _ = changes.permits.send(NewPermit { number: changes.sent, level, permit });
+    /// The reason why no process can be as the mode requires.
+    fn refusal(&self, limits: &AgentLimits) -> Option<String> {
+        if self.definition().is_none() {
+            return Some("this agent no longer exists".into());
+        }
+        if capability::is_sandboxed(&limits.ceilings, self.host.control).is_none() {
+            return Some(format!("it cannot be sandboxed for {} mode", limits.mode));
+        }
+        self.host.shell.is_none().then(|| "deterministic runs do not start external agents".into())
     }
 
-    pub(super) fn retain(&self) -> Effect {
-        Effect::Retain {
+    fn required_access(&self, limits: &AgentLimits) -> ProcessAccess {
+        if self.definition().is_some_and(|definition| definition.is_brokered()) {
+            return ProcessAccess::Brokered(change_level(&limits.ceilings).unwrap_or(ChangeLevel::Nothing));
+        }
+        match capability::is_sandboxed(&limits.ceilings, self.host.control) {
+            Some(false) => ProcessAccess::Unsandboxed,
+            Some(true) | None => ProcessAccess::Sandboxed,
+        }
+    }
+
+    fn ask_to_restart(&mut self, limits: &AgentLimits) {
+        self.restart_question = CancellationToken::new();
+        if let Some(prompt) = self.waiting.last() {
+            let void = self.restart_question.clone();
+            restart::ask((&self.host, &limits.mode), prompt, void, self.messages.sender());
+        }
+    }
+
+    /// [`super::AgentMessage::Switched`] follows.
+    fn permit_changes(&mut self, level: ChangeLevel, gate: &mut Gate) -> Option<AgentOutput> {
+        let changes = self.process.as_mut()?.changes.as_mut()?;
+        let permit = admit_changes(gate, level)?;
+        let (recorded, to_permit) = oneshot::channel();
+        changes.denied = Some(permit.cancel.clone());
+        changes.sent += 1;
+        // If the process has ended, its end answers the waiting prompts.
+        let _ = changes.permits.send(NewPermit { number: changes.sent, level, permit, recorded: to_permit });
+        Some(AgentOutput::RecordChanges { level, recorded })
+    }
+
+    pub(super) fn retain(&self) -> AgentOutput {
+        AgentOutput::Retain {
             session: self.retained_context.session_id().map(str::to_owned),
             mode: self.previous_mode.as_ref().map(ToString::to_string),
         }
     }
 
-    pub(super) fn reply_ready(&mut self, limits: &Limits) -> Vec<Effect> {
-        self.waiting.retain(|reply| !reply.is_closed());
-        let Some(running) = self.running.as_mut() else { return Vec::new() };
-        let Some(started) = &running.agent else { return Vec::new() };
-        if self.waiting.is_empty() {
+    fn answer_prompts(&mut self, limits: &AgentLimits) -> Vec<AgentOutput> {
+        self.waiting.retain(|prompt| !prompt.reply.is_closed());
+        let is_sandboxed = self.is_sandboxed();
+        let Some(process) = self.process.as_mut().filter(|_| !self.waiting.is_empty()) else {
             return Vec::new();
-        }
-        let is_sandboxed = running.is_sandboxed();
-        let copied = if running.announced.is_none() { started.copied() } else { &[] };
-        let was_announced = running.announced.replace(is_sandboxed) == Some(is_sandboxed);
-        let agent = &self.host.agent.id;
+        };
+        let Some(agent) = process.agent.clone() else { return Vec::new() };
+        let copied = if process.announced.is_none() { agent.copied() } else { &[] };
+        let was_announced = process.announced.replace(is_sandboxed) == Some(is_sandboxed);
+        let name = &self.host.agent.id;
         let definition = self.host.agent.external_agent.as_ref();
         let is_program = definition.is_some_and(|definition| definition.is_terminal_program);
         let kind = if is_program { "program" } else { "agent" };
-        let mut effects = Vec::new();
+        let mut outputs = Vec::new();
         if let [first, rest @ ..] = copied {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            effects.push(Effect::Notice(format!(
-                "Before the start of the {kind} {agent}, Modegate replaced hard links in its state folders by \
+            outputs.push(AgentOutput::Notice(format!(
+                "Before the start of the {kind} {name}, Modegate replaced hard links in its state folders by \
                  copies, because their files have names elsewhere, too: {}{more}.\n\n",
                 first.display()
             )));
         }
-        let is_recorded = running.changes.as_ref().is_some_and(|changes| changes.record.is_some());
-        if !is_sandboxed && !is_recorded {
-            effects.push(Effect::Uncovered(format!(
-                "Changes that the {kind} {agent} makes with its own tools are unknown and cannot be undone."
+        if !is_sandboxed && process.record.is_none() {
+            outputs.push(AgentOutput::Uncovered(format!(
+                "Changes that the {kind} {name} makes with its own tools are unknown and cannot be undone."
             )));
         } else if is_sandboxed && !was_announced {
             // Explains why changes fail, which the agent itself may not do.
@@ -194,65 +224,31 @@ impl ExternalAgentSession {
             } else {
                 format!("in {} mode", limits.mode)
             };
-            effects.push(Effect::Notice(format!(
-                "The {kind} {agent} is sandboxed: {when} all changes that it attempts fail.\n\n"
+            outputs.push(AgentOutput::Notice(format!(
+                "The {kind} {name} is sandboxed: {when} all changes that it attempts fail.\n\n"
             )));
         }
+        let ready = ReadyAgent {
+            fences: process.fences.clone(),
+            stopped: process.stopped.clone(),
+            record: process.record.clone(),
+            is_sandboxed: process.starts_sandboxed,
+            agent,
+        };
+        self.asked_changes.begin_turn();
+        self.retained_context.add();
         // Until the next prompt, the agent may not exceed the current ceilings.
-        effects.push(Effect::BeginReply);
-        effects
+        outputs.push(AgentOutput::BeginReply);
+        outputs.push(AgentOutput::AnswerPrompts(std::mem::take(&mut self.waiting), Box::new(ready)));
+        outputs
     }
 
-    /// Completes [`Effect::BeginReply`].
-    pub fn answer_waiting(&mut self) {
-        let Some(Running { agent: Some(agent), fences, stopped, changes, is_sandboxed, .. }) = &self.running
-        else {
-            return;
-        };
-        let record = changes.as_ref().and_then(|changes| changes.record.as_ref());
-        for reply in std::mem::take(&mut self.waiting) {
-            let ready = Ready {
-                agent: agent.clone(),
-                fences: fences.clone(),
-                stopped: stopped.clone(),
-                record: record.cloned(),
-                is_sandboxed: *is_sandboxed,
-            };
-            if reply.send(Ok(ready)).is_ok() {
-                self.asked_changes.begin_turn();
-                self.retained_context.add();
-            }
-        }
-    }
-
-    fn prepare_start(&mut self, is_sandboxed: bool, limits: &Limits) -> Vec<Effect> {
+    fn start(&mut self, limits: &AgentLimits, gate: &mut Gate) -> Option<AgentOutput> {
+        let (definition, shell) = (self.definition().cloned()?, self.host.shell.clone()?);
         self.starts += 1;
-        if self.host.shell.is_none() {
-            let text = "deterministic runs do not start external agents".into();
-            self.fail(&ExternalAgentError::NotStarted(text));
-            return Vec::new();
-        }
-        let is_brokered = self.definition().is_some_and(|definition| definition.is_brokered());
-        // The session answers questions about changes only after the start.
-        let may_change_all = change_level(&limits.ceilings) == Some(ChangeLevel::All);
-        let limits_network = change_level(&limits.ceilings) == Some(ChangeLevel::Nothing);
-        let is_sandboxed = if is_brokered { !may_change_all } else { is_sandboxed };
-        vec![Effect::Start { is_sandboxed, limits_network }]
-    }
-
-    /// Completes [`Effect::Start`].
-    pub fn start(
-        &mut self,
-        is_sandboxed: bool,
-        limits_network: bool,
-        record: Option<PathBuf>,
-        gate: &mut Gate,
-    ) {
-        let (Some(definition), Some(shell)) = (self.definition().cloned(), self.host.shell.clone()) else {
-            return;
-        };
         let start = self.starts;
         let is_brokered = definition.is_brokered();
+        let is_sandboxed = self.is_sandboxed();
         let roots: Vec<_> = [&self.host.cwd].into_iter().chain(&self.host.directories).cloned().collect();
         self.asked_changes.caches = shell.caches(&roots);
         let permit = admit(gate, PROCESS_CALL, is_sandboxed || is_brokered);
@@ -262,19 +258,20 @@ impl ExternalAgentSession {
         let (permits, new_permits) = mpsc::unbounded_channel();
         let (applied, to_apply) = watch::channel(0);
         let (fences, to_fence) = mpsc::channel(4);
-        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
+        let (recorded, to_run) = oneshot::channel();
+        let stop = CancellationToken::new();
         let stopped = permit.cancel.clone();
         let request = StartRequest {
             name: self.host.agent.id.clone(),
             definition: ExternalAgentDefinition::clone(&definition),
             sandboxed: is_sandboxed,
-            limits_network,
+            limits_network: change_level(&limits.ceilings) == Some(ChangeLevel::Nothing),
             cwd: self.host.cwd.clone(),
             directories: self.host.directories.clone(),
             servers: self.host.servers.clone(),
             capabilities: self.host.capabilities,
             load: self.retained_context.session_id().map(str::to_owned),
-            record: record.clone(),
+            record: None,
         };
         let (client, end) = client::channel();
         let to = self.messages.sender();
@@ -295,87 +292,91 @@ impl ExternalAgentSession {
             permit,
             changes: PermittedChanges { permit: may_change, new_permits, applied },
             stop: stop.clone(),
-            over: over.clone(),
+            recorded: to_run,
             to,
             start,
         };
-        let relay = tokio::spawn(relay.run(end));
-        tokio::spawn(async move {
-            let _over = run.over.clone().drop_guard();
-            run.run(relay).await;
-        });
-        self.running = Some(Running {
+        tokio::spawn(run.run(tokio::spawn(relay.run(end))));
+        let changes = ChangePermits { denied, permits, sent: 0, applied: to_apply };
+        self.process = Some(AgentProcess {
             start,
-            is_sandboxed,
-            changes: is_brokered.then_some(Changes {
-                level: ChangeLevel::All,
-                denied,
-                permits,
-                sent: 0,
-                applied: to_apply,
-                record,
-            }),
+            starts_sandboxed: is_sandboxed,
+            changes: is_brokered.then_some(changes),
             announced: None,
             agent: None,
+            record: None,
             fences,
             _stops: stop.clone().drop_guard(),
             stop,
             stopped,
-            over,
         });
+        Some(AgentOutput::RecordStart { is_sandboxed, recorded })
     }
 
-    fn fail(&mut self, error: &ExternalAgentError) {
-        for reply in std::mem::take(&mut self.waiting) {
-            let _ = reply.send(Err(error.clone()));
+    pub(super) fn started(
+        &mut self,
+        started: StartedAgent,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        let StartedAgent { agent, context, previous_mode, record } = started;
+        let ProcessState::Starting(_) = self.state else { return Vec::new() };
+        let mut outputs = self.advance(ProcessEvent::Started, limits, gate);
+        if let Some(process) = &mut self.process {
+            process.agent = Some(agent.clone());
+            process.record = record.filter(|_| process.changes.is_some());
         }
-    }
-
-    pub(super) fn started(&mut self, started: Started, limits: &Limits) -> Vec<Effect> {
-        let Started { agent, context, previous_mode } = started;
-        let Some(running) = self.running.as_mut().filter(|running| !running.is_ending()) else {
-            return Vec::new();
-        };
-        running.agent = Some(agent.clone());
-        let is_sandboxed = running.is_sandboxed();
         let session = agent.can_load().then(|| agent.session_id());
         let lost = self.retained_context.started(session, context);
         self.previous_mode = previous_mode;
-        let mut effects = vec![self.retain()];
+        outputs.push(self.retain());
         let name = &self.host.agent.id;
         if let Some(why) = lost {
-            effects.push(Effect::Notice(format!(
+            outputs.push(AgentOutput::Notice(format!(
                 "The agent {name} was restarted and has lost the earlier conversation{why}.\n\n"
             )));
         }
         let requested = self.definition().and_then(|definition| {
             let modes = &definition.modes;
-            if is_sandboxed { modes.read_only.as_deref() } else { modes.full.as_deref() }
+            if self.is_sandboxed() { modes.read_only.as_deref() } else { modes.full.as_deref() }
         });
         if let Some(missing) = requested.and_then(|id| agent.missing_mode(id)) {
-            effects.push(Effect::NoticeInTurn(format!("The agent {name} has no {missing}.\n\n")));
+            outputs.push(AgentOutput::NoticeInTurn(format!("The agent {name} has no {missing}.\n\n")));
         }
-        effects.push(Effect::ShowOptions);
+        outputs.push(AgentOutput::ShowOptions);
         // The mode may have changed, and the agent has not received the prompt yet.
-        if let Some(reply) = self.waiting.pop() {
-            effects.extend(self.ready(Some(reply), limits));
-        } else {
-            effects.extend(self.follow_mode(limits));
-        }
-        effects
+        outputs.extend(match self.waiting.pop() {
+            Some(prompt) => self.want(Some(prompt), limits, gate),
+            None => self.follow(limits, gate),
+        });
+        outputs
     }
 
     /// Starts the agent again for a waiting prompt if a restart or a mode change ended it.
-    pub(super) fn ended(&mut self, error: &ExternalAgentError, limits: &Limits) -> Vec<Effect> {
-        let was_stopped = self.running.take().is_some_and(|running| running.stopped.is_cancelled());
-        let starts_again = std::mem::take(&mut self.restarts) || was_stopped;
+    pub(super) fn ended(
+        &mut self,
+        error: &ExternalAgentError,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        let (state, action) = self.state.on(ProcessEvent::Ended);
+        (self.state, self.process) = (state, None);
         self.restart_question.cancel();
-        self.waiting.retain(|reply| !reply.is_closed());
-        if starts_again && let Some(next) = self.waiting.pop() {
-            return self.ready(Some(next), limits);
+        self.waiting.retain(|prompt| !prompt.reply.is_closed());
+        if action == ProcessAction::StartAgain
+            && let Some(next) = self.waiting.pop()
+        {
+            return self.want(Some(next), limits, gate);
         }
-        self.fail(error);
+        refuse(self.waiting.drain(..), error);
         Vec::new()
+    }
+}
+
+fn refuse(prompts: impl IntoIterator<Item = WaitingPrompt>, error: &ExternalAgentError) {
+    for prompt in prompts {
+        // The turn may be cancelled by now.
+        let _ = prompt.reply.send(Err(error.clone()));
     }
 }
 

@@ -9,13 +9,15 @@ use crate::acp::{ContentBlock, StopReason};
 use crate::external_agent::{ExternalAgent, ExternalAgentError};
 use crate::process::RecordState;
 
-pub struct Ready {
+#[derive(Clone)]
+pub struct ReadyAgent {
     pub(super) agent: ExternalAgent,
     pub(super) fences: mpsc::Sender<oneshot::Sender<()>>,
     /// Cancelled when a mode change ends the process.
     pub(super) stopped: CancellationToken,
     /// Folder of the record of changes. `None` if changes are not recorded.
     pub(super) record: Option<PathBuf>,
+    /// True if the process started without permission to change files.
     pub(super) is_sandboxed: bool,
 }
 
@@ -25,7 +27,7 @@ pub enum PromptOutcome {
     ModeChanged,
 }
 
-impl Ready {
+impl ReadyAgent {
     pub fn may_change_recorded(&self) -> bool {
         self.record.is_some() && !self.is_sandboxed
     }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::message::{Message, Relayed, Request};
+use super::message::{AgentMessage, Relayed, RelayedRequest};
 use crate::acp::{
     ContentBlock, ContentChunk, MessageId, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Update,
 };
@@ -18,7 +18,7 @@ use crate::text::visible_line;
 
 pub(super) struct ExternalAgentRelay {
     pub start: u64,
-    pub to: mpsc::UnboundedSender<Message>,
+    pub to: mpsc::UnboundedSender<AgentMessage>,
     pub client: Client,
     /// Ends all waits for send permits when cancelled.
     pub cancel: CancellationToken,
@@ -112,7 +112,11 @@ impl ExternalAgentRelay {
                     let request = self.renamed(request);
                     self.announce(&request, &mut shown).await;
                     self.pass(
-                        Relayed::Request(Request { number: (self.start, id), content: request, reply }),
+                        Relayed::Request(RelayedRequest {
+                            number: (self.start, id),
+                            content: request,
+                            reply,
+                        }),
                         None,
                     )
                 }
@@ -137,7 +141,7 @@ impl ExternalAgentRelay {
 
     /// Returns false if the session is gone.
     fn pass(&self, relayed: Relayed, send_permit: Option<OwnedSemaphorePermit>) -> bool {
-        self.to.send(Message::Relayed(relayed, send_permit)).is_ok()
+        self.to.send(AgentMessage::Relayed(relayed, send_permit)).is_ok()
     }
 
     async fn send_permit(&self) -> Option<OwnedSemaphorePermit> {

@@ -3,7 +3,8 @@
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Host, Message};
+use super::AgentHost;
+use super::message::{AgentMessage, WaitingPrompt};
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     SessionModeId, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
@@ -13,32 +14,25 @@ use crate::conversation::acp_updates::text_content;
 const RESTART: &str = "restart";
 const STAY: &str = "stay";
 
-/// The turn whose prompt waits.
-pub struct CurrentTurn<'a> {
-    pub number: u64,
-    pub mode: &'a SessionModeId,
-    pub cancel: &'a CancellationToken,
-}
-
-/// Asks in `turn`, and sends the answer to the session.
+/// Asks in the turn of `prompt`, and sends the answer to the session.
 pub(super) fn ask(
-    host: &Host,
-    turn: &CurrentTurn<'_>,
+    (host, mode): (&AgentHost, &SessionModeId),
+    prompt: &WaitingPrompt,
     void: CancellationToken,
-    to: mpsc::UnboundedSender<Message>,
+    to: mpsc::UnboundedSender<AgentMessage>,
 ) {
-    let cancel = turn.cancel.clone();
+    let cancel = prompt.cancel.clone();
     let text = format!(
         "The agent {} is sandboxed, and {} mode does not require that. To run without the sandbox, the agent must \
          restart and then loses this conversation.",
-        host.agent.id, turn.mode
+        host.agent.id, mode
     );
     let fields = ToolCallUpdateFields::new()
         .title("Restart the agent without the sandbox?".to_owned())
         .kind(ToolKind::SwitchMode)
         .status(ToolCallStatus::Pending)
         .content(vec![text_content(&text)]);
-    let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", turn.number)), fields);
+    let call = ToolCallUpdate::new(ToolCallId::new(format!("restart_{}", prompt.turn)), fields);
     let options = vec![
         PermissionOption::new(RESTART, "Restart the agent", PermissionOptionKind::AllowOnce),
         PermissionOption::new(STAY, "Keep the sandbox", PermissionOptionKind::RejectOnce),
@@ -60,6 +54,6 @@ pub(super) fn ask(
                 matches!(answer.outcome, RequestPermissionOutcome::Selected(chosen) if &*chosen.option_id.0 == RESTART)
             })
         });
-        let _ = to.send(Message::Restart(is_yes));
+        let _ = to.send(AgentMessage::Restart(is_yes));
     });
 }

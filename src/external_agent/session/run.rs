@@ -1,11 +1,13 @@
 //! One run of an external agent. The task keeps its permit until the process is gone.
 
+use std::path::PathBuf;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Message;
+use super::AgentMessage;
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
@@ -15,11 +17,13 @@ use crate::permission::external::ChangeLevel;
 use crate::process::BrokerPolicy;
 use crate::process::shell::Shell;
 
-pub struct Started {
+pub struct StartedAgent {
     pub agent: ExternalAgent,
     pub context: ContextState,
     /// The agent's own mode before the sandbox.
     pub previous_mode: Option<SessionModeId>,
+    /// Folder for the record of its changes.
+    pub record: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +43,9 @@ pub(super) struct AgentRun {
     pub permit: Permit,
     pub changes: PermittedChanges,
     pub stop: CancellationToken,
-    pub over: CancellationToken,
-    pub to: mpsc::UnboundedSender<Message>,
+    /// Resolves when the start is recorded.
+    pub recorded: oneshot::Receiver<Option<PathBuf>>,
+    pub to: mpsc::UnboundedSender<AgentMessage>,
     pub start: u64,
 }
 
@@ -59,6 +64,8 @@ pub(super) struct NewPermit {
     pub number: u64,
     pub level: ChangeLevel,
     pub permit: Permit,
+    /// Resolves when the permit is recorded.
+    pub recorded: oneshot::Receiver<()>,
 }
 
 impl AgentRun {
@@ -74,10 +81,13 @@ impl AgentRun {
             permit,
             mut changes,
             stop,
-            over: _,
+            recorded,
             to,
             start,
         } = self;
+        // The session is gone if nobody records the start.
+        let Ok(record) = recorded.await else { return };
+        request.record.clone_from(&record);
         let report = |message| drop(to.send(message));
         let is_sandboxed = request.sandboxed;
         let unwanted = || async {
@@ -105,15 +115,16 @@ impl AgentRun {
             Ok(agent) => agent,
             Err(StartError { error, is_gone }) => {
                 changes.permit.into_iter().chain([permit]).for_each(|permit| release_permit(permit, is_gone));
-                report(Message::Started { start, outcome: Err(error) });
+                report(AgentMessage::Started { start, outcome: Err(error) });
                 return;
             }
         };
         let ready = async {
             let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode.clone()).await;
-            let started = Started { agent: agent.clone(), context, previous_mode: previous_mode.clone() };
-            report(Message::Started { start, outcome: Ok(started) });
-            let switches = Switches { agent: &agent, modes: &modes, start, to: &to };
+            let started =
+                StartedAgent { agent: agent.clone(), context, previous_mode: previous_mode.clone(), record };
+            report(AgentMessage::Started { start, outcome: Ok(started) });
+            let switches = LevelSwitches { agent: &agent, modes: &modes, start, to: &to };
             tokio::select! {
                 () = switches.run(&mut changes, previous_mode) => {}
                 () = forward_questions(&agent, start, &to) => {}
@@ -133,22 +144,22 @@ impl AgentRun {
         if let Err(error) = relay.await {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
-        report(Message::Ended { start, why });
+        report(AgentMessage::Ended { start, why });
     }
 }
 
 /// Follows the mode with the policy of a brokered agent.
-struct Switches<'a> {
+struct LevelSwitches<'a> {
     agent: &'a ExternalAgent,
     modes: &'a ExternalAgentModes,
     start: u64,
-    to: &'a mpsc::UnboundedSender<Message>,
+    to: &'a mpsc::UnboundedSender<AgentMessage>,
 }
 
 /// Sets the agent's own mode. Returns the mode to restore.
 type OwnMode<'a> = BoxFuture<'a, Option<SessionModeId>>;
 
-impl Switches<'_> {
+impl LevelSwitches<'_> {
     /// Returns if changes that are no longer permitted cannot be prevented.
     async fn run(&self, changes: &mut PermittedChanges, mut previous_mode: Option<SessionModeId>) {
         // An agent at work may answer late, and the next switch does not wait for it.
@@ -164,7 +175,10 @@ impl Switches<'_> {
                     changes.permit = None;
                     own_mode = Some(self.set_agent_mode(true, own_mode.take(), previous_mode.clone()));
                 }
-                Some(NewPermit { number, level, permit }) = changes.new_permits.recv() => {
+                Some(NewPermit { number, level, permit, recorded }) = changes.new_permits.recv() => {
+                    if recorded.await.is_err() {
+                        continue;
+                    }
                     let policy = match level {
                         ChangeLevel::Nothing => BrokerPolicy::Nothing,
                         ChangeLevel::Decided => BrokerPolicy::Ask,
@@ -182,7 +196,7 @@ impl Switches<'_> {
                     own_mode = None;
                     previous_mode = mode;
                     let message =
-                        Message::Switched { start: self.start, previous_mode: previous_mode.clone() };
+                        AgentMessage::Switched { start: self.start, previous_mode: previous_mode.clone() };
                     let _ = self.to.send(message);
                 }
             }
@@ -208,10 +222,10 @@ impl Switches<'_> {
 }
 
 /// Passes on the questions about changes. Pending afterwards, and for agents without.
-async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<Message>) {
+async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<AgentMessage>) {
     if let Some(mut questions) = agent.program().take_questions() {
         while let Some(event) = questions.recv().await {
-            let _ = to.send(Message::Broker { start, event });
+            let _ = to.send(AgentMessage::Broker { start, event });
         }
     }
     std::future::pending::<()>().await;

@@ -14,6 +14,7 @@ use crate::conversation::mode_switch::FoundSwitch;
 use crate::conversation::reminder::Transition;
 use crate::error::AgentError;
 use crate::event::{NoticeKind, SessionEvent};
+use crate::external_agent::session::AgentMessage;
 use crate::gate::Ended;
 use crate::ids;
 use crate::session::ModeEffect;
@@ -85,7 +86,7 @@ impl Actor {
             self.decider.policy.left_in = None;
         }
         let void = self.switches.close(&self.decider);
-        self.external_agent.on_mode_changed();
+        self.external_agent_message(AgentMessage::ModeChanging).await;
         if !keeps_unrecorded {
             self.decider.policy.unrecorded_modes.clear();
         }
@@ -93,7 +94,7 @@ impl Actor {
         self.models.active = selection;
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
-        self.follow_mode(tightened).await;
+        self.external_agent_message(AgentMessage::ModeChanged { tightened }).await;
         let during = self.turns.running.is_some().then_some(self.decider.log.turn());
         let unconfirmed = ended.unconfirmed.clone();
         self.requests.note_transition(
@@ -397,7 +398,7 @@ impl Actor {
         self.send_commands();
         self.notes.show_interruptions(&self.decider.log);
         // Starts an external agent, so that its commands and options appear before the first prompt.
-        self.ready_external_agent(None).await;
+        self.external_agent_message(AgentMessage::Prepare).await;
     }
 
     pub(super) fn send_commands(&self) {
@@ -406,32 +407,14 @@ impl Actor {
         self.decider.log.send(SessionUpdate::AvailableCommandsUpdate(update), None);
     }
 
-    /// Permits a brokered agent the changes of the new mode.
-    pub(super) async fn follow_mode(&mut self, tightened: bool) {
-        let limits = self.decider.policy.limits();
-        let mut effects = self.external_agent.follow_mode(&limits);
-        effects.extend(self.external_agent.decide_changes_again(&limits));
-        if !tightened && self.external_agent.is_brokered() {
-            // The agent's requests follow, too: the start of a reply of its model is unknown.
-            self.decider.policy.begin_reply();
-        }
-        self.apply_effects(effects).await;
-    }
-
-    pub(super) async fn refuse_agent_changes(&mut self) {
-        let effects = self.external_agent.refuse_changes();
-        self.apply_effects(effects).await;
-    }
-
     /// Waits for the external agent's end, within the deadline of a mode change.
     pub(super) async fn close_external_agent(&mut self) {
-        let Some(over) = self.external_agent.close() else { return };
+        self.external_agent_message(AgentMessage::Close).await;
         let deadline = tokio::time::Instant::now() + DEADLINE;
-        loop {
+        while !self.external_agent.is_stopped() {
             // The agent's last messages are still recorded.
             tokio::select! {
                 Some(message) = self.external_agent.next() => self.external_agent_message(message).await,
-                () = over.cancelled() => return,
                 () = tokio::time::sleep_until(deadline) => {
                     return tracing::warn!("an external agent did not end in time");
                 }

@@ -6,7 +6,7 @@ use crate::acp::{ConfigOptionUpdate, SessionUpdate, ToolCallId};
 use crate::conversation::acp_updates;
 use crate::conversation::fitting::Shortened;
 use crate::event::{Compaction, SessionEvent, ToolCallUpdateEvent};
-use crate::external_agent::session::{CurrentTurn, Effect as AgentEffect, Message, Waiting};
+use crate::external_agent::session::{AgentMessage, AgentOutput, WaitingPrompt};
 use crate::permission::external::ChangeLevel;
 use crate::permission::{CallFacts, Effect};
 use crate::session::command::slash_commands;
@@ -217,7 +217,9 @@ impl Actor {
                 self.switches.propose(call, proposal, is_cancelled, &self.decider, reply);
             }
             TurnMessage::ExternalAgent { reply } => {
-                Box::pin(self.ready_external_agent(Some(reply))).await;
+                let (turn, cancel) = (self.decider.log.turn(), self.turns.cancel_token());
+                let prompt = WaitingPrompt { reply, turn, cancel: cancel.unwrap_or_default() };
+                Box::pin(self.external_agent_message(AgentMessage::Prompt(prompt))).await;
             }
             TurnMessage::AgentChanges(targets) => {
                 self.decider.record_agent_changes(targets).await;
@@ -310,8 +312,7 @@ impl Actor {
     pub(super) async fn turn_over(&mut self) {
         let Some(mut turn) = self.turns.running.take() else { return };
         self.close_questions();
-        let effects = self.external_agent.end_turn();
-        self.apply_effects(effects).await;
+        self.external_agent_message(AgentMessage::TurnEnded).await;
         let cancel = turn.cancel.clone();
         let joined = std::mem::take(&mut turn.joined);
         let (outcome, reply, command) = turn.outcome().await;
@@ -409,78 +410,61 @@ impl Actor {
         }
     }
 
-    pub(super) async fn ready_external_agent(&mut self, reply: Option<Waiting>) {
-        let effects = self.external_agent.ready(reply, &self.decider.policy.limits());
-        self.apply_effects(effects).await;
+    pub(super) async fn external_agent_message(&mut self, message: AgentMessage) {
+        let outputs = self.external_agent.handle(message, || self.decider.policy.limits(), &mut self.gate);
+        for output in outputs {
+            self.agent_output(output).await;
+        }
     }
 
-    pub(super) async fn external_agent_message(&mut self, message: Message) {
-        let effects = self.external_agent.handle(message, || self.decider.policy.limits(), &mut self.gate);
-        self.apply_effects(effects).await;
-    }
-
-    pub(super) async fn apply_effects(&mut self, effects: Vec<AgentEffect>) {
-        for effect in effects {
-            match effect {
-                AgentEffect::Record(event, send_permit) => self.decider.log.record(event, send_permit),
-                AgentEffect::Show(update, send_permit) => self.decider.log.send(*update, send_permit),
-                AgentEffect::Notice(text) => self.notes.record_warning(text, &mut self.decider.log),
-                AgentEffect::NoticeInTurn(text) if self.turns.is_running() => {
-                    self.notes.record_warning(text, &mut self.decider.log);
-                }
-                AgentEffect::NoticeInTurn(text) => self.notes.warn(text),
-                AgentEffect::Denied { call, tool, rule } => {
-                    self.decider.record_denial(call, tool.to_owned(), rule);
-                }
-                AgentEffect::Permitted { call, facts, has_user_consent } => {
-                    let grant = Grant { call, facts: *facts, has_user_consent };
-                    self.decider.record(&grant).await;
-                }
-                AgentEffect::Forward(forwarded) => self.external_agent.forward(*forwarded),
-                AgentEffect::Uncovered(text) => {
-                    record_uncovered(text, &self.decider.policy.ancestry, &self.decider.log);
-                    self.decider.log.save().await;
-                }
-                AgentEffect::Retain { session: external_session, mode: external_mode } => {
-                    let session = self.decider.log.id().clone();
-                    self.decider.log.queue(Row::ExternalAgent { session, external_session, external_mode });
-                }
-                AgentEffect::ShowCommands => self.send_commands(),
-                AgentEffect::ShowOptions => {
-                    let options = ConfigOptionUpdate::new(self.options());
-                    self.decider.log.send(SessionUpdate::ConfigOptionUpdate(options), None);
-                }
-                // The receivers may be gone, here and below.
-                AgentEffect::ReplyOptions(reply) => drop(reply.send(self.options())),
-                AgentEffect::Answer(reply, answer) => drop(reply.send(answer)),
-                AgentEffect::Start { is_sandboxed: sandboxed, limits_network } => {
-                    self.decider.record_process(sandboxed, false).await;
-                    let record = record_folder(&self.decider.log).await;
-                    self.external_agent.start(sandboxed, limits_network, record, &mut self.gate);
-                }
-                AgentEffect::PermitChanges(level) => {
-                    let is_decided = level == ChangeLevel::Decided;
-                    self.decider.record_process(false, is_decided).await;
-                    self.external_agent.permit_changes(level, &mut self.gate);
-                }
-                AgentEffect::AnswerChange { number, allows } => {
-                    if let Some(agent) = self.external_agent.client() {
-                        agent.answer_change(number, allows).await;
-                    }
-                }
-                AgentEffect::AskToRestart => {
-                    if let Some(turn) = &self.turns.running {
-                        let (number, mode) = (self.decider.log.turn(), &self.decider.policy.mode);
-                        self.external_agent.ask_to_restart(&CurrentTurn {
-                            number,
-                            mode,
-                            cancel: &turn.cancel,
-                        });
-                    }
-                }
-                AgentEffect::BeginReply => {
-                    self.decider.policy.begin_reply();
-                    self.external_agent.answer_waiting();
+    async fn agent_output(&mut self, output: AgentOutput) {
+        match output {
+            AgentOutput::Record(event, send_permit) => self.decider.log.record(event, send_permit),
+            AgentOutput::Show(update, send_permit) => self.decider.log.send(*update, send_permit),
+            AgentOutput::Notice(text) => self.notes.record_warning(text, &mut self.decider.log),
+            AgentOutput::NoticeInTurn(text) if self.turns.is_running() => {
+                self.notes.record_warning(text, &mut self.decider.log);
+            }
+            AgentOutput::NoticeInTurn(text) => self.notes.warn(text),
+            AgentOutput::Denied { call, tool, rule } => {
+                self.decider.record_denial(call, tool.to_owned(), rule);
+            }
+            AgentOutput::Permitted { call, facts, has_user_consent } => {
+                let grant = Grant { call, facts: *facts, has_user_consent };
+                self.decider.record(&grant).await;
+            }
+            AgentOutput::Forward { id, request, reply } => {
+                self.decider.log.client().send_request(id, request, reply);
+            }
+            AgentOutput::Uncovered(text) => {
+                record_uncovered(text, &self.decider.policy.ancestry, &self.decider.log);
+                self.decider.log.save().await;
+            }
+            AgentOutput::Retain { session: external_session, mode: external_mode } => {
+                let session = self.decider.log.id().clone();
+                self.decider.log.queue(Row::ExternalAgent { session, external_session, external_mode });
+            }
+            AgentOutput::ShowCommands => self.send_commands(),
+            AgentOutput::ShowOptions => {
+                let options = ConfigOptionUpdate::new(self.options());
+                self.decider.log.send(SessionUpdate::ConfigOptionUpdate(options), None);
+            }
+            // The receivers may be gone, here and below.
+            AgentOutput::ReplyOptions(reply) => drop(reply.send(self.options())),
+            AgentOutput::Answer(reply, answer) => drop(reply.send(answer)),
+            AgentOutput::RecordStart { is_sandboxed, recorded } => {
+                self.decider.record_process(is_sandboxed, false).await;
+                let _ = recorded.send(record_folder(&self.decider.log).await);
+            }
+            AgentOutput::RecordChanges { level, recorded } => {
+                self.decider.record_process(false, level == ChangeLevel::Decided).await;
+                let _ = recorded.send(());
+            }
+            AgentOutput::AnswerChange { agent, number, allows } => agent.answer_change(number, allows).await,
+            AgentOutput::BeginReply => self.decider.policy.begin_reply(),
+            AgentOutput::AnswerPrompts(prompts, ready) => {
+                for prompt in prompts {
+                    let _ = prompt.reply.send(Ok((*ready).clone()));
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
 use crate::error::AgentError;
 use crate::external_agent::capability;
-use crate::external_agent::session::Limits;
+use crate::external_agent::session::AgentLimits;
 use crate::ids;
 use crate::mode::{DEFAULT, Mode, UnknownMode};
 use crate::permission::external::{Requirement, requirement};
@@ -275,9 +275,9 @@ impl Policy {
         facts
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> AgentLimits {
         let of_mode = Ceilings { modes: self.mode_ceilings(&self.mode), rules: Vec::new() };
-        Limits {
+        AgentLimits {
             mode: self.mode.clone(),
             ceilings: self.ceilings(),
             call_ceilings: self.call_ceilings(),

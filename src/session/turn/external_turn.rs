@@ -4,7 +4,7 @@ use super::message::TurnMessage;
 use crate::acp::{ContentBlock, MessageId, StopReason};
 use crate::event::NoticeKind;
 use crate::external_agent::ExternalAgentError;
-use crate::external_agent::session::{PromptOutcome, Ready};
+use crate::external_agent::session::{PromptOutcome, ReadyAgent};
 use crate::model::{Failure, ModelError};
 use crate::session::handle::EndReason;
 use crate::session::turn::{Turn, TurnError};
@@ -41,7 +41,7 @@ pub(crate) async fn run(turn: &Turn, content: Vec<ContentBlock>) -> Result<EndRe
 }
 
 /// Records that the turn's changes follow. Returns the token of the intent.
-async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
+async fn record_intent(turn: &Turn, ready: &ReadyAgent) -> Option<String> {
     if !ready.may_change_recorded() {
         return None;
     }
@@ -51,7 +51,7 @@ async fn record_intent(turn: &Turn, ready: &Ready) -> Option<String> {
     recorded.is_ok_and(|recorded| recorded == Recorded::Committed).then_some(token)
 }
 
-async fn record_changes(turn: &Turn, ready: &Ready, intent: Option<String>) {
+async fn record_changes(turn: &Turn, ready: &ReadyAgent, intent: Option<String>) {
     let Some((folder, state)) = ready.save_record().await else { return };
     let (workspace, folder) = (turn.workspace.clone(), folder.to_owned());
     let read = tokio::task::spawn_blocking(move || recorded_changes(&workspace, &folder, &state)).await;

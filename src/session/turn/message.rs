@@ -10,7 +10,7 @@ use crate::conversation::content::ToolContent;
 use crate::conversation::instructions::Instructions;
 use crate::conversation::mode_switch::FoundSwitch;
 use crate::event::{SessionEvent, ToolCallUpdateEvent};
-use crate::external_agent::session::Waiting;
+use crate::external_agent::session::ReadyReply;
 use crate::model::excess::Excess;
 use crate::model::{Failure, ModelError, ModelRequest};
 use crate::permission::{CallFacts, Target};
@@ -87,7 +87,7 @@ pub(crate) enum TurnMessage {
     },
     /// Waits until the external agent is ready.
     ExternalAgent {
-        reply: Waiting,
+        reply: ReadyReply,
     },
     AgentChanges(Vec<Target>),
     SessionAction {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 67] = [
+const LAYERS: [(&str, &[&str]); 75] = [
     ("acp", &[]),
     (
         "agent",
@@ -58,19 +58,41 @@ const LAYERS: [(&str, &[&str]); 67] = [
             "error",
             "event",
             "gate",
+            "json_rpc",
             "mode",
             "permission",
         ],
     ),
     (
         "external_agent/client",
-        &["acp", "client", "external_agent/definition", "external_agent/known", "process"],
+        &["acp", "client", "external_agent/definition", "external_agent/known", "json_rpc", "process"],
     ),
+    ("external_agent/capability", &["error", "mode", "permission"]),
     ("external_agent/definition", &["acp", "process"]),
+    ("external_agent/known", &["acp", "external_agent/definition", "process"]),
+    ("external_agent/options", &["acp"]),
+    ("external_agent/requested_call", &["acp", "permission"]),
+    (
+        "external_agent/session",
+        &[
+            "acp",
+            "agents",
+            "client",
+            "conversation",
+            "event",
+            "external_agent",
+            "gate",
+            "permission",
+            "process",
+        ],
+    ),
+    ("external_agent/session/process_state", &["permission"]),
+    ("external_agent/session/retained_context", &[]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
     ("image_scaling", &[]),
+    ("json_rpc", &[]),
     ("kernel", &[]),
     ("lazy_channel", &[]),
     ("lib", &[]),
@@ -87,7 +109,7 @@ const LAYERS: [(&str, &[&str]); 67] = [
     ("path_bytes", &[]),
     ("process", &["git_folder", "sandbox", "supervisor"]),
     ("agents", &["external_agent/definition", "mode", "model"]),
-    ("rpc", &["acp", "agent", "client", "error", "session", "transport"]),
+    ("rpc", &["acp", "agent", "client", "error", "json_rpc", "session", "transport"]),
     ("sandbox", &["kernel"]),
     ("server", &["acp", "permission"]),
     ("session", SESSION),
@@ -117,7 +139,7 @@ const LAYERS: [(&str, &[&str]); 67] = [
     ("tool", TOOL),
     ("conversation/content", &["acp"]),
     ("transcript", &["bounded_file", "transport"]),
-    ("transport", &[]),
+    ("transport", &["json_rpc"]),
     (
         "workspace",
         &[
@@ -378,7 +400,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 111] = [
+const PURE: [&str; 113] = [
     "acp",
     "audit",
     "chain",
@@ -432,7 +454,8 @@ const PURE: [&str; 111] = [
     "process/network_variables",
     "process/secrets",
     "agents/yaml",
-    "rpc/incoming",
+    "json_rpc",
+    "json_rpc/line",
     "session/command/parse",
     "conversation/compaction",
     "conversation/acp_updates",
@@ -440,6 +463,7 @@ const PURE: [&str; 111] = [
     "external_agent/capability",
     "external_agent/definition",
     "external_agent/options",
+    "external_agent/session/process_state",
     "external_agent/session/retained_context",
     "conversation/history",
     "session/turn/context_window",
@@ -498,10 +522,7 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
     ("base64", &["image_scaling", "tool/file/picture"]),
-    (
-        "memchr",
-        &["external_agent/client/lines", "model/wire/framing", "tool/file/excerpt", "tool/mcp/rate_limit"],
-    ),
+    ("memchr", &["json_rpc/line", "model/wire/framing", "tool/file/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),

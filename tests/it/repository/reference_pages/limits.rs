@@ -646,7 +646,7 @@ const EXTERNAL_AGENTS: [Row; 5] = [
         "the request fails",
     ),
     ("end of a cancelled turn", "external_agent/client.rs", "GRACE", Time, "the process is ended"),
-    ("line", "external_agent/client/lines.rs", "LONGEST", Bytes, "the process is ended"),
+    ("line", "external_agent/client/connection.rs", "MAX_LINE", Bytes, "the process is ended"),
     (
         "open requests",
         "external_agent/client/connection.rs",

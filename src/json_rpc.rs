@@ -1,12 +1,14 @@
-//! Classifies one line: jsonrpsee's own entry point refuses notifications, answers, batches and negative ids.
-//! Ids keep the client's spelling. Pure.
+//! JSON-RPC messages, for the connection to a client and for those to external agents: classifies a line, and
+//! encodes messages. Ids keep the spelling of the peer. Pure.
+//!
+//! jsonrpsee's own entry point refuses notifications, answers, batches and negative ids.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::error::AgentError;
+pub mod line;
 
 #[derive(Debug)]
 pub enum Incoming<'a> {
@@ -20,22 +22,23 @@ pub enum Incoming<'a> {
         method: Cow<'a, str>,
         params: Option<&'a RawValue>,
     },
-    /// Answer to a request of Modegate.
+    /// Answer to an earlier request.
     Answer {
         id: &'a RawValue,
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
     /// Answer without a legal id, which is ignored.
     NoAnswer,
+    NotJson,
     Invalid {
         /// `None` if unreadable or illegal.
         id: Option<&'a RawValue>,
-        error: AgentError,
+        why: &'static str,
     },
 }
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct IncomingEnvelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -53,27 +56,26 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// Classifies a line without its line feed.
 pub fn sort(line: &[u8]) -> Incoming<'_> {
-    let Ok(text) = std::str::from_utf8(line) else {
-        return Incoming::Invalid { id: None, error: AgentError::NotJson };
-    };
+    let Ok(text) = std::str::from_utf8(line) else { return Incoming::NotJson };
     let text = text.trim_ascii();
     match text.as_bytes().first() {
         None => Incoming::Blank,
         Some(b'{') => sort_object(text),
         Some(b'[') if is_json(text) => invalid(None, "batches are not part of ACP: send one object per line"),
         Some(_) if is_json(text) => invalid(None, "a message is a JSON object"),
-        Some(_) => Incoming::Invalid { id: None, error: AgentError::NotJson },
+        Some(_) => Incoming::NotJson,
     }
 }
 
 fn sort_object(text: &str) -> Incoming<'_> {
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+    let envelope: IncomingEnvelope<'_> = match serde_json::from_str(text) {
         Ok(envelope) => envelope,
         Err(_) if is_json(text) => return invalid(None, "the message has a duplicate member"),
-        Err(_) => return Incoming::Invalid { id: None, error: AgentError::NotJson },
+        Err(_) => return Incoming::NotJson,
     };
-    let Envelope { id, method, params, result, error } = envelope;
+    let IncomingEnvelope { id, method, params, result, error } = envelope;
     let legal_id = id.filter(|id| is_legal_id(id));
     let Some(method) = method else {
         // Some clients send a null error beside a result.
@@ -97,8 +99,8 @@ fn sort_object(text: &str) -> Incoming<'_> {
     }
 }
 
-fn invalid<'a>(id: Option<&'a RawValue>, message: &str) -> Incoming<'a> {
-    Incoming::Invalid { id, error: AgentError::InvalidRequest(message.into()) }
+fn invalid<'a>(id: Option<&'a RawValue>, why: &'static str) -> Incoming<'a> {
+    Incoming::Invalid { id, why }
 }
 
 fn is_legal_id(id: &RawValue) -> bool {
@@ -108,6 +110,36 @@ fn is_legal_id(id: &RawValue) -> bool {
 fn is_json(text: &str) -> bool {
     // `IgnoredAny` does not recurse, so deep nesting is safe.
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[derive(Serialize)]
+struct OutgoingEnvelope<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: &'a P,
+}
+
+/// Encodes a request, or a notification if it has no id. With a newline.
+pub fn call_line<P: Serialize>(id: Option<u64>, method: &str, params: &P) -> String {
+    let envelope = OutgoingEnvelope { jsonrpc: "2.0", id, method, params };
+    let mut line = serde_json::to_string(&envelope).expect("the protocol's types have string keys only");
+    line.push('\n');
+    line
+}
+
+/// Encodes the answer to a request. With a newline.
+pub fn answer_line(id: &RawValue, outcome: Result<&RawValue, &RawValue>) -> String {
+    let (key, value) = match outcome {
+        Ok(result) => ("result", result),
+        Err(error) => ("error", error),
+    };
+    let mut line = String::with_capacity(value.get().len() + id.get().len() + 40);
+    for part in [r#"{"jsonrpc":"2.0","id":"#, id.get(), ",\"", key, "\":", value.get(), "}\n"] {
+        line.push_str(part);
+    }
+    line
 }
 
 #[cfg(test)]
@@ -124,9 +156,8 @@ mod tests {
             Incoming::Notification { method, .. } => format!("notification {method}"),
             Incoming::Answer { id, outcome: Ok(result) } => format!("result {} {}", id.get(), result.get()),
             Incoming::Answer { id, outcome: Err(error) } => format!("error {} {}", id.get(), error.get()),
-            Incoming::Invalid { id, error } => {
-                format!("invalid {} {}", id.map_or("null", RawValue::get), error.code())
-            }
+            Incoming::NotJson => "not JSON".to_owned(),
+            Incoming::Invalid { id, .. } => format!("invalid {}", id.map_or("null", RawValue::get)),
         };
         assert_eq!(sorted, expected, "for {line}");
     }
@@ -148,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn invalid_messages_get_their_code_and_any_readable_id() {
-        check("nonsense", "invalid null -32700");
-        check(r#"{"id":1,"#, "invalid null -32700");
-        check("{\"id\":1,\"method\":\"\u{0}\"}", "invalid null -32700");
-        check(r#"[{"id":1,"method":"m"}]"#, "invalid null -32600");
-        check("[]", "invalid null -32600");
-        check("7", "invalid null -32600");
-        check(r#"{"id":{},"method":"m"}"#, "invalid null -32600");
-        check(r#"{"id":true,"method":"m"}"#, "invalid null -32600");
-        check(r#"{"id":4,"method":7}"#, "invalid 4 -32600");
-        check(r#"{"id":5}"#, "invalid 5 -32600");
-        check(r#"{"id":5,"id":6,"method":"m"}"#, "invalid null -32600");
+    fn invalid_messages_keep_any_readable_id() {
+        check("nonsense", "not JSON");
+        check(r#"{"id":1,"#, "not JSON");
+        check("{\"id\":1,\"method\":\"\u{0}\"}", "not JSON");
+        check(r#"[{"id":1,"method":"m"}]"#, "invalid null");
+        check("[]", "invalid null");
+        check("7", "invalid null");
+        check(r#"{"id":{},"method":"m"}"#, "invalid null");
+        check(r#"{"id":true,"method":"m"}"#, "invalid null");
+        check(r#"{"id":4,"method":7}"#, "invalid 4");
+        check(r#"{"id":5}"#, "invalid 5");
+        check(r#"{"id":5,"id":6,"method":"m"}"#, "invalid null");
         check(r#"{"id":6,"result":1,"error":{}}"#, "error 6 {}");
         check(r#"{"id":6,"result":1,"error":null}"#, "result 6 1");
         check(r#"{"id":6,"error":null}"#, "error 6 null");
@@ -169,9 +200,9 @@ mod tests {
 
     #[test]
     fn invalid_utf8_and_deep_nesting_are_survived() {
-        assert!(matches!(sort(b"{\"id\":1,\"method\":\"\xff\"}"), Incoming::Invalid { id: None, .. }));
+        assert!(matches!(sort(b"{\"id\":1,\"method\":\"\xff\"}"), Incoming::NotJson));
         let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
-        check(&deep, "invalid null -32600");
+        check(&deep, "invalid null");
         check(&format!(r#"{{"id":1,"method":"m","params":{deep}}}"#), &format!("request 1 m {deep}"));
     }
 }
