@@ -1,5 +1,5 @@
-//! Commands that users write as files: they are offered and expanded, replayed as typed, and do not widen the
-//! mode.
+//! Commands that users write as files: clients list them, the model gets their expansion, loads replay the
+//! typed text, and no command widens the mode.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ async fn user_command_expands_for_the_model_only() {
     turn(&mut client, &session, "/review 'a file.rs'", &[&[text("Fine.")]]).await;
     let request = client.model.next_request(&session).await;
     assert!(format!("{:?}", request.messages).contains("Review a file.rs, twice."), "{request:?}");
-    // Behind a mode, too; and the mode decides about what comes of it.
+    // A command after a mode also expands. The mode decides about the calls that follow.
     let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     turn(&mut client, &session, "/plan /hello", &[&[write], &[]]).await;
     let request = client.model.next_request(&session).await;
@@ -153,7 +153,7 @@ async fn compact_summarises_the_conversation() {
     }
     let request = format!("{:?}", last.unwrap().messages);
     assert!(request.contains("All was said.") && !request.contains("0 0 0"), "{request}");
-    // Without a summary, Modegate lists what was done.
+    // Without a summary, Modegate lists the actions.
     let listed = turn(&mut client, &session, "/compact", &[&[]]).await;
     assert!(output(&listed).contains("The model gave no summary (the summary is empty)"), "{listed:?}");
     assert!(output(&listed).contains("The older part of the conversation was summarised"), "{listed:?}");

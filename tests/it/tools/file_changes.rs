@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::requirements::require_sandbox;
 use crate::support::{TIMEOUT, shell};
 
-/// The tools of a session, without a session.
+/// The tools of a session and their context, without the session.
 struct ToolFixture {
     dir: tempfile::TempDir,
     workspace: Workspace,
@@ -40,7 +40,7 @@ impl ToolFixture {
         Self { dir, workspace, tools, snapshot, cancel: CancellationToken::new() }
     }
 
-    /// Runs a call: what came of it, and where it tells what it changes.
+    /// Runs a call. Returns its outcome and a channel with the changes that it reports.
     async fn run(
         &self,
         tool: &str,
@@ -66,7 +66,7 @@ impl ToolFixture {
     }
 }
 
-/// The names of all reported files, each with true if the file exists after the change.
+/// Returns the names of all reported files, each with true if the file exists after the change.
 async fn reported_files(mut reports: UnboundedReceiver<Changes>) -> Vec<(String, bool)> {
     let mut names = Vec::new();
     while let Some(changes) = reports.recv().await {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::support::requirements::require_sandbox;
 use crate::support::{Setup, TestClient, read, shell};
 
-/// A session with the shell tools. The home is removed when the third value is dropped.
+/// Opens a session with the shell tools. Dropping the third value removes the home.
 async fn begin(mode: &'static str) -> (TestClient, String, tempfile::TempDir) {
     with(mode, Sandbox::Workspace, false).await
 }
@@ -38,7 +38,7 @@ fn say_done(client: &TestClient, session: &str) {
     client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
-/// Runs a turn with one call. Returns the call's last update and the result that the model received.
+/// Runs a turn with one call. Returns the call's last update and the model's result.
 async fn call(client: &mut TestClient, session: &str, tool: &str, arguments: Value) -> (Value, String) {
     let prompt = client.prompt(session, "go").await;
     say_call(client, session, tool, arguments);
@@ -52,7 +52,7 @@ fn last_update(messages: &[Value]) -> Value {
     updates.next_back().unwrap()["params"]["update"].clone()
 }
 
-/// The result in the last request.
+/// Returns the tool result in the last request.
 fn last_tool_result(client: &TestClient, session: &str) -> String {
     let request = client.model.requests(session).pop().unwrap();
     request
@@ -75,7 +75,6 @@ async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Va
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
 }
 
-/// Waits until a file is there.
 async fn until_file_exists(path: &Path) {
     let started = Instant::now();
     while !path.exists() {
@@ -84,7 +83,7 @@ async fn until_file_exists(path: &Path) {
     }
 }
 
-/// Whether a file still grows.
+/// Returns true if the file grows within 120 ms.
 async fn grows(path: &Path) -> bool {
     let size = || std::fs::metadata(path).map_or(0, |file| file.len());
     let before = size();
@@ -224,7 +223,8 @@ async fn permission_request_shows_command_parts_and_always_scope() {
         "Always allow exactly `echo a | cat; ls > /dev/null` (this session, ask mode)"
     );
     answer(&mut client, &question, "allow_always").await;
-    // Each line causes one permission request with this scope of "always"; the lines after it cause none.
+    // Each command causes one permission request with this scope of "always". The commands below it cause
+    // none.
     let always = |what: &str| format!("Always allow {what} (this session, ask mode)");
     let long = format!("X=1 true {}", "x".repeat(100));
     for (line, what, covered) in [
@@ -250,13 +250,13 @@ async fn permission_request_shows_command_parts_and_always_scope() {
             say_call(&client, &session, "shell", json!({ "command": covered }));
         }
     }
-    // In another folder the same words can mean something else.
+    // The same words can mean something else in another folder.
     say_call(&client, &session, "shell", json!({ "command": "cat x", "cwd": "sub" }));
     say_call(&client, &session, "shell", json!({ "command": "make x", "cwd": "sub" }));
     let question = until_question(&mut client, "make x").await;
     assert_eq!(question["params"]["options"][1]["name"], always("exactly `make x`, in sub"));
     answer(&mut client, &question, "reject_once").await;
-    // A line with invisible characters has no "always" option.
+    // A command with invisible characters has no "always" option.
     say_call(&client, &session, "shell", json!({ "command": "true \u{202e}x" }));
     let question = until_question(&mut client, "true").await;
     assert_eq!(question["params"]["options"].as_array().unwrap().len(), 2);
@@ -266,7 +266,7 @@ async fn permission_request_shows_command_parts_and_always_scope() {
     client.end().await;
 }
 
-/// The next question to the user, which comes before the prompt's answer.
+/// Returns the next permission request, which precedes the prompt's answer.
 async fn until_question(client: &mut TestClient, line: &str) -> Value {
     loop {
         let message = client.next().await;
@@ -370,7 +370,7 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
     client.end().await;
 }
 
-/// In a mode that reads: without a question, by tools and by commands, until the session is closed.
+/// Tools and commands can read the file without a permission request, until the session is closed.
 #[tokio::test]
 async fn whole_output_of_a_command_can_be_read_in_plan() {
     let (mut client, session, _home) = begin("plan").await;
@@ -470,7 +470,7 @@ async fn cancel_ends_only_work_of_the_current_turn() {
     assert!(!grows(&cwd.join("ticks")).await, "and ends with the session");
 }
 
-/// How often the mode is changed while everything runs. More by `ROUNDS=200`, which also prints how long it takes.
+/// Mode changes while commands and writes run. `ROUNDS=200` makes more of them and prints their durations.
 fn rounds() -> usize {
     std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12)
 }
@@ -521,7 +521,7 @@ async fn nothing_is_written_after_set_mode_plan_is_answered() {
     );
 }
 
-/// Names, sizes and times of what is in a folder.
+/// Returns the names, sizes and times of the files in a folder.
 fn contents(folder: &Path) -> Vec<(std::ffi::OsString, u64, std::time::SystemTime)> {
     let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut all: Vec<_> = all

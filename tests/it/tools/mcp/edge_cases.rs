@@ -19,7 +19,7 @@ pub(crate) fn odd(behaviour: &[&str]) -> Value {
     json!([{ "name": "t", "command": python(), "args": args, "env": [] }])
 }
 
-/// A server behind an address, which ends with this.
+/// The server process, its folder, and its entry for `session/new`.
 struct HttpMcpServer(std::process::Child, tempfile::TempDir, Value);
 
 impl HttpMcpServer {
@@ -33,7 +33,7 @@ impl HttpMcpServer {
         Self(child, dir, servers)
     }
 
-    /// Waits until a tool was called so often.
+    /// Waits until a tool has been called this many times.
     async fn called(&self, tool: &str, times: usize) {
         let file = self.1.path().join(format!("port.{tool}"));
         for _ in 0..1000 {
@@ -53,8 +53,8 @@ impl Drop for HttpMcpServer {
     }
 }
 
-/// Has the model call `turn`, during which the server lists its tools twice more, and then `flip`. Returns what
-/// the model was told, and whether `flip` was called.
+/// Lets the model call `turn`, during which the server lists its tools twice more, and then `flip`. Returns
+/// the result of `flip`, and true if the server received the call.
 async fn call_after_lists(behaviour: &str, mode: &'static str) -> (String, bool) {
     let mut b = McpSession::new(mode, odd(&[behaviour])).await;
     let prompt = b.client.prompt(&b.session, "go").await;
@@ -115,7 +115,8 @@ async fn call_with_flipped_hint_ends_on_tightening() {
     assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
 }
 
-/// A switch while `slow` runs. Returns whether the switch ended it, and whether it came to its end.
+/// Switches the mode while `slow` runs. Returns whether the switch ended the call, and whether the tool ran
+/// to its end.
 async fn switch_during_slow_call(
     mode: &'static str,
     servers: &'static str,
@@ -140,8 +141,8 @@ async fn switch_during_slow_call(
     (ended == 1, read(&b.cwd(), "slow.txt").is_some())
 }
 
-/// In `code` a hinted tool runs without a permission request. A mode that denies changes ends it, unless the
-/// user has trusted the hint.
+/// In `code` a hinted tool runs without a permission request. A mode that denies changes ends the call unless
+/// the user trusts the hint.
 #[tokio::test]
 async fn hinted_call_without_consent_ends_in_plan() {
     let cases = [
@@ -194,7 +195,7 @@ async fn each_cancelled_http_call_is_named() {
 async fn call_with_broken_connection_is_named() {
     let far = HttpMcpServer::new().await;
     let mut b = McpSession::new("code", far.2.clone()).await;
-    // The control: a call that was answered is over.
+    // The control: an answered call is over and not named.
     assert_eq!(b.call("mcp__h__quick").await.1, "x");
     let (messages, text) = b.call("mcp__h__drop").await;
     assert_eq!(
@@ -205,7 +206,7 @@ async fn call_with_broken_connection_is_named() {
     assert_eq!(effect["unconfirmed"], json!(["call_2_1"]), "{effect}");
 }
 
-/// Checks that so many tools are offered, each with a name of its own.
+/// Checks the number of offered tools, and that their names are unique.
 fn check_distinct(offered: &[String], count: usize) {
     let distinct: std::collections::HashSet<_> = offered.iter().collect();
     assert_eq!((offered.len(), distinct.len()), (count, count), "{offered:?}");
@@ -244,14 +245,14 @@ async fn endless_hint_changes_are_summarised() {
     );
 }
 
-/// What the user is told of a server that ends with its secret as its last words.
+/// Returns the notice about a server that ends after it has printed its secret.
 async fn last_words(behaviour: &str, token: &str) -> String {
     let servers = json!([{ "name": "t", "command": python(), "args": [ODD, behaviour], "env": [{ "name": "TOKEN", "value": token }] }]);
     let mut b = McpSession::new("plan", servers).await;
     texts(&b.text_turn().await)
 }
 
-/// The notice about a server with these last words.
+/// The notice for a server with this last output.
 fn expected_end(words: &str) -> String {
     format!(
         "The MCP server \"t\" cannot be used: it ended with status 4; its last error output: {words}.\n\n"
@@ -315,7 +316,8 @@ async fn server_environment_applies_only_inside_the_sandbox() {
     }
 }
 
-/// What the model is told of a call with a long result. `TestClient` fails if a line is longer than 60 KiB.
+/// Returns the model's result for a call with a long result. `TestClient` fails if a line is longer than 60
+/// KiB.
 async fn long(tool: &str) -> String {
     let mut b = with_forms("code", "long").await;
     let (messages, text) = b.call(&format!("mcp__t__{tool}")).await;
@@ -353,7 +355,7 @@ async fn long_tool_name_fits_into_a_line() {
 async fn server_requesting_without_reading_is_ended() {
     let mut b = McpSession::new("plan", odd(&["pings"])).await;
     b.text_turn().await;
-    // What it asks for is answered, and the answers would pile up.
+    // Modegate answers the server's requests. The unread answers would pile up.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !b.slash("/mcp").await.contains("- t: not running") {
         assert!(std::time::Instant::now() < deadline, "it goes on");
@@ -364,7 +366,8 @@ async fn server_requesting_without_reading_is_ended() {
 
 #[tokio::test]
 async fn sandboxed_server_cannot_read_beside_the_script() {
-    // As one that lies in ~/.config. (The home folder itself is too wide, and is left out.)
+    // The script lies in a folder of its own, as in `~/.config`. A script directly in the home folder would be
+    // different: the sandbox never opens the whole home folder for reading.
     let home = tempfile::tempdir().unwrap();
     let script = home.path().join("server.py");
     std::fs::copy(ODD, &script).unwrap();
@@ -386,7 +389,7 @@ async fn sandboxed_server_cannot_read_beside_the_script() {
     }
 }
 
-/// The server ignores its signals and writes all the time; only the end of the process stops it.
+/// The server ignores signals and writes continuously. Only killing the process stops it.
 #[tokio::test]
 async fn disconnected_server_stops_after_a_mode_change() {
     let mut b = McpSession::new("code", odd(&["plain"])).await;
@@ -499,12 +502,12 @@ async fn faulty_schemas_are_repaired_or_omitted_and_named() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("of look"), "{text}");
-    // The server gets its own names.
+    // The server gets the property names of its own schema.
     let (_, text) = b.call_with("mcp__t__filter", json!({ "filter": "a", "other": 1 })).await;
     assert_eq!(text, r#"{"other": 1, "$filter": "a"}"#);
 }
 
-/// The file that a shortened result names.
+/// Returns the path in the notice of a shortened result.
 fn file_of(text: &str) -> String {
     let path = text.split_once("left out; all of it: ").unwrap_or_else(|| panic!("{text}")).1;
     std::fs::read_to_string(path.split_once(']').unwrap().0).unwrap()
@@ -517,7 +520,7 @@ async fn long_results_are_cut_and_kept_in_a_file() {
     assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 4998\nline 4999\n"), "{text}");
     assert!((9 * 1024..11 * 1024).contains(&text.len()), "{} bytes", text.len());
     assert_eq!(file_of(&text), (0..5000).map(|number| format!("line {number}\n")).collect::<String>());
-    // The control: a short one is whole.
+    // The control: a short result is complete.
     assert_eq!(b.call("mcp__t__look").await.1, "x");
 }
 
@@ -532,7 +535,7 @@ async fn content_of_unknown_types_is_named_and_kept_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_result_beyond_the_limit_fails_at_once() {
+async fn a_result_beyond_the_limit_fails_immediately() {
     let mut b = McpSession::new("plan", odd(&["large"])).await;
     let started = std::time::Instant::now();
     let (messages, text) = b.call("mcp__t__huge").await;
@@ -541,13 +544,13 @@ async fn a_result_beyond_the_limit_fails_at_once() {
         text,
         "The answer is larger than 16 MiB and was not read. Ask for less, for example a part or a page."
     );
-    // The time limit is 300 s.
+    // The limit of a call is 300 s.
     assert!(started.elapsed() < Duration::from_mins(1), "{:?}", started.elapsed());
-    // The server goes on.
+    // The server still runs.
     assert_eq!(b.call("mcp__t__look").await.1, "x");
 }
 
-/// With the binary, which reads its environment.
+/// Runs the binary, because only the binary reads its environment.
 #[test]
 fn servers_get_proxies_and_certificates_but_no_keys() {
     let home = tempfile::tempdir().unwrap();

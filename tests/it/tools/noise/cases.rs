@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use super::super::patches::Random;
 
-/// A file and a change of some of its lines.
+/// A file, and a change of some of its lines.
 pub(super) struct Case {
     pub noise: [Noise; 2],
     pub file: String,
     pub expected: String,
     pub changes: Vec<Change>,
-    /// The old text is not in the file.
+    /// True if the file does not have the old text.
     pub is_stale: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) const NOISE: [Noise; 9] = [
 /// A line of the new file: its text, and the old line whose ending it has.
 type Line = (String, usize);
 
-/// A case whose old texts, as the model writes them, are not by chance somewhere else in the file.
+/// Returns a case whose old texts, as the model writes them, do not occur elsewhere in the file by chance.
 pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> Case {
     loop {
         let case = any_case(random, number, changes);
@@ -97,7 +97,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         }
     }
     ranges.sort_by_key(|range| range.start);
-    // With mixed endings only the line of a renamed or added call has an ending that is right for certain.
+    // With mixed line endings, the expected ending is known only for a renamed or added call.
     let is_mixed = has(Noise::Endings) && random.chance(50);
     let kinds = if is_mixed { 2 } else { 4 };
     let endings: Vec<&str> = (0..clean.len())
@@ -116,7 +116,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
     for range in &ranges {
         after.extend((copied..range.start).map(|at| (file[at].clone(), at)));
         copied = range.end;
-        // New quotes have the form of quotes in the old text.
+        // New quotes have the form of the quotes in the old text.
         let has_quotes = clean[range.clone()].iter().any(|line| line.contains('"')) && !has(Noise::Plain);
         let mut new =
             changed(random, &clean[range.clone()], unit, if has_quotes { ", \"it's\"" } else { "" }, kinds);
@@ -135,7 +135,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
             (line, *at)
         }));
         let around = range.start.saturating_sub(3)..(range.end + 3).min(clean.len());
-        // A single line without its indentation is in the file as it is.
+        // A single line without its indentation still occurs in the file, so only longer texts lose theirs.
         let shift = style.shift(&clean[around.clone()], range.len() > 1);
         let written =
             |lines: &[String]| lines.iter().map(|line| style.noisy(line, &shift)).collect::<Vec<_>>();
@@ -299,7 +299,7 @@ fn curly(line: &str) -> String {
 }
 
 impl Case {
-    /// True if a file is the expected one, apart from blanks that the model did not see.
+    /// Returns true if a file is the expected one, apart from blanks that the model did not see.
     pub(super) fn is_expected(&self, file: &str) -> bool {
         let seen =
             |text: &str| text.lines().map(|line| line.trim_end_matches(' ').to_owned()).collect::<Vec<_>>();
@@ -307,7 +307,7 @@ impl Case {
         !self.is_stale && (file == self.expected || (has_unseen && seen(file) == seen(&self.expected)))
     }
 
-    /// The same change in one of several copies of the file's lines.
+    /// Returns the same change in one of several copies of the file's lines.
     pub(super) fn repeated(&self, copies: usize, changed: usize) -> Self {
         let lines = self.file.lines().count();
         let moved = |change: &Change| Change { first: change.first + changed * lines, ..change.clone() };
@@ -320,7 +320,7 @@ impl Case {
         }
     }
 
-    /// The texts for `edit_file`, maybe with line numbers or a line feed at the end.
+    /// Returns the texts for `edit_file`. Some have line numbers, or a line feed at the end.
     pub(super) fn edit(&self, random: &mut Random) -> (String, String) {
         let change = &self.changes[0];
         let end = if random.chance(50) { "\n" } else { "" };
@@ -334,7 +334,7 @@ impl Case {
         (text(&change.old), text(&change.new))
     }
 
-    /// A patch of the file `f` in one of the dialects.
+    /// Returns a patch of the file `f` in one of the dialects.
     pub(super) fn patch(&self, random: &mut Random, dialect: Dialect) -> String {
         let mut patch = match dialect {
             Dialect::BeginPatch => "*** Begin Patch\n*** Update File: f\n".to_owned(),
