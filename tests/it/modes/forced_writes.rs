@@ -1,4 +1,4 @@
-//! Every way to write, forced by a model: in plan nothing changes, and in code the same attempts do change something.
+//! Every way to write, forced by a model. In plan nothing changes. In code the same attempts change files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
 
-/// One attempt, and whether it is meant to succeed where writing is allowed.
+/// A call, and the change that is expected in code.
 struct Attempt {
     tool: &'static str,
     arguments: Value,
@@ -22,7 +22,7 @@ fn attempts(outside: &Path) -> Vec<Attempt> {
     vec![
         works("write_file", json!({ "path": "new.txt", "content": "x" })),
         works("write_file", json!({ "path": "deep/er/new.txt", "content": "x" })),
-        // The model has not read the file.
+        // Denied in code, too, because the model has not read the file.
         never("write_file", json!({ "path": "a.txt", "content": "x" })),
         works("edit_file", json!({ "path": "b.txt", "old_text": "old", "new_text": "new" })),
         works("edit_file", json!({ "path": "link.txt", "old_text": "target", "new_text": "new" })),
@@ -57,7 +57,7 @@ fn create_files(dir: &Path) {
     }
 }
 
-/// Paths, contents, modes and times of everything below a folder.
+/// Returns the paths, contents, modes and times of everything below a folder.
 fn snapshot(folder: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -79,13 +79,13 @@ fn snapshot(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
-/// Forces one attempt in a mode; says whether the tree changed, and what the model was told.
+/// Makes one attempt in a mode. Returns true if the tree changed, and the model's result.
 async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
     let mut client = TestClient::with(Setup { mode, ..Setup::default() });
     let dir = client.dir.path().canonicalize().unwrap();
     create_files(&dir);
     let mut arguments = attempt.arguments.clone();
-    // The attempt's absolute path is this run's.
+    // The absolute path differs in each run.
     if let Some(path) = arguments.get_mut("path")
         && path.as_str().is_some_and(|path| path.starts_with("/outside"))
     {
