@@ -1,5 +1,5 @@
-//! Audits of sessions with an external agent: its starts and the changes that Modegate permitted are decided
-//! again.
+//! Audits of sessions with an external agent. The audit decides again about the starts of the agent and the
+//! changes that Modegate permitted.
 
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
@@ -41,7 +41,7 @@ async fn audit_repeats_decisions_about_external_agents() {
     let starts = entries.iter().filter(|it| it["entry"] == "harness").map(|it| it["held"] == true);
     assert_eq!(starts.collect::<Vec<_>>(), [false, true]);
 
-    // Under the ceilings of plan, in which the last process started, nothing before was permitted.
+    // The ceilings of plan permit none of the earlier changes.
     let under = |held: bool| entries.iter().find(|it| it["held"] == held).unwrap()["under"].as_str().unwrap();
     let (plan, ask) = (under(true), under(false));
     let connection = Connection::open(fixture.store()).unwrap();

@@ -9,7 +9,7 @@ use crate::agents::external::sessions::{self, ExternalAgentClient, agent_text, a
 
 const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
 
-/// The agent's process, in the words of the agent.
+/// Asks the agent for its process id.
 async fn process(client: &mut ExternalAgentClient) -> String {
     let text = agent_text(&client.prompt("pid", None).await);
     text[text.find("process").unwrap()..].to_owned()
@@ -46,7 +46,7 @@ async fn set_plan(client: &mut ExternalAgentClient) -> (Value, Vec<Value>) {
     (effect, messages)
 }
 
-/// Asserts that a file that grew until now grows no more.
+/// Asserts that a file with content does not grow any more.
 async fn assert_unchanged(path: &Path) {
     let length = || path.metadata().unwrap().len();
     let before = length();
@@ -74,7 +74,7 @@ async fn tightening_during_a_turn_leaves_the_agent_running() {
     client.end().await;
 }
 
-/// A command of the agent that goes on writing is killed, and the agent is not.
+/// A command of the agent that keeps writing is killed. The agent is not.
 #[tokio::test]
 async fn tightening_kills_a_command_with_an_open_file() {
     let mut client = client("code").await;
@@ -89,7 +89,7 @@ async fn tightening_kills_a_command_with_an_open_file() {
     client.end().await;
 }
 
-/// An agent that itself goes on writing is killed, and starts again for the next prompt.
+/// An agent that itself keeps writing is killed. The next prompt starts it again.
 #[tokio::test]
 async fn tightening_kills_an_agent_with_an_open_file() {
     let mut client = client("code").await;
@@ -110,7 +110,7 @@ async fn tightening_kills_an_agent_with_an_open_file() {
     client.end().await;
 }
 
-/// Caches that exist are written where the mode allows all changes, and undo leaves them.
+/// Caches that exist are writable in modes that allow all changes. Undo does not restore them.
 #[tokio::test]
 async fn caches_are_written_where_all_changes_are_allowed() {
     let home = home();
@@ -139,7 +139,7 @@ async fn caches_are_written_where_all_changes_are_allowed() {
     client.end().await;
 }
 
-/// A hard link in the state folder leads to no file elsewhere under a mode that denies changes.
+/// Under a mode that denies changes, a hard link in the state folder does not reach a file elsewhere.
 #[tokio::test]
 async fn state_folder_has_no_names_of_other_files() {
     for (mode, sandbox, is_changed) in

@@ -1,12 +1,12 @@
 //! The short forms of a play's input: messages of the client and events of the scripted model. Pure.
 //!
-//! A short form stands for one JSON text; ids and strings are copied as they are. An unknown form is an error.
+//! A short form stands for one JSON text. Ids and strings are copied unchanged. An unknown form is an error.
 
 use serde_json::Value;
 
 use super::layout::words;
 
-/// The session of a line that names none.
+/// The session of a line without a session.
 pub(crate) const SESSION: &str = "sess_1";
 
 /// Returns the JSON of a client's line.
@@ -91,12 +91,12 @@ fn method(name: &str, params: &str) -> String {
     format!(r#""method":"{name}","params":{params}"#)
 }
 
-/// A string is a text block; JSON is any other block.
+/// A string is a text block. JSON is any other block.
 fn content(block: &str) -> String {
     if block.starts_with('"') { format!(r#"{{"type":"text","text":{block}}}"#) } else { block.to_owned() }
 }
 
-/// A word without quotes is a string, too.
+/// A word without quotes is also a string.
 fn string(word: &str) -> String {
     if word.starts_with('"') { word.to_owned() } else { format!("\"{word}\"") }
 }

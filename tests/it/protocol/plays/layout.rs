@@ -1,7 +1,8 @@
 //! The layout of a play: breaks statements into lines of at most `WIDTH` characters, and joins them again.
 //!
-//! A statement continues on lines that begin with three or more spaces. A break inside a string is a `\` at the end of
-//! a line, as in Rust. A break after `{`, `[` or `,` and before `}` or `]` adds nothing; any other break is one space.
+//! A statement continues on lines that begin with three or more spaces. A break inside a string is a `\` at
+//! the end of a line, as in Rust. A break after `{`, `[` or `,` and before `}` or `]` adds nothing. Any other
+//! break is one space.
 
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ pub(crate) fn joined(lines: &[&str]) -> String {
     text
 }
 
-/// The words of a joined statement: spaces inside strings, objects and arrays separate nothing.
+/// Returns the words of a joined statement. Spaces inside strings, objects and arrays separate nothing.
 pub(crate) fn words(text: &str) -> Row {
     let (mut words, mut word, mut depth) = (Row::new(), String::new(), 0_usize);
     let mut chars = text.chars();
@@ -133,7 +134,8 @@ fn string(quoted: &str, indent: usize, used: usize, after: usize) -> Vec<String>
     lines
 }
 
-/// The parts of a quoted string between which it may be broken. No part but the first begins with a space.
+/// Returns the parts of a quoted string between which it may be broken. Only the first part may begin with a
+/// space.
 fn chunks(quoted: &str, longest: usize) -> Vec<String> {
     let mut atoms = Vec::new();
     let mut chars = quoted.chars().peekable();
