@@ -1,4 +1,4 @@
-//! The cases. Inputs are constant; no case reads a clock or makes random values itself.
+//! The cases. Inputs are constant. No case reads a clock or makes random values itself.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -33,9 +33,9 @@ pub(crate) struct Case {
 }
 
 pub(crate) enum Run {
-    /// In this program.
+    /// The case runs in this program.
     Inside(fn(u64)),
-    /// In the binary, which an editor drives.
+    /// The case runs in the binary, which an editor drives.
     Binary(fn(&mut Editor, u64)),
 }
 

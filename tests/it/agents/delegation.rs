@@ -192,8 +192,8 @@ async fn loosening_the_parent_does_not_loosen_sub_agents() {
     client.end().await;
 }
 
-/// The limit also applies to agents that the read-only agent starts. The built-in read-only agent starts none
-/// (D49).
+/// The limit does not apply to agents that a read-only agent starts (D49). The built-in read-only agent starts
+/// none.
 #[tokio::test]
 async fn readonly_agents_deny_writes_even_in_code_mode() {
     for (agent, is_done) in [("reader", false), ("explore", false), ("writer", true), ("general", true)] {
@@ -211,7 +211,7 @@ async fn readonly_agents_deny_writes_even_in_code_mode() {
         client.answers(&root, "done");
         client.until_answer(prompt).await;
         assert_eq!(client.cwd().join("a").exists(), is_done, "{agent}");
-        // The agents that it starts have its limit, and are limited by the mode.
+        // The started agent has its own limits and the mode's, and not those of its parent's definition.
         assert_eq!(client.cwd().join("b").exists(), agent != "explore", "{agent}");
         client.end().await;
     }
@@ -446,7 +446,7 @@ async fn idle_sub_agent_is_stopped_unless_a_request_is_open() {
     client.end().await;
 }
 
-/// No work of them continues.
+/// No work of theirs continues.
 #[tokio::test]
 async fn cancel_reaches_nested_sub_agents() {
     let home = tempfile::tempdir().unwrap();

@@ -140,7 +140,7 @@ async fn unconfirmed_sub_agent_calls_are_named_by_the_parent() {
     assert_eq!(effect["unconfirmed"], json!(["call_1_1/call_1_1/call_1_1"]), "{effect}");
 }
 
-/// It is deleted with the parent's session.
+/// The parent's deletion includes the session.
 #[tokio::test]
 async fn sub_agent_session_cannot_be_deleted_separately() {
     let folder = tempfile::tempdir().unwrap();

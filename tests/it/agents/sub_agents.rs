@@ -129,8 +129,8 @@ async fn tightening_ends_parallel_sub_agents() {
     client.end().await;
 }
 
-/// Also in the background: no command continues, no request stays open, and every call has an end, also after
-/// a load.
+/// Background sub-agents end, too: no command continues, no request stays open, and every call has an end, also
+/// after a load.
 #[tokio::test]
 async fn close_and_delete_end_all_sub_agents() {
     for way in ["session/close", "session/delete"] {
@@ -327,7 +327,7 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
     let (code, text) = ask(&["sessions", "show", &child.0]);
     assert!(code == 0 && text.contains(&format!("parent   {session}")), "{text}");
     assert!(text.contains("agent    general") && text.contains("the first task"), "{text}");
-    // They are deleted with the parent's session, and not before.
+    // The sub-agent's session is deleted with the parent's session, and not before.
     let (code, text) = ask(&["sessions", "prune", "--all", "--older-than", "0h", "--dry-run"]);
     assert!(code == 0 && text.starts_with(&format!("would delete {session}  ")), "{text}");
     assert!(text.ends_with("1 session would be deleted\n") && text.lines().count() == 2, "{text}");
@@ -335,7 +335,7 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
     assert!(code == 1 && text.contains(&session), "{text}");
 }
 
-/// Also in clients that have terminals.
+/// Terminals of the client make no difference.
 #[tokio::test]
 #[cfg_attr(not(target_os = "linux"), ignore = "only Linux has the supervisor")]
 async fn sub_agent_command_ends_before_set_mode_answers() {

@@ -1,4 +1,4 @@
-//! Terminals of other programs: what the user types there, their settings, and their end.
+//! Terminals of other programs: the user's input, the settings, and the hang-up.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,8 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-/// Arguments: the attack, the name of the terminal, and a process that has it. Prints EFFECT if the attack succeeds.
+/// Arguments: the attack, the name of the terminal, and a process in the terminal. Prints EFFECT if the
+/// attack succeeds.
 const PROGRAM: &str = r#"
 import ctypes, fcntl, os, struct, sys, termios
 way, name, owner = sys.argv[1:]
@@ -137,7 +138,7 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     }
 }
 
-/// Devices with output or files of the user.
+/// Other devices can have the user's output or files.
 #[tokio::test]
 async fn agents_read_no_devices_but_harmless_ones() {
     require_sandbox();
@@ -155,7 +156,7 @@ async fn agents_read_no_devices_but_harmless_ones() {
     }
 }
 
-/// A program that is held reads and sets its own terminal, by its name and as `/dev/tty`.
+/// A sandboxed program reads and sets its own terminal, by name and as `/dev/tty`.
 #[test]
 fn own_terminal_is_readable() {
     require_sandbox();

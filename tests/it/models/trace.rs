@@ -1,4 +1,5 @@
-//! The trace context of a prompt reaches the provider and the log, with each request of its turn and no other.
+//! The trace context of a prompt reaches the provider and the log, with the requests of its turn and no
+//! others.
 
 use serde_json::json;
 

@@ -7,7 +7,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-/// The words between `before` and `after`, one for each line that has both.
+/// Returns the words between `before` and `after`, one for each line that has both.
 fn words<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     let word = |line: &'a str| Some(line.split_once(before)?.1.split_once(after)?.0);
     text.lines().filter_map(word).collect()

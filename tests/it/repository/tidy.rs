@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Production lines in one file. Split at 400; this is where the build fails.
+/// The most production lines in one file. Split files at 400 lines.
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
@@ -632,7 +632,7 @@ fn layer_table_has_no_cycle() {
 fn libraries_are_named_only_in_allowed_modules() {
     for Source { module, code: text, .. } in sources() {
         for (library, allowed) in LIBRARIES {
-            // A whole word: the end of `String::` is none.
+            // Matches whole words, so that `String::` is not `ring::`.
             let path = format!("{library}::");
             let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
             let named = text.match_indices(&path).any(|(at, _)| is_word(at))
@@ -706,7 +706,7 @@ fn readme_commands_and_page_links_exist() {
     }
 }
 
-/// Words in code quotes in `sources.md` that are no tests: modes, keys, methods and tools.
+/// Words in code quotes in `sources.md` that are not tests: modes, keys, methods and tools.
 const SOURCE_WORDS: [&str; 16] = [
     "--mode",
     "_meta[\"modegate/mode\"]",
@@ -744,7 +744,7 @@ fn test_names() -> HashSet<String> {
     names
 }
 
-/// Every definition of the sources has a row that names existing tests, or says that Modegate differs and why.
+/// Every row names existing tests, or says that Modegate differs and why.
 #[test]
 fn every_source_definition_has_a_row() {
     let page = fs::read_to_string(root().join("docs/internals/sources.md")).unwrap();

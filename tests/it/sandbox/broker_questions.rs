@@ -49,7 +49,7 @@ fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {
     format!("{program}: {change:?} {}{to}{files}", name(path))
 }
 
-/// A command, the questions that it causes, and whether it succeeds without consent.
+/// Commands, their questions, and whether they succeed without consent.
 const COMMANDS: [(&str, &[&str], bool); 14] = [
     ("echo x > new", &["bash: Create new"], false),
     ("echo x > new; echo x >> new", &["bash: Create new", "bash: Write new"], false),
@@ -67,7 +67,7 @@ const COMMANDS: [(&str, &[&str], bool); 14] = [
     ),
     ("echo > t; chmod 600 t", &["bash: Create t", "chmod: Attributes t"], false),
     ("echo > t; truncate -s 3 t", &["bash: Create t", "truncate: Write t"], false),
-    // Nothing would change.
+    // These calls would change nothing.
     ("mkdir .; rm -f missing; [ ! -e missing ]", &[], true),
     ("echo x > {home}/.state/s && echo x > $TMPDIR/t", &[], true),
 ];
@@ -95,7 +95,8 @@ fn names(fixture: &SandboxFixture) -> Vec<String> {
     names
 }
 
-/// The user allows the change of one path. Another path needs another answer, also after a trick.
+/// The user allows the change of one path. Another path needs another answer, even if the paths are
+/// exchanged.
 #[tokio::test]
 async fn consent_covers_one_path() {
     let fixture = SandboxFixture::new();
@@ -124,7 +125,7 @@ async fn consent_covers_one_path() {
     assert!(!fixture.work().join("b/f").exists(), "{output}");
 }
 
-/// A question is withdrawn when its caller ends, or another policy answers it.
+/// A question is withdrawn when its caller ends, or when another policy decides it.
 #[tokio::test]
 async fn questions_are_withdrawn() {
     for (policy, is_written) in

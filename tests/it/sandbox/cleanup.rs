@@ -1,4 +1,4 @@
-//! The real binary: its commands leave no process behind, however it ends, and see no keys in their
+//! Commands of the binary. They leave no process behind, however the binary ends, and see no keys in their
 //! environment.
 
 use std::io::{BufRead, BufReader, Write};
@@ -78,7 +78,7 @@ fn until(mut condition: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// How many processes work in a folder.
+/// Counts the processes that work in a folder.
 fn processes_in(folder: &Path) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder)).count()
@@ -143,7 +143,7 @@ fn descendants_of_a_killed_supervisor_are_ended() {
     until(|| child.try_wait().unwrap().is_some(), "its end");
 }
 
-/// Runs one command in a mode, with secrets in the environment, and returns all that is printed.
+/// Runs one command in a mode, with secrets in the environment. Returns the whole output.
 fn run(mode: &str, tool: &str, command: &str) -> String {
     let dir = lasting_folder();
     let call = json!({ "tool_call": { "id": "a", "name": tool, "arguments": { "command": command } } });
@@ -174,7 +174,7 @@ fn environment_hides_keys_and_read_only_commands_see_less() {
     let seen = run("code", "shell", "env; echo code-ran");
     assert!(seen.contains("code-ran") && !seen.contains("secret-provider"));
     assert!(seen.contains("secret-other") && seen.contains("/secret-agent"), "the control");
-    // Nor of Modegate itself, which was started with it.
+    // Nor can a command read the key in the environment of Modegate, which started with it.
     let others = "tr '\\0' ' ' < /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/environ | grep -o 'HOME=\\|secret-provider'; echo code-ran";
     let seen = run("code", "shell", others);
     assert!(seen.contains("code-ran") && !seen.contains("secret-provider\\n"));
@@ -182,7 +182,7 @@ fn environment_hides_keys_and_read_only_commands_see_less() {
         assert!(seen.contains("HOME=\\n"), "the control: root can look");
     }
     require_sandbox();
-    // Of Modegate itself, which was started with the key, nothing is seen either.
+    // The command does not see the environment of Modegate, which started with the key.
     let line = "env; echo plan-ran; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '";
     let seen = run("plan", "shell_read_only", line);
     assert!(seen.contains("plan-ran") && seen.contains("LC_ALL=C"));

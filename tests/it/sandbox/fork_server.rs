@@ -1,4 +1,4 @@
-//! The fork server: supervisors share nothing, and what is killed leaves nothing behind.
+//! The fork server. Supervisors share nothing, and killed processes leave nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn supervisor(process: &Process) -> Pid {
     process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap()
 }
 
-/// A line of `/proc/PID/status`; `None` if the process is gone or a zombie.
+/// Returns a line of `/proc/PID/status`, or `None` if the process is gone or a zombie.
 fn status(pid: Pid, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -65,7 +65,7 @@ async fn commands_survive_a_killed_fork_server() {
     assert!(matches!(events(&mut first).await.1[..], [Event::Gone { confirmed: true, .. }]));
 }
 
-/// The kernel hands the processes of a killed supervisor over after its connection has ended.
+/// The kernel reparents the processes of a killed supervisor after its connection has ended.
 #[tokio::test]
 async fn processes_of_a_killed_supervisor_end_before_the_command_counts_as_ended() {
     for (name, way) in ESCAPES {
@@ -94,7 +94,7 @@ async fn processes_of_a_killed_supervisor_end_before_the_command_counts_as_ended
     }
 }
 
-/// This process is no subreaper, unlike Modegate.
+/// The test process is no subreaper, unlike Modegate.
 #[tokio::test]
 async fn end_is_unconfirmed_without_a_guard() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn command_gets_its_own_environment_and_default_signals() {
 }
 
 #[tokio::test]
-async fn two_hundred_commands_at_once_leave_nothing() {
+async fn two_hundred_parallel_commands_leave_nothing() {
     require_sandbox();
     let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let processes = processes(scratch.path());

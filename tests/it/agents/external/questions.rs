@@ -199,7 +199,7 @@ async fn mode_changes_apply_in_the_middle_of_a_turn() {
     assert_eq!(report.findings, Vec::<String>::new());
 }
 
-/// A cancel denies the waiting changes. The agent continues and reports the error.
+/// A cancel denies the waiting changes, and the agent can end its turn.
 #[tokio::test]
 async fn cancel_refuses_changes_that_wait() {
     let fixture = StoreFixture::new();

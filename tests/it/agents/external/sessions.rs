@@ -360,7 +360,7 @@ async fn mode_decides_agent_permission_requests() {
     }
 }
 
-/// They are listed after the session's own options, and can be set.
+/// The agent's options are listed after the session's own options, and can be set.
 #[tokio::test]
 async fn agent_modes_and_options_are_session_options() {
     let mut client = ExternalAgentClient::new("code", "plain").await;

@@ -10,7 +10,7 @@ pub(super) enum Constant {
     Time(Duration),
 }
 
-/// The value of `const NAME` in a file below `src`.
+/// Returns the value of `const NAME` in a file below `src`.
 pub(super) fn read(file: &str, name: &str) -> Constant {
     let text = source(file);
     let start = format!("const {name}: ");

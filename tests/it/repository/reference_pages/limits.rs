@@ -12,13 +12,13 @@ enum Unit {
     Bytes,
     Seconds,
     Time,
-    /// A count of what the word names.
+    /// A count of these things.
     Of(&'static str),
 }
 
 use Unit::{Bytes, Of, Seconds, Time};
 
-/// A limit, where it is defined, its unit, and what happens beyond it.
+/// A limit, its definition, its unit, and the behaviour beyond the limit.
 type Row = (&'static str, &'static str, &'static str, Unit, &'static str);
 
 const CONNECTION: [Row; 17] = [
