@@ -97,7 +97,6 @@ const CHANGES: &[&str] = &[
 fn changing(line: &str, file: &str) -> String {
     let state = format!("stat -c '%i %s %h %F' {file} 2>&1; head -c 12 {file} 2>/dev/null | od -c");
     let line = line.replace("{file}", file);
-    // The store grows while Modegate runs, so the content must keep only its beginning.
     format!(
         "cd {{dir}}/work; before=$({state}); ({line}) 2>/dev/null; [ \"$before\" = \"$({state})\" ] || echo EFFECT"
     )

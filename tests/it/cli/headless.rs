@@ -1,4 +1,4 @@
-//! The real binary: headless runs, exit codes, end of input, signals, and the store after a kill.
+//! Headless runs of the binary: exit codes, end of input, signals, and the store after a kill.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,7 +35,7 @@ fn repository() -> tempfile::TempDir {
     dir
 }
 
-/// Waits for a process to end; fails when it does not.
+/// Waits for a process to end. Fails if the process does not end in time.
 fn wait(child: &mut Child, limit: Duration) -> Option<i32> {
     let start = Instant::now();
     loop {
@@ -79,7 +79,7 @@ fn headless_ask_user_continues_without_a_denial() {
     );
 }
 
-/// A headless run cannot ask the user, so a hint alone does not allow a call. The denial names `trust_hints`.
+/// A headless run cannot ask the user, so a hint alone does not allow a call.
 #[test]
 fn headless_denies_hinted_tools_and_names_trust_hints() {
     let dir = repository();
@@ -163,7 +163,7 @@ fn exit_codes_report_the_outcome() {
     assert!(errors.contains("no model today"), "{errors}");
 }
 
-/// Runs with a text at stdin.
+/// Runs the binary with this text at stdin.
 pub(super) fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i32, String) {
     let mut child = modegate(dir, arguments)
         .stdin(Stdio::piped())
@@ -188,7 +188,7 @@ fn prompt_sources_and_output_formats_give_same_answer() {
         (0, plain.clone())
     );
     assert_eq!(run_with_input(dir.path(), &memory, question), (0, plain.clone()));
-    // A protocol line is no prompt, with --mode either.
+    // A protocol line is no prompt, even with `--mode`.
     let line = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}\n";
     assert!(
         run_with_input(dir.path(), &memory, line).1.starts_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\"")
@@ -244,7 +244,7 @@ fn interrupt_ends_headless_prompt_with_130() {
     }
 }
 
-/// A running agent with a session, and a turn that streams for ever.
+/// A running agent with a session whose turn streams forever.
 struct BinaryProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -312,7 +312,7 @@ fn closed_stdout_or_sigterm_ends_the_process() {
     let BinaryProcess { mut child, lines } = BinaryProcess::start(dir.path(), "memory");
     drop(lines);
     // Only a failed write reveals the closed pipe. A write may still succeed while a process that another
-    // test starts holds the pipe.
+    // test starts inherits the pipe.
     let start = Instant::now();
     let mut stdin = child.stdin.take().unwrap();
     while child.try_wait().unwrap().is_none() {
@@ -327,7 +327,7 @@ fn closed_stdout_or_sigterm_ends_the_process() {
     let mut process = BinaryProcess::start(dir.path(), "memory");
     let killed = Command::new("kill").arg(process.child.id().to_string()).status().unwrap();
     assert!(killed.success());
-    // By itself, not by the signal.
+    // The process exits without the signal.
     assert_eq!(wait(&mut process.child, EXIT_TIMEOUT), Some(0));
 }
 
@@ -341,7 +341,7 @@ fn events_seen_by_the_client_survive_a_kill() {
     let record = rusqlite::Connection::open(&store).unwrap();
     let mut statement = record.prepare("SELECT kind FROM events ORDER BY seq").unwrap();
     let kinds: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    // The client saw "second" begin, so everything before it is there.
+    // The client saw "second" begin, so everything before it is stored.
     let expected = [
         "mode_change",
         "user_message",
@@ -367,7 +367,7 @@ fn piped_text_is_appended_to_the_prompt() {
     assert!(code == 0 && answer.contains("`src/http.rs:3`"), "{code} {answer}");
 }
 
-/// Without `--mode`, a limit that allows less than the default mode is the mode of new sessions.
+/// Without `--mode`, the limit is the mode of new sessions if it allows less than the default mode.
 #[test]
 fn new_session_takes_tighter_of_default_and_max_mode() {
     let dir = repository();
@@ -380,7 +380,7 @@ fn new_session_takes_tighter_of_default_and_max_mode() {
         ("code", &["--max-mode", "ask"], "ask"),
         ("plan", &["--max-mode", "code"], "plan"),
         ("docs", &["--max-mode", "plan"], "plan"),
-        // Neither allows less: both hold.
+        // Neither mode allows less than the other, so both apply.
         ("docs", &["--max-mode", "ask"], "docs"),
         ("ask", &["--max-mode", "plan", "--mode", "ask"], "ask"),
         ("ask", &[], "ask"),
@@ -393,7 +393,6 @@ fn new_session_takes_tighter_of_default_and_max_mode() {
     }
 }
 
-/// An unreadable store is an error; a missing store is reported as missing.
 #[cfg(unix)]
 #[test]
 fn unreadable_store_differs_from_missing_store() {
@@ -446,8 +445,7 @@ fn doctor_tests_whether_rules_keep_commands_from_files() {
     }
 }
 
-/// Without a key and a chosen model, the offline model answers in read-only sessions, with a warning. In
-/// other sessions the run fails and names the remedies.
+/// In other sessions, the run fails and names the remedies.
 #[test]
 fn headless_without_key_uses_offline_model_if_read_only() {
     let dir = repository();
@@ -489,7 +487,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
         assert_eq!(result[other], Value::Null);
         assert_eq!(errors.contains("--model offline"), !is_read_only, "{errors}");
         assert_eq!(result["text"] == "", !is_read_only, "{result}");
-        // The control: who chooses the offline model is answered in every mode.
+        // The control: the chosen offline model answers in every mode.
         let chosen = [(&[][..], &["--model", "offline"][..]), (&[("MODEGATE_MODEL", "offline")], &[])];
         for (environment, more) in chosen {
             let (code, result, errors) = run_with(environment, &[arguments, more].concat());
@@ -505,7 +503,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
     assert_eq!(result["warning"], Value::Null);
 }
 
-/// A limit that makes a session tighter than its mode is in the first line and in the result.
+/// The limit is in the first line and in the result.
 #[test]
 fn headless_shows_which_mode_limits_the_session() {
     let dir = repository();
@@ -532,7 +530,7 @@ fn headless_shows_which_mode_limits_the_session() {
     }
 }
 
-/// The model of a mode needs a key. The run fails, unless the command line names a model.
+/// Without a key for the mode's model, the run needs a model on the command line.
 #[test]
 fn headless_fails_if_the_model_of_the_mode_cannot_be_used() {
     let dir = repository();
@@ -563,7 +561,6 @@ fn headless_fails_if_the_model_of_the_mode_cannot_be_used() {
     }
 }
 
-/// With JSON output, a run that cannot start prints a result as well.
 #[test]
 fn headless_reports_errors_before_the_session_as_json() {
     let dir = repository();
@@ -592,7 +589,6 @@ fn headless_reports_errors_before_the_session_as_json() {
     }
 }
 
-/// `error` says why the exit code is not 0.
 #[test]
 fn headless_result_has_an_error_if_the_run_fails() {
     let dir = repository();
@@ -647,7 +643,6 @@ fn failed_write_to_stdout_is_named() {
 }
 
 /// Hardened systems set the hard limit of core dumps to 0, which only privileged processes can raise.
-/// Commands run nevertheless.
 #[cfg(target_os = "linux")]
 #[test]
 fn commands_run_with_core_dumps_disabled() {
@@ -671,7 +666,6 @@ fn commands_run_with_core_dumps_disabled() {
     }
 }
 
-/// A client that does not read stderr neither delays an answer nor keeps the process from ending.
 #[test]
 fn unread_stderr_blocks_neither_answer_nor_exit() {
     let dir = tempfile::tempdir().unwrap();

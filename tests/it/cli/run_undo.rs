@@ -1,5 +1,5 @@
-//! `modegate run` and `modegate sessions undo`: an undo brings back what the program changed, or names it, and never
-//! loses content that cannot be made again.
+//! `modegate run` and `modegate sessions undo`. An undo restores or names each changed path, and never loses
+//! content that exists only once.
 //!
 //! `UNDO_RUNS=200 SEED=7 cargo test run_undo -- --nocapture` makes more random runs.
 
@@ -13,7 +13,7 @@ use crate::support::requirements::python;
 
 const LARGE: usize = 11 << 20;
 
-/// Files and links below a folder. Large files count by their first line.
+/// Returns the files and links below a folder. Only the first line of a large file counts.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut content = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -37,7 +37,7 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     content
 }
 
-/// Runs a script in `code` mode and undoes it. Returns what the undo printed.
+/// Runs a script in `code` mode and undoes it. Returns the output of the undo.
 fn run_and_undo(place: &Place, script: &[&str]) -> String {
     let (_, output, messages) = place.run(&[&["run", "--mode", "code", "--"], script].concat());
     assert!(!messages.contains("cannot be run"), "{messages}");
@@ -49,9 +49,10 @@ fn run_and_undo(place: &Place, script: &[&str]) -> String {
 
 struct Case {
     script: &'static str,
-    /// Names in what the undo prints. Without one, all is as before.
+    /// Paths that the undo must name. Without one, all files must be restored.
     named: &'static [&'static str],
-    /// Files that must have their earlier content anyway, and those that must keep what the program made of them.
+    /// Files that must have their earlier content nevertheless, and files that must keep the program's
+    /// content.
     kept: &'static [(&'static str, &'static str)],
 }
 
@@ -84,7 +85,7 @@ const CASES: &[Case] = &[
     Case { script: "python3 exchange.py full small; rm -r small", named: &[], kept: &[] },
     Case { script: "mkdir n; mv -T full n; rm -r n", named: &[], kept: &[] },
     Case { script: "mv -T full folder; mv -T folder full; true", named: &[], kept: &[] },
-    // A program gets no lease, and fails.
+    // The program gets no lease, and fails.
     Case { script: "! python3 leased.py a", named: &[], kept: &[] },
     Case { script: "mkfifo p; mv a p; mv b a", named: &[], kept: &[] },
 ];
@@ -92,7 +93,7 @@ const CASES: &[Case] = &[
 const EXCHANGE: &str = "import ctypes,sys\n\
     assert ctypes.CDLL(None).renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2) == 0\n";
 
-/// Holds a lease on a file, so that nothing can copy it, and replaces it.
+/// Takes a lease on a file, so that nothing can copy the file, and replaces the file.
 const LEASED: &str = "import fcntl,os,signal,sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n\
     f = os.open(sys.argv[1], os.O_RDONLY)\nfcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
     open('t', 'w').write('evil')\nos.rename('t', sys.argv[1])\n";
@@ -141,7 +142,7 @@ fn undo_restores_or_names_each_path() {
     }
 }
 
-/// Random moves, exchanges, links and changes, of which none destroys the content of a large file.
+/// Random moves, exchanges, links and changes. None of them destroys the content of a large file.
 const RANDOM: &str = r"
 import ctypes, os, random, sys
 random.seed(int(sys.argv[1])); libc = ctypes.CDLL(None, use_errno=True)
@@ -191,7 +192,7 @@ fn random_changes_are_undone_and_large_files_never_lost() {
     }
 }
 
-/// The folder of the record of a running program.
+/// Returns the folder of a running program's record.
 fn record_folder(home: &Path) -> Option<PathBuf> {
     let mut folders = vec![home.join(".local/share/modegate")];
     while let Some(folder) = folders.pop() {
@@ -207,7 +208,7 @@ fn record_folder(home: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn failed_record_is_a_message_an_audit_entry_and_an_exit_code() {
+fn failed_record_has_a_message_an_audit_entry_and_an_exit_code() {
     for is_broken in [false, true] {
         let place = Place::new();
         let script = "echo old > a; until [ -e go ]; do sleep 0.01; done; echo new > b";

@@ -319,7 +319,7 @@ async fn overlong_prompt_is_rejected_before_it_is_recorded() {
     client.end().await;
 }
 
-/// One step of a generated turn: lengths of a thought, of an answer, and of arguments and results of calls.
+/// A step of a generated turn: the lengths of a thought, of an answer, and of arguments and results of calls.
 type StepLengths = (usize, usize, Vec<(usize, usize)>);
 
 fn lengths() -> impl Strategy<Value = usize> {

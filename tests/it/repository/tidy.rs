@@ -192,7 +192,7 @@ const CONFIG: &[&str] = &[
     "external_agent",
 ];
 
-/// What tools may name.
+/// Modules that `tool` may name.
 const TOOL: &[&str] = &[
     "acp",
     "bounded_file",

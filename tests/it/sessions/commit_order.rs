@@ -1,5 +1,5 @@
-//! The end of a call is stored before the client sees it, whoever makes the call. The session continues in
-//! the meantime.
+//! The end of a call is stored before the client sees it, in the session and in sub-agents. The session
+//! continues in the meantime.
 
 use std::time::Duration;
 

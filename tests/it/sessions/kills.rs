@@ -250,7 +250,7 @@ enum Caller {
 }
 
 impl Caller {
-    /// Returns the arguments of the binary besides its store.
+    /// Returns the arguments of the binary, without `--store`.
     fn arguments(self, dir: &Path) -> Vec<String> {
         let call = |id: &str, name: &str, arguments: Value| json!({ "tool_call": { "id": id, "name": name, "arguments": arguments } });
         let done = json!({ "stop": "done" });

@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// One change by the agent, as seen from outside.
+/// A change by the agent, as seen from outside.
 struct AgentChange {
     before: State,
     after: State,

@@ -24,7 +24,7 @@ pub(crate) struct HttpServer {
     pub port: u16,
     /// The heads of all requests.
     heads: Arc<Mutex<Vec<String>>>,
-    /// One message for each connection that the client closed before the answer.
+    /// Receives a message for each connection that the client closes before the answer.
     closed: mpsc::UnboundedReceiver<()>,
     begun: mpsc::UnboundedReceiver<()>,
 }

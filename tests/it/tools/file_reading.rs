@@ -1,4 +1,5 @@
-//! Special files in place of every path that Modegate opens by itself, and the files that searches leave out.
+//! Special files in place of every path that Modegate opens without a call, and the files that searches leave
+//! out.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -28,7 +29,7 @@ enum Invocation {
     Command(&'static [&'static str]),
 }
 
-/// A path that Modegate opens by itself.
+/// A path that Modegate opens without a call.
 struct Case {
     path: &'static str,
     content: &'static str,

@@ -270,7 +270,7 @@ fn json_rpc(page: &mut Page) {
     }
 }
 
-/// One error of each kind with its cause, in the order of their definition.
+/// An error of each kind with its cause, in the order of their definition.
 fn errors() -> Vec<(AgentError, &'static str)> {
     let text = || "…".to_owned();
     vec![

@@ -529,8 +529,8 @@ async fn broken_servers_are_reported_and_others_work() {
     b.client.end().await;
 }
 
-/// When the mode is tightened during a call, a server that does not answer is ended. The next call that needs
-/// the server starts it again.
+/// A server that does not answer is ended when the mode is tightened during its call. The next call that
+/// needs the server starts it again.
 #[tokio::test]
 async fn tightening_ends_a_running_mcp_call() {
     let mut b = McpSession::with(

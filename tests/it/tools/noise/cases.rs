@@ -230,7 +230,7 @@ fn changed(random: &mut Random, old: &[String], unit: &str, quotes: &str, kinds:
     lines
 }
 
-/// How the model writes lines.
+/// The model's style of writing lines.
 struct Style {
     noise: [Noise; 2],
     unit: String,
