@@ -108,7 +108,8 @@ async fn plan_denies_writes_at_every_delegation_level() {
             assert_eq!(first.contains("<skill name="), delegation_tool == "run_skill", "{first}");
             assert!(!first.contains("Do it. <system-reminder>"), "{first}");
             assert!(client.model.requests("sess_3")[0].system.contains("You write."));
-            let text = client.model.requests(&root).last().map(|it| format!("{:?}", it.messages)).unwrap();
+            let text =
+                client.model.requests(&root).last().map(|request| format!("{:?}", request.messages)).unwrap();
             assert!(text.contains("two"), "{text}");
             client.end().await;
         }
@@ -509,7 +510,12 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     }
     let notes = format!(
         "{:?}",
-        client.model.requests(&root).iter().map(|it| it.messages.last().cloned()).collect::<Vec<_>>()
+        client
+            .model
+            .requests(&root)
+            .iter()
+            .map(|request| request.messages.last().cloned())
+            .collect::<Vec<_>>()
     );
     assert!(notes.contains("The background agent agent_1 (writer) has finished"), "{notes}");
     // The control: the third agent writes until the session is closed.
@@ -587,8 +593,12 @@ async fn sub_agent_sessions_belong_to_the_parent_session() {
     client.answers(&root, "done");
     client.until_answer(prompt).await;
     let listed = client.call("session/list", json!({})).await;
-    let ids: Vec<_> =
-        listed["result"]["sessions"].as_array().unwrap().iter().map(|it| &it["sessionId"]).collect();
+    let ids: Vec<_> = listed["result"]["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|session| &session["sessionId"])
+        .collect();
     assert_eq!(ids, [&json!(root)]);
     for method in ["session/load", "session/resume", "session/fork"] {
         let answer = client

@@ -166,9 +166,9 @@ fn call(scene: &Scene, options: &[&str], calls: &[(&str, Value)]) -> String {
     }
     script += "{\"text\":\"end\"}\n{\"stop\":\"done\"}\n";
     std::fs::write(scene.path("script.jsonl"), script).unwrap();
-    let own =
+    let call_options =
         ["--mode", "code", "--model", "scripted:{dir}/script.jsonl", "--output", "stream-json", "-p", "go"];
-    scene.output(&[options, &own].concat(), &[])
+    scene.output(&[options, &call_options].concat(), &[])
 }
 
 #[test]

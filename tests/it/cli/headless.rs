@@ -451,8 +451,8 @@ fn headless_without_key_uses_offline_model_if_read_only() {
     let dir = repository();
     let modes = dir.path().join("home/.config/modegate/modes.yaml");
     fs::create_dir_all(modes.parent().unwrap()).unwrap();
-    let own = "modes: [{id: docs, extends: plan, access: edit, write_paths: ['docs/**']}, {id: review, extends: plan}]\n";
-    fs::write(&modes, own).unwrap();
+    let user_modes = "modes: [{id: docs, extends: plan, access: edit, write_paths: ['docs/**']}, {id: review, extends: plan}]\n";
+    fs::write(&modes, user_modes).unwrap();
     let run_with = |environment: &[(&str, &str)], arguments: &[&str]| {
         let arguments =
             [arguments, &["--store", "memory", "--output", "json", "-p", "where is the retry logic?"]]
@@ -495,7 +495,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
             assert!(!errors.contains("no model is configured"), "{errors}");
         }
     }
-    fs::write(&modes, format!("{own}default_mode: plan\n")).unwrap();
+    fs::write(&modes, format!("{user_modes}default_mode: plan\n")).unwrap();
     assert_eq!(run_with(&[], &[]).0, 0, "the mode that holds counts, however it was chosen");
     let key = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")];
     let (code, result, errors) = run_with(&key, &["--mode", "plan"]);

@@ -154,7 +154,7 @@ fn mode_changes_from_another_terminal_while_the_program_runs() {
         assert_eq!((code, out.trim()), (Some(0), mode), "{messages}");
         running.wait_for(line);
         let later = running.later();
-        assert!(!later.is_empty() && later.iter().all(|it| it == line), "{mode}: {later:?}");
+        assert!(!later.is_empty() && later.iter().all(|printed| printed == line), "{mode}: {later:?}");
     }
     let (code, _, messages) = place.run(&["mode", &part, "nowhere"]);
     assert!(code == Some(1) && messages.contains("nowhere"), "{messages}");

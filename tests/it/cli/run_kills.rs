@@ -158,13 +158,13 @@ fn round(victim: Victim, delay: Duration) -> Option<String> {
         processes.kill(Victim::Modegate);
     }
     let start = Instant::now();
-    let own = [processes.guard, processes.fork_server];
-    let is_over = || processes_in(&work).is_empty() && !own.iter().any(|pid| is_alive(*pid));
+    let service_processes = [processes.guard, processes.fork_server];
+    let is_over = || processes_in(&work).is_empty() && !service_processes.iter().any(|pid| is_alive(*pid));
     while !is_over() && start.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(5));
     }
     let mut left = processes_in(&work);
-    left.extend(own.into_iter().filter(|pid| is_alive(*pid)));
+    left.extend(service_processes.into_iter().filter(|pid| is_alive(*pid)));
     for pid in &left {
         let _ = kill_process(*pid, Signal::KILL);
     }

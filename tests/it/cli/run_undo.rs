@@ -228,9 +228,9 @@ fn failed_record_has_a_message_an_audit_entry_and_an_exit_code() {
         let session = messages.split("modegate mode ").nth(1).unwrap().split_whitespace().next().unwrap();
         let (_, audit, _) = place.run(&["audit", session]);
         let (_, undone, why) = place.run(&["sessions", "undo", session]);
-        let named = ["could not be saved", "unreadable"]
+        let reports = ["could not be saved", "unreadable"]
             .map(|text| [&messages, &audit, &format!("{undone}{why}")].map(|place| place.contains(text)));
-        let is_named = named.iter().any(|all| all.iter().all(|is_there| *is_there));
+        let is_named = reports.iter().any(|all| all.iter().all(|is_there| *is_there));
         assert_eq!(is_named, is_broken, "{messages}\n{audit}\n{undone}{why}");
         assert_eq!(out.status.code(), Some(if is_broken { 125 } else { 0 }), "{messages}");
         assert_eq!(place.work().join("b").exists(), is_broken, "{undone}{why}");

@@ -588,7 +588,7 @@ fn damaged_store_is_named_salvaged_and_kept() {
     let (_, text, _) = fixture.run(&["sessions", "list", "--all", "--limit", "99"]);
     assert!(text.contains("afterwards") && text.lines().count() > 1, "{text}");
     let names: Vec<_> =
-        std::fs::read_dir(fixture.0.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        std::fs::read_dir(fixture.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains("-salvage-")), "{names:?}");
 }
 

@@ -90,12 +90,12 @@ fn missing<'a>(output: &str, shown: &'a str) -> Option<&'a str> {
             may_skip = true;
             continue;
         }
-        let found = if may_skip {
+        let is_found = if may_skip {
             lines.any(|line| is_line_shown(line, expected))
         } else {
             lines.next().is_some_and(|line| is_line_shown(line, expected))
         };
-        if !found {
+        if !is_found {
             return Some(expected);
         }
         may_skip = false;

@@ -106,7 +106,10 @@ async fn older_images_are_left_out_of_a_body_that_is_too_large() {
     look(&mut client, &session, &[&old]).await;
     let messages = look(&mut client, &session, &[&new]).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{:#?}", messages.last());
-    let sent = server.requests().into_iter().map(|it| (it.text.contains(&old), it.text.contains(&new)));
+    let sent = server
+        .requests()
+        .into_iter()
+        .map(|request| (request.text.contains(&old), request.text.contains(&new)));
     assert_eq!(sent.collect::<Vec<_>>(), [(true, false), (true, true), (false, true)]);
     // The control: without an older image, the error remains.
     let other = client.session().await;
@@ -123,8 +126,11 @@ async fn request_has_at_most_a_hundred_images() {
     look(&mut client, &session, &[GOOD; 100]).await;
     look(&mut client, &session, &[FINE]).await;
     let count = |text: &str, image: &str| text.matches(image).count();
-    let sent: Vec<_> =
-        server.requests().iter().map(|it| (count(&it.text, GOOD), count(&it.text, FINE))).collect();
+    let sent: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| (count(&request.text, GOOD), count(&request.text, FINE)))
+        .collect();
     assert_eq!(sent, [(100, 0), (49, 1)]);
     client.end().await;
 }

@@ -120,7 +120,7 @@ fn request(model: &ModelId) -> ModelRequest {
         text: text.into(),
         is_error,
     };
-    let own = match model.parts().unwrap().0 {
+    let extra = match model.parts().unwrap().0 {
         "anthropic" => json!({ "signature": "c2ln" }),
         "gemini" => json!({ "thoughtSignature": "c2ln" }),
         "openai" => json!({ "reasoning_content": true }),
@@ -158,7 +158,7 @@ fn request(model: &ModelId) -> ModelRequest {
                 Role::Assistant,
                 vec![
                     Block::Thought("Both files.".into()),
-                    seal(model, own),
+                    seal(model, extra),
                     Block::Text("Reading.".into()),
                     call("call_1", "read_file", json!({ "path": "a.txt" })),
                     call("call_2", "read_file", json!("{broken")),

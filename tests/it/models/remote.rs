@@ -157,7 +157,10 @@ async fn full_turn_works_in_every_provider_format() {
 /// Returns the costs in usage updates.
 fn costs(messages: &[Value]) -> Vec<Value> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
-    updates.filter(|it| it["sessionUpdate"] == "usage_update").map(|it| it["cost"].clone()).collect()
+    updates
+        .filter(|update| update["sessionUpdate"] == "usage_update")
+        .map(|update| update["cost"].clone())
+        .collect()
 }
 
 #[tokio::test]

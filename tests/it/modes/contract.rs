@@ -439,7 +439,7 @@ async fn mode_changes_table_has_the_documented_columns() {
         "analysis TEXT, may be null",
         "actor TEXT, may be null",
     ] {
-        assert!(columns.iter().any(|it| it == column), "{column}: {columns:?}");
+        assert!(columns.iter().any(|name| name == column), "{column}: {columns:?}");
     }
     let definition = |name: &str| -> String {
         let query = "SELECT sql FROM sqlite_master WHERE name = ?1";

@@ -118,11 +118,11 @@ async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
 #[tokio::test]
 async fn forced_writes_change_nothing_in_plan_mode() {
     for attempt in attempts(Path::new("/outside")) {
-        let what = format!("{} {}", attempt.tool, attempt.arguments);
+        let case = format!("{} {}", attempt.tool, attempt.arguments);
         let (changed, text) = force("plan", &attempt).await;
-        assert!(!changed, "plan: {what}: {text}");
-        assert!(text.contains("error forced"), "plan: {what}: {text}");
+        assert!(!changed, "plan: {case}: {text}");
+        assert!(text.contains("error forced"), "plan: {case}: {text}");
         let (changed, text) = force("code", &attempt).await;
-        assert_eq!(changed, attempt.works_in_code, "code: {what}: {text}");
+        assert_eq!(changed, attempt.works_in_code, "code: {case}: {text}");
     }
 }

@@ -105,7 +105,7 @@ async fn only_the_models_own_answer_can_switch_modes() {
         let name: String = payload.replace(['\n', '/'], " ").chars().take(80).collect();
         std::fs::write(client.cwd().join(name), "x").unwrap();
         for (channel, events) in channels(payload) {
-            let what = format!("{channel}: {payload}");
+            let case = format!("{channel}: {payload}");
             let is_text =
                 events.iter().all(|event| matches!(event, ModelEvent::Text(_) | ModelEvent::Thought(_)));
             // Thoughts are no answer.
@@ -121,12 +121,12 @@ async fn only_the_models_own_answer_can_switch_modes() {
             let updates = messages.iter().map(|message| &message["params"]["update"]["status"]);
             let is_done = updates.clone().any(|status| status == "completed");
             let is_wrong = ["an error", "a tool's name"].contains(&channel);
-            assert_eq!(is_done, !is_text && !is_wrong, "the control, {what}: {messages:?}");
+            assert_eq!(is_done, !is_text && !is_wrong, "the control, {case}: {messages:?}");
             let requests = client.model.requests(&session);
-            check_no_switch(&what, &messages, &requests);
+            check_no_switch(&case, &messages, &requests);
             assert!(
                 requests[0].system.contains("Its last words."),
-                "the instructions are there, made harmless: {what}"
+                "the instructions are there, made harmless: {case}"
             );
             cases += 1;
         }

@@ -81,7 +81,7 @@ async fn loosening_does_not_widen_work_started_by_a_reply() {
 }
 
 async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
-    let what = format!("{delegation_kind}, {when:?}, {mode}");
+    let case = format!("{delegation_kind}, {when:?}, {mode}");
     let is_written = when == LoosenedAt::Never;
     let (home, folder) = (home(), tempfile::tempdir().unwrap());
     let skills = crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it.")]);
@@ -150,19 +150,19 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
         until(&mut client, |message| message["id"] == prompt && message.get("method").is_none()).await,
     );
     for path in paths {
-        assert_eq!(client.cwd().join(path).exists(), is_written, "{what}: {path}: {messages:?}");
+        assert_eq!(client.cwd().join(path).exists(), is_written, "{case}: {path}: {messages:?}");
     }
     for path in ["next", "next_shell"] {
         // The session's next reply has its own mode. The control of the other checks, too.
-        assert!(client.cwd().join(path).exists(), "{what}: {path}: {messages:?}");
+        assert!(client.cwd().join(path).exists(), "{case}: {path}: {messages:?}");
     }
     if !is_external {
         for session in ["sess_2", "sess_3"] {
             for request in client.model.requests(session) {
                 let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
-                assert_eq!(offers("write_file") && offers("shell"), is_written, "{what}: {session}");
+                assert_eq!(offers("write_file") && offers("shell"), is_written, "{case}: {session}");
                 let last = format!("{:?}", request.messages.last().unwrap());
-                assert_eq!(last.contains("Plan mode is on"), !is_written, "{what}: {session}: {last}");
+                assert_eq!(last.contains("Plan mode is on"), !is_written, "{case}: {session}: {last}");
             }
         }
     }

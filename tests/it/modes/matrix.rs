@@ -225,21 +225,21 @@ async fn offered_tools_run_and_other_tools_have_no_effect() {
         for mode in layers.modes.iter() {
             for tool in all.iter().map(|tool| &*tool.spec().name) {
                 let cell = force(&layers.modes, &layers.rules, &mode.mode_id(), tool).await;
-                let what = format!("{rules} {} {tool}", mode.id);
+                let case = format!("{rules} {} {tool}", mode.id);
                 cells += 1;
-                assert!(cell.has_result, "a result with the call's id: {what}");
-                assert!(!cell.text.contains("Invalid arguments"), "{what}: {}", cell.text);
+                assert!(cell.has_result, "a result with the call's id: {case}");
+                assert!(!cell.text.contains("Invalid arguments"), "{case}: {}", cell.text);
                 if cell.offered {
                     // A rule or a mode can deny this call because of its arguments, and still allow the tool.
                     let by_argument = matches!(cell.denied.as_deref(), Some("deny_rule" | "write_paths"));
-                    assert!(cell.ran || by_argument, "{what}: {:?}", cell.denied);
+                    assert!(cell.ran || by_argument, "{case}: {:?}", cell.denied);
                 } else {
-                    assert!(!cell.ran && cell.denied.is_some(), "{what}");
+                    assert!(!cell.ran && cell.denied.is_some(), "{case}");
                 }
-                assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {what}");
+                assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {case}");
                 let may_change = cell.ran && CHANGES.contains(&tool);
-                assert_eq!(cell.fetched, cell.ran && tool == "fetch", "{what}");
-                assert_eq!(cell.changed, may_change, "{what}: {:?}", cell.denied);
+                assert_eq!(cell.fetched, cell.ran && tool == "fetch", "{case}");
+                assert_eq!(cell.changed, may_change, "{case}: {:?}", cell.denied);
             }
         }
     }

@@ -42,8 +42,12 @@ async fn rejection_reason_from_a_form_reaches_the_model() {
     client.override_answer("session/request_permission", along);
     assert_eq!(client.call("write_file", write()).await, output("Not now."));
     assert_eq!(client.count("elicitation/create"), 6);
-    let names: Vec<_> =
-        client.requests[0].1["options"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+    let names: Vec<_> = client.requests[0].1["options"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|option| option["name"].clone())
+        .collect();
     assert_eq!(names[2..4], [json!("Reject"), json!("Reject, and say why")]);
     client.override_answer("session/request_permission", picked("allow_once"));
     client.call("write_file", write()).await;

@@ -64,9 +64,9 @@ fn deterministic_runs_in_one_home_give_the_same_bytes_and_store_nothing() {
     // Without `--store`, a client from a file uses no store either.
     let (output, _) = fixture.play(&[]);
     assert!(output.contains("\"sessionId\":\"sess_") && !fixture.user_store().exists(), "{output}");
-    let named = fixture.path("named.db");
-    fixture.play(&["--deterministic", "--store", named.to_str().unwrap()]);
-    assert!(named.exists(), "the control");
+    let store = fixture.path("named.db");
+    fixture.play(&["--deterministic", "--store", store.to_str().unwrap()]);
+    assert!(store.exists(), "the control");
 }
 
 /// Waits for a process. Kills the process after `limit` and returns false.

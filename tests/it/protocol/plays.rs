@@ -227,8 +227,8 @@ impl PlayRunner {
     }
 
     fn write(&mut self, mark: &str, rows: &[Row]) {
-        let named = |row: &Row| row.iter().map(|word| self.with_names(word)).collect();
-        let rows: Vec<Row> = rows.iter().map(named).collect();
+        let replaced = |row: &Row| row.iter().map(|word| self.with_names(word)).collect();
+        let rows: Vec<Row> = rows.iter().map(replaced).collect();
         self.written.extend(layout::lines(mark, &rows));
     }
 

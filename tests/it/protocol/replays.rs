@@ -525,12 +525,12 @@ fn changed(recording: &str, count: usize) -> Vec<(String, String)> {
         let entry: Value = serde_json::from_str(line).unwrap();
         if entry["dir"] == "out" {
             let message: Value = serde_json::from_str(entry["line"].as_str().unwrap()).unwrap();
-            let mut found = Vec::new();
-            members("$", &message, &mut found);
+            let mut paths = Vec::new();
+            members("$", &message, &mut paths);
             // A replay does not compare the output of running commands.
             let update = &message["params"]["update"];
             let is_shown = update["sessionUpdate"] != "tool_call_update" || update.get("status").is_some();
-            places.extend(found.into_iter().filter(|_| is_shown).map(|(path, _)| (at, path)));
+            places.extend(paths.into_iter().filter(|_| is_shown).map(|(path, _)| (at, path)));
         }
     }
     let step = places.len().div_ceil(count).max(1);

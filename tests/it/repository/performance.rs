@@ -25,8 +25,8 @@ fn every_figure_of_the_bench_is_in_the_baseline_and_on_its_page() {
     for build in builds {
         let (header, lines) = build.split_once('\n').unwrap();
         assert!(header.starts_with("rustc ") && header.contains(", profile "), "{header}");
-        let named: Vec<&str> = lines.lines().filter_map(|line| Some(line.split_once(' ')?.0)).collect();
-        assert_eq!(named, figures, "run `UPDATE_EXPECT=1 cargo bench`, and again with `--profile dev`");
+        let listed: Vec<&str> = lines.lines().filter_map(|line| Some(line.split_once(' ')?.0)).collect();
+        assert_eq!(listed, figures, "run `UPDATE_EXPECT=1 cargo bench`, and again with `--profile dev`");
     }
 
     let page = read("docs/internals/performance.md");

@@ -84,7 +84,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, ending, found);
-        } else if path.extension().is_some_and(|it| it == ending) {
+        } else if path.extension().is_some_and(|extension| extension == ending) {
             found.push(path);
         }
     }
@@ -230,7 +230,7 @@ fn links_lead_to_a_page_and_a_heading() {
                 let page = fs::read_to_string(&target).unwrap();
                 let headings = page.lines().filter(|line| line.starts_with('#'));
                 let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
-                assert!(anchors.any(|it| it == heading), "{path}: {link} has no such heading");
+                assert!(anchors.any(|anchor| anchor == heading), "{path}: {link} has no such heading");
             }
         }
     }
@@ -255,8 +255,8 @@ fn doc_comments_name_their_subject() {
 #[test]
 fn wording_figures_detect_known_bad_text() {
     let text = "What is on at once; nobody is told in whose house it is held.";
-    let found: Vec<usize> = FIGURES.iter().map(|(_, figure, _)| figure(&words(text))).collect();
-    assert_eq!(found, [1, 1, 1, 1, 1, 1]);
+    let counts: Vec<usize> = FIGURES.iter().map(|(_, figure, _)| figure(&words(text))).collect();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1]);
     let plain = "Returns the effective mode, or `None` if the session was never saved.";
     assert!(FIGURES.iter().all(|(_, figure, _)| figure(&words(plain)) == 0));
     let source =

@@ -82,11 +82,11 @@ impl Page {
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             return fs::write(path, self.0).unwrap();
         }
-        let found = fs::read_to_string(&path).unwrap_or_default();
-        let mut lines = self.0.lines().zip(found.lines().chain(std::iter::repeat("(nothing)")));
-        let difference = lines.find(|(expected, found)| expected != found);
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        let mut lines = self.0.lines().zip(old.lines().chain(std::iter::repeat("(nothing)")));
+        let difference = lines.find(|(expected, old)| expected != old);
         assert!(
-            difference.is_none() && self.0.lines().count() == found.lines().count(),
+            difference.is_none() && self.0.lines().count() == old.lines().count(),
             "docs/reference/{name} is out of date: run UPDATE_EXPECT=1 cargo test --test it reference_pages. The \
              first difference, as it should be and as it is: {difference:#?}"
         );

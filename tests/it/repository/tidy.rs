@@ -476,17 +476,17 @@ fn root() -> &'static Path {
 }
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path, ending));
-        } else if path.extension().is_some_and(|it| it == ending) {
-            found.push(path);
+            paths.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            paths.push(path);
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 fn sources() -> Vec<Source> {
@@ -549,8 +549,8 @@ fn modules_import_only_allowed_layers() {
 fn session_modules_form_no_circle() {
     let sources = sources();
     let names = |source: &Source| {
-        let own = source.module.strip_prefix("session/")?;
-        Some((own.to_owned(), session_modules_named_by(own, &source.code)))
+        let name = source.module.strip_prefix("session/")?;
+        Some((name.to_owned(), session_modules_named_by(name, &source.code)))
     };
     let mut remaining: Vec<(String, Vec<String>)> = sources.iter().filter_map(names).collect();
     assert!(remaining.len() > 30, "the modules of a session are in src/session");
@@ -570,7 +570,7 @@ fn session_modules_named_by(module: &str, code: &str) -> Vec<String> {
     let parent = module.rsplit_once('/').map_or("", |(parent, _)| parent);
     let below =
         |folder: &str, name: &str| if folder.is_empty() { name.into() } else { format!("{folder}/{name}") };
-    let mut named = Vec::new();
+    let mut modules = Vec::new();
     for line in code.split(';').map(str::trim) {
         let Some(path) = line.rsplit("use ").next().filter(|_| line.contains("use ")) else { continue };
         let (folder, rest) = match (path.strip_prefix("super::"), path.strip_prefix("crate::session::")) {
@@ -582,15 +582,15 @@ fn session_modules_named_by(module: &str, code: &str) -> Vec<String> {
             list.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
         };
         match rest.strip_prefix('{') {
-            Some(list) => named.extend(list.split(',').map(|name| below(folder, &first(name)))),
-            None => named.push(below(folder, &first(rest))),
+            Some(list) => modules.extend(list.split(',').map(|name| below(folder, &first(name)))),
+            None => modules.push(below(folder, &first(rest))),
         }
         if folder == parent && !parent.is_empty() {
             // `super` itself is a module with a file.
-            named.push(parent.to_owned());
+            modules.push(parent.to_owned());
         }
     }
-    named
+    modules
 }
 
 /// Tools that draw or measure the import graph read only `use` lines.
@@ -635,9 +635,12 @@ fn libraries_are_named_only_in_allowed_modules() {
             // Matches whole words, so that `String::` is not `ring::`.
             let path = format!("{library}::");
             let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let named = text.match_indices(&path).any(|(at, _)| is_word(at))
+            let is_named = text.match_indices(&path).any(|(at, _)| is_word(at))
                 || text.contains(&format!("use {library}"));
-            assert!(!named || allowed.iter().any(|place| within(&module, place)), "{module} names {library}");
+            assert!(
+                !is_named || allowed.iter().any(|place| within(&module, place)),
+                "{module} names {library}"
+            );
         }
         for forbidden in ["tokio::", "std::fs", "std::time::Instant", "std::time::SystemTime", "std::thread"]
         {
@@ -761,7 +764,7 @@ fn every_source_definition_has_a_row() {
     let tests = test_names();
     for row in rows {
         let [line, _, shown] = row[..] else { panic!("{row:?} has three columns") };
-        let mut named = 0;
+        let mut test_count = 0;
         for name in shown.split('`').skip(1).step_by(2) {
             let is_test = tests.contains(name);
             let is_play = name.contains(".play") && root().join("fixtures/plays").join(name).exists();
@@ -771,9 +774,9 @@ fn every_source_definition_has_a_row() {
                 is_test || is_play || is_page || is_word,
                 "{line}: {name} is no test, play, page or known word"
             );
-            named += usize::from(is_test || is_play || is_page);
+            test_count += usize::from(is_test || is_play || is_page);
         }
         let differs = shown.contains("differs, because ");
-        assert!(named > 0 || differs, "{line}: {shown}");
+        assert!(test_count > 0 || differs, "{line}: {shown}");
     }
 }

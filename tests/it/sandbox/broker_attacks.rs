@@ -195,7 +195,7 @@ async fn waiting_writers_do_not_stop_the_broker() {
 
 struct Protected {
     dir: tempfile::TempDir,
-    own: PathBuf,
+    settings: PathBuf,
 }
 
 impl Protected {
@@ -209,12 +209,12 @@ impl Protected {
         } else {
             fs::rename(home.join("dotfiles/config"), home.join(".config")).unwrap();
         }
-        let own = home.join(".config/modegate");
+        let settings = home.join(".config/modegate");
         if exists {
-            fs::create_dir(&own).unwrap();
-            fs::write(own.join("config.yaml"), "settings\n").unwrap();
+            fs::create_dir(&settings).unwrap();
+            fs::write(settings.join("config.yaml"), "settings\n").unwrap();
         }
-        Self { dir, own }
+        Self { dir, settings }
     }
 
     async fn run(&self, line: &str) -> String {
@@ -222,7 +222,7 @@ impl Protected {
         let user = User {
             home: Some(home.clone()),
             temporary: std::env::temp_dir(),
-            own: vec![self.own.clone()],
+            own: vec![self.settings.clone()],
             ..User::default()
         };
         let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
@@ -237,8 +237,8 @@ impl Protected {
 
     /// Returns the settings as Modegate would read them, and the permissions of their folders.
     fn state(&self) -> (Option<String>, bool, Option<u32>) {
-        let rights = self.own.parent().unwrap().metadata().ok().map(|meta| meta.permissions().mode());
-        (fs::read_to_string(self.own.join("config.yaml")).ok(), self.own.exists(), rights)
+        let rights = self.settings.parent().unwrap().metadata().ok().map(|meta| meta.permissions().mode());
+        (fs::read_to_string(self.settings.join("config.yaml")).ok(), self.settings.exists(), rights)
     }
 }
 
@@ -286,7 +286,7 @@ async fn settings_in_the_workspace_cannot_be_changed_or_replaced() {
     let output = fixture
         .run("echo x > .config/other/new && mv .config/other .config/moved && chmod 700 .config/moved")
         .await;
-    assert!(fixture.own.with_file_name("moved").join("new").exists(), "{output}");
+    assert!(fixture.settings.with_file_name("moved").join("new").exists(), "{output}");
 }
 
 /// The permissions of the temporary folder do not change, also not by access control lists.

@@ -90,7 +90,7 @@ async fn changes_wait_for_the_answer() {
 
 fn names(fixture: &SandboxFixture) -> Vec<String> {
     let entries = std::fs::read_dir(fixture.work()).unwrap();
-    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

@@ -210,12 +210,12 @@ async fn two_hundred_parallel_commands_leave_nothing() {
         tokio::spawn(async move {
             let command = Command { confinement, ..shell(&cwd, &line) };
             let mut process = processes.start(command).await.unwrap();
-            let own = supervisor(&process);
+            let supervisor_pid = supervisor(&process);
             let echoed = format!("{number}\n");
             if number % 4 == 0 {
                 let end = [Event::Exited(Exit::Status(0)), Event::Gone { left_behind: 0, confirmed: true }];
                 assert_eq!(events(&mut process).await, (echoed, end.to_vec()));
-                return own;
+                return supervisor_pid;
             }
             assert_eq!(process.next().await, Some(Event::Output(echoed.into_bytes())));
             if number % 4 == 1 {
@@ -225,7 +225,7 @@ async fn two_hundred_parallel_commands_leave_nothing() {
                 let (_, rest) = events(&mut process).await;
                 assert!(matches!(rest[..], [Event::Gone { confirmed: true, .. }]), "{number}: {rest:?}");
             }
-            own
+            supervisor_pid
         })
     });
     let commands: Vec<_> = commands.collect();

@@ -117,12 +117,12 @@ fn attempt_trial(is_enforced: bool) -> Result<(), String> {
             CommandSandbox::none()
         };
         // A read-only sandbox has a separate `TMPDIR`.
-        let own = if sandbox.is_read_only() {
+        let temporary_folder = if sandbox.is_read_only() {
             String::new()
         } else {
             format!("TMPDIR='{}'\n", command.own_folder.display())
         };
-        let line = format!("{own}OTHER={other}\n{}", command.script);
+        let line = format!("{temporary_folder}OTHER={other}\n{}", command.script);
         let output = runtime
             .block_on(async { finish(shell.start(&line, command.folder, &sandbox).await.unwrap()).await.0 });
         Ok(output)

@@ -467,10 +467,10 @@ async fn session_with_missing_mode_opens_in_plan() {
         layers.add("modes.yaml", text, modegate::policy::Owner::User).unwrap();
         layers.modes
     };
-    let own = "modes:\n  - id: docs\n    extends: code\n";
-    for (kept, expected) in [(own, "docs"), ("modes: []\n", "plan")] {
+    let docs_mode = "modes:\n  - id: docs\n    extends: code\n";
+    for (kept, expected) in [(docs_mode, "docs"), ("modes: []\n", "plan")] {
         let fixture = StoreFixture::new();
-        let mut client = fixture.agent(Setup { modes: modes(own), mode: "docs", ..Setup::default() });
+        let mut client = fixture.agent(Setup { modes: modes(docs_mode), mode: "docs", ..Setup::default() });
         let session = client.session().await;
         turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
         client.end().await;

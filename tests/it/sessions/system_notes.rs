@@ -29,8 +29,10 @@ fn notes(request: &ModelRequest) -> Vec<String> {
 }
 
 fn stable(request: &ModelRequest) -> Vec<(Role, Block)> {
-    let blocks =
-        request.messages.iter().flat_map(|it| it.blocks.iter().map(|block| (it.role, block.clone())));
+    let blocks = request
+        .messages
+        .iter()
+        .flat_map(|message| message.blocks.iter().map(|block| (message.role, block.clone())));
     blocks.filter(|(_, block)| !matches!(block, Block::Reminder(_))).collect()
 }
 
@@ -88,7 +90,7 @@ async fn undo_note_stays_in_every_later_request() {
         let requests = client.model.requests(&session);
         check(&requests);
         assert_eq!(
-            requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(),
+            requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(),
             [0, 0, 1, 1, 1, 1, 1, 1],
             "{mode}"
         );
@@ -345,7 +347,7 @@ async fn model_is_warned_once_before_its_turn_ends() {
         let requests = client.model.requests(&session);
         check(&requests);
         let requests = &requests[requests.len() - 7..];
-        assert_eq!(requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(), expected);
+        assert_eq!(requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(), expected);
         let note = notes(&requests[6]).pop().unwrap();
         assert!(note.starts_with("This turn ends after 5 more replies of yours (limit: 7)."), "{note}");
     }

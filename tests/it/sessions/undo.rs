@@ -20,23 +20,23 @@ use crate::support::{Setup, TestClient, shell};
 
 /// Returns the mode bits and the content of each path in a folder. The content of a link is its target.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
-    let mut found = BTreeMap::new();
+    let mut entries = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let metadata = path.symlink_metadata().unwrap();
         let bits = metadata.permissions().mode() & 0o777;
         if metadata.is_symlink() {
-            found.insert(name, (0, format!("-> {}", path.read_link().unwrap().display())));
+            entries.insert(name, (0, format!("-> {}", path.read_link().unwrap().display())));
         } else if metadata.is_dir() {
             let below = tree(&path).into_iter().map(|(below, what)| (format!("{name}/{below}"), what));
-            found.extend(below);
-            found.insert(name + "/", (bits, String::new()));
+            entries.extend(below);
+            entries.insert(name + "/", (bits, String::new()));
         } else {
-            found.insert(name, (bits, std::fs::read_to_string(&path).unwrap()));
+            entries.insert(name, (bits, std::fs::read_to_string(&path).unwrap()));
         }
     }
-    found
+    entries
 }
 
 fn create_files(cwd: &Path) {
@@ -369,11 +369,11 @@ async fn undo_names_conflicting_changes_between_edits() {
         let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
         create_files(&client.cwd());
         let (changed, answer) = undo_with(&mut client, between).await;
-        let named = format!(
+        let conflict = format!(
             "{} (before change 2 of 2; that change and later ones could be undone)",
             client.cwd().join("a.txt").display()
         );
-        assert!(answer.contains("nothing was restored") && answer.contains(&named), "{what}: {answer}");
+        assert!(answer.contains("nothing was restored") && answer.contains(&conflict), "{what}: {answer}");
         assert_eq!(tree(&client.cwd()), changed, "{what}");
         client.end().await;
     }

@@ -11,9 +11,9 @@ use crate::sessions::load::{StoreFixture, call, is_user_message, open, text, tur
 use crate::support::Setup;
 
 fn setup() -> Setup {
-    let own = |name: &str, text: &str| UserCommand::parse(name, text).unwrap();
+    let command = |name: &str, text: &str| UserCommand::parse(name, text).unwrap();
     let review = "---\ndescription: Look twice\nargument-hint: FILE\n---\nReview $1, twice.";
-    Setup { commands: vec![own("review", review), own("hello", "Say hello.")], ..Setup::default() }
+    Setup { commands: vec![command("review", review), command("hello", "Say hello.")], ..Setup::default() }
 }
 
 #[tokio::test]
@@ -55,13 +55,13 @@ async fn user_command_expands_for_the_model_only() {
 fn user_command_files_are_read_and_errors_reported() {
     let home = tempfile::tempdir().unwrap();
     let work = home.path().join("work");
-    let own = home.path().join(".config/modegate/commands");
+    let user_folder = home.path().join(".config/modegate/commands");
     let project = work.join(".modegate/commands");
-    for folder in [&own, &project] {
+    for folder in [&user_folder, &project] {
         std::fs::create_dir_all(folder).unwrap();
     }
-    std::fs::write(own.join("hello.md"), "Say hello.").unwrap();
-    std::fs::write(own.join("both.md"), "The user's.").unwrap();
+    std::fs::write(user_folder.join("hello.md"), "Say hello.").unwrap();
+    std::fs::write(user_folder.join("both.md"), "The user's.").unwrap();
     std::fs::write(project.join("both.md"), "The project's.").unwrap();
     std::fs::write(project.join("plan.md"), "Leave the mode.").unwrap();
     std::fs::write(project.join("empty.md"), "").unwrap();

@@ -86,10 +86,10 @@ struct Process {
 
 impl Process {
     fn start(home: &Path, work: &Path, number: u64, plans: &[Plan]) -> Self {
-        let own = home.join(number.to_string());
-        std::fs::create_dir(&own).unwrap();
+        let process_home = home.join(number.to_string());
+        std::fs::create_dir(&process_home).unwrap();
         let lines: Vec<Value> = plans.iter().flat_map(|plan| plan.lines.clone()).collect();
-        let (model, store) = (write_script(&own, &lines), own.join("store.db"));
+        let (model, store) = (write_script(&process_home, &lines), process_home.join("store.db"));
         let arguments = ["--mode", "code", "--model", &model, "--store", store.to_str().unwrap()];
         let mut process =
             Self { client: BinaryClient::start(home, &arguments).0, sessions: Vec::new(), next_id: 10 };

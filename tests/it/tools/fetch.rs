@@ -168,7 +168,7 @@ async fn fetch_returns_text_and_sends_only_the_address() {
     }
     for head in site.heads.lock().unwrap().iter() {
         let names: Vec<_> =
-            head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|it| it.0).collect();
+            head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|header| header.0).collect();
         assert_eq!(names, ["accept", "user-agent", "host"], "{head}");
         assert!(head.starts_with("GET /") && !head.contains("part"), "{head}");
     }
@@ -414,8 +414,8 @@ async fn deny_rule_matches_through_double_slashes() {
 /// Many servers treat `..%2f` as a parent folder, so deny rules do, too.
 #[tokio::test]
 async fn deny_rule_matches_percent_encoded_slashes() {
-    let found = denied("fetch(https://x.invalid/secret/*)", "https://x.invalid/a/..%2fsecret/b").await.0;
-    assert_eq!(found, "deny_rule");
+    let rule = denied("fetch(https://x.invalid/secret/*)", "https://x.invalid/a/..%2fsecret/b").await.0;
+    assert_eq!(rule, "deny_rule");
 }
 
 #[tokio::test]

@@ -72,7 +72,9 @@ async fn reported_files(mut reports: UnboundedReceiver<Changes>) -> Vec<(String,
     while let Some(changes) = reports.recv().await {
         assert_eq!(changes.uncovered, Vec::<String>::new());
         let name = |path: &PathBuf| Path::new(path.file_name().unwrap()).display().to_string();
-        names.extend(changes.changed.iter().map(|it| (name(&it.path), it.after != FileState::Absent)));
+        names.extend(
+            changes.changed.iter().map(|change| (name(&change.path), change.after != FileState::Absent)),
+        );
     }
     names
 }

@@ -64,7 +64,7 @@ impl GitFixture {
     fn new() -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
         let version = Command::new("git").arg("--version").output();
-        assert!(version.is_ok_and(|it| it.status.success()), "git is needed here: install it");
+        assert!(version.is_ok_and(|output| output.status.success()), "git is needed here: install it");
         assert!(fixture.git(Path::new("."), &["init", "-q", "--bare", "store"]).is_some());
         fixture
     }

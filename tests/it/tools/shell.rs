@@ -189,10 +189,10 @@ async fn sandbox_is_named_again_after_a_compaction() {
     require_sandbox();
     let (mut client, session, _home) = begin("plan").await;
     let run = json!({ "command": "echo a" });
-    let mut named = Vec::new();
+    let mut sandboxes = Vec::new();
     for compacts in [false, true, false] {
         let (_, text) = call(&mut client, &session, "shell_read_only", run.clone()).await;
-        named.push(text.contains("Read-only sandbox"));
+        sandboxes.push(text.contains("Read-only sandbox"));
         if compacts {
             let prompt = client.prompt(&session, "/compact").await;
             client.model.say(&session, Ok(ModelEvent::Text("All was said.".into())));
@@ -200,7 +200,7 @@ async fn sandbox_is_named_again_after_a_compaction() {
             client.until_answer(prompt).await;
         }
     }
-    assert_eq!(named, [true, false, true]);
+    assert_eq!(sandboxes, [true, false, true]);
     client.end().await;
 }
 

@@ -14,7 +14,7 @@ use crate::support::tool_calls::Turns;
 
 /// Skills of a project by name, description and instructions. Each has a folder in `.agents/skills`.
 pub(crate) fn some(project: &Path, skills: &[(&str, &str, &str)]) -> Arc<Skills> {
-    Arc::new(Skills::new(skills.iter().map(|it| skill(project, Origin::Project, it))))
+    Arc::new(Skills::new(skills.iter().map(|texts| skill(project, Origin::Project, texts))))
 }
 
 fn skill(project_dir: &Path, origin: Origin, (name, description, body): &(&str, &str, &str)) -> Skill {

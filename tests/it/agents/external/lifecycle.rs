@@ -149,7 +149,7 @@ async fn reloaded_session_keeps_mode_and_uses_new_ids() {
         );
         let names = |messages: &[Value]| -> Vec<String> {
             let updates = messages.iter().map(|message| &message["params"]["update"]);
-            let ids = updates.filter(|it| it["sessionUpdate"] != "user_message_chunk");
+            let ids = updates.filter(|update| update["sessionUpdate"] != "user_message_chunk");
             let ids = ids.flat_map(|update| [update["toolCallId"].as_str(), update["messageId"].as_str()]);
             ids.flatten().map(str::to_owned).collect()
         };

@@ -459,9 +459,10 @@ async fn modegate_runs_as_an_external_agent() {
         let messages = running.prompt_to_end("go").await;
         assert!(messages.contains(&"I write".into()) && messages.contains(&"bye".into()), "{messages:?}");
         assert_eq!(folders.cwd().join("new.txt").exists(), expected, "{sandboxed} {mode}: {messages:?}");
-        let its = running.agent.session_id().to_owned();
+        let agent_session = running.agent.session_id().to_owned();
         assert!(running.agent.shut_down().await);
-        let request = StartRequest { sandboxed, load: Some(its), ..folders.request(definition.clone()) };
+        let request =
+            StartRequest { sandboxed, load: Some(agent_session), ..folders.request(definition.clone()) };
         let running = folders.start(request).await.unwrap();
         assert_eq!(&*running.agent.modes().unwrap().current_mode_id.0, mode, "its mode is kept");
     }

@@ -177,19 +177,19 @@ async fn permission_decision_uses_the_latest_call_kind() {
 #[tokio::test]
 async fn notices_get_new_message_ids_after_reopening() {
     let mut client = ExternalAgentClient::new("plan", "plain").await;
-    let named = |messages: &[Value], text: &str| -> Vec<String> {
+    let notice_ids = |messages: &[Value], text: &str| -> Vec<String> {
         let updates = messages.iter().map(|message| &message["params"]["update"]);
         let told = updates.filter(|it| it["content"]["text"].as_str().is_some_and(|it| it.contains(text)));
         told.map(|it| it["messageId"].as_str().unwrap().to_owned()).collect()
     };
     let first = client.prompt("say 1", None).await;
-    let held = named(&first, "all changes that it attempts fail");
+    let held = notice_ids(&first, "all changes that it attempts fail");
     assert_eq!(held.len(), 1, "{first:?}");
     let mut messages = open_again(&mut client).await;
-    while named(&messages, "has lost the earlier conversation").is_empty() {
+    while notice_ids(&messages, "has lost the earlier conversation").is_empty() {
         messages.extend(client.client.next_within(Duration::from_secs(20)).await);
     }
-    assert_ne!(named(&messages, "has lost the earlier conversation"), held);
+    assert_ne!(notice_ids(&messages, "has lost the earlier conversation"), held);
     client.end().await;
 }
 

@@ -403,8 +403,9 @@ async fn plan_sets_the_agents_own_read_only_mode() {
                 break message["params"]["update"]["configOptions"].clone();
             }
         };
-        let its = options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
-        assert_eq!(its["currentValue"], expected);
+        let agent_mode =
+            options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
+        assert_eq!(agent_mode["currentValue"], expected);
         client.end().await;
     }
 }
@@ -495,8 +496,8 @@ async fn every_agent_call_is_announced_first_and_once() {
             .map(|update| {
                 let kind = update["sessionUpdate"].as_str().unwrap();
                 let is_refusal = update["content"].to_string().contains("Refused by Modegate");
-                let what = update["title"].as_str().or(is_refusal.then_some("Refused"));
-                format!("{kind} {}", what.or(update["status"].as_str()).unwrap_or_default())
+                let title = update["title"].as_str().or(is_refusal.then_some("Refused"));
+                format!("{kind} {}", title.or(update["status"].as_str()).unwrap_or_default())
             })
             .collect();
         assert_eq!(calls, expected, "{mode} {prompt}");

@@ -271,9 +271,9 @@ fn wrap_accepts_modes_and_reports_limits() {
         ),
         (&["--mode", "code"], "", "lost"),
     ] {
-        let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
+        let options = ["--read-only-mode", "gone", "--full-mode", "lost"];
         let agent = ["--state-dir", "~/.peer", "--", python(), PEER, "plain"];
-        let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
+        let arguments = [&["--store", "memory", "wrap"], modes, &options, &agent].concat();
         let (mut agent, _) = BinaryClient::start(home.path(), &arguments);
         let work = tempfile::tempdir().unwrap();
         let folders = json!({ "cwd": work.path(), "mcpServers": [] });
@@ -344,8 +344,8 @@ fn wrapped_session_is_loaded_only_by_the_same_agent() {
 fn wrap_omits_the_read_only_commands_notice() {
     let home = tempfile::tempdir().unwrap();
     let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", python(), PEER, "plain"];
-    let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
-    for (arguments, is_shown) in [(&wrap[..], false), (&own[..], true)] {
+    let options = ["--store", "memory", "--mode", "code", "--model", "offline"];
+    for (arguments, is_shown) in [(&wrap[..], false), (&options[..], true)] {
         let (mut agent, _) = BinaryClient::start(home.path(), arguments);
         let folders = json!({ "cwd": home.path(), "mcpServers": [] });
         let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();

@@ -143,8 +143,8 @@ fn short_forms_of_input() {
     }
     assert!(message("1 prompt x").unwrap_err().starts_with("expected value"));
     let check = |text: &str, session: &str, expected: &str| {
-        let found = event(text).unwrap_or_else(|error| (String::new(), error));
-        assert_eq!((found.0.as_str(), found.1.as_str()), (session, expected), "{text}");
+        let parsed = event(text).unwrap_or_else(|error| (String::new(), error));
+        assert_eq!((parsed.0.as_str(), parsed.1.as_str()), (session, expected), "{text}");
     };
     check(r#"text "One.""#, "sess_1", r#"{"text":"One."}"#);
     check(r#"sess_2 thought "Two.""#, "sess_2", r#"{"thought":"Two."}"#);

@@ -217,7 +217,7 @@ fn statements_are_broken_and_joined() {
         &["<- {", &format!("     \"a\":\"{eighty} \\"), &format!("       {forty}\""), "   }"],
     );
     let long = "z".repeat(300);
-    let found = lines("<-", &[vec![format!("\"{long}\"")]]);
-    assert!(found.len() == 3 && found.iter().all(|line| width(line) <= WIDTH), "{found:?}");
-    assert_eq!(joined(&found.iter().map(String::as_str).collect::<Vec<_>>()), format!("<- \"{long}\""));
+    let broken = lines("<-", &[vec![format!("\"{long}\"")]]);
+    assert!(broken.len() == 3 && broken.iter().all(|line| width(line) <= WIDTH), "{broken:?}");
+    assert_eq!(joined(&broken.iter().map(String::as_str).collect::<Vec<_>>()), format!("<- \"{long}\""));
 }

@@ -411,8 +411,9 @@ async fn server_messages_before_initialize_result_are_accepted() {
 
 fn left(cwd: &std::path::Path) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let here = processes.filter(|it| std::fs::read_link(it.path().join("cwd")).is_ok_and(|at| at == cwd));
-    here.filter(|it| {
+    let here =
+        processes.filter(|process| std::fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == cwd));
+    here.filter(|process| {
         String::from_utf8_lossy(&std::fs::read(it.path().join("cmdline")).unwrap_or_default()).contains(ODD)
     })
     .count()

@@ -77,7 +77,10 @@ async fn open_elicitation_does_not_block_other_questions() {
     b.client.model.say(&b.session, Ok(call));
     b.say_done();
     let seen = until_quiet(&mut b, Duration::from_secs(3)).await;
-    assert!(seen.iter().any(|it| is_form(it) && it.to_string().contains("Which?")), "{seen:#?}");
+    assert!(
+        seen.iter().any(|message| is_form(message) && message.to_string().contains("Which?")),
+        "{seen:#?}"
+    );
 }
 
 #[tokio::test]

@@ -67,5 +67,5 @@ async fn instructions_wait_until_a_tool_of_the_server_is_available() {
     b.set_mode("code").await;
     b.text_turn().await;
     let requests = b.client.model.requests(&b.session);
-    assert_eq!(requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(), [0, 1]);
 }

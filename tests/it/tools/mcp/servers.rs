@@ -378,7 +378,7 @@ async fn permission_request_contains_the_arguments() {
             }
         };
         let content = question["params"]["toolCall"]["content"].as_array().unwrap();
-        let texts: Vec<_> = content.iter().map(|it| it["content"]["text"].clone()).collect();
+        let texts: Vec<_> = content.iter().map(|part| part["content"]["text"].clone()).collect();
         assert_eq!(json!(texts), expected);
         b.choose(&question["id"], "reject_once").await;
         b.client.until_answer(prompt).await;
