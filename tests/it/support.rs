@@ -8,6 +8,7 @@ pub(crate) mod editor_client;
 pub(crate) mod requirements;
 pub(crate) mod scripted_model;
 pub(crate) mod tool_calls;
+pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::run::Place;
 use crate::support::requirements::python;
+use crate::support::waiting::block_until;
 
 const LARGE: usize = 11 << 20;
 
@@ -214,11 +215,7 @@ fn failed_record_has_a_message_an_audit_entry_and_an_exit_code() {
         let script = "echo old > a; until [ -e go ]; do sleep 0.01; done; echo new > b";
         let mut command = place.modegate(&["run", "--mode", "code", "--", "sh", "-c", script]);
         let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let start = std::time::Instant::now();
-        while !place.work().join("a").exists() {
-            assert!(start.elapsed().as_secs() < 30, "the program runs");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        block_until("a", || place.work().join("a").exists());
         if is_broken {
             std::fs::remove_dir_all(record_folder(place.dir.path()).expect("a record")).unwrap();
         }

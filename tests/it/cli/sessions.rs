@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::make_fifo;
+use crate::support::waiting::block_until;
 
 /// A home, a project and a script in which each prompt writes a file.
 struct CliFixture(tempfile::TempDir);
@@ -530,10 +531,7 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
         .stdin(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    while !fixture.work().join("started").exists() {
-        assert!(killed.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    block_until("started", || fixture.work().join("started").exists());
     killed.kill().unwrap();
     killed.wait().unwrap();
     std::fs::remove_file(folder.join("modes.yaml")).unwrap();

@@ -18,6 +18,7 @@ use crate::sandbox::broker::{brokered, forbidden_effects};
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
+use crate::support::waiting::until_exists;
 
 /// Lines that change files outside of the workspace if they run without a sandbox.
 const ATTACKS: &[&str] = &[
@@ -148,9 +149,7 @@ async fn file_that_lost_its_name_and_moved_out_gets_no_link() {
     let fixture = SandboxFixture::new();
     let (work, outside) = (fixture.work(), fixture.work().join("../outside"));
     let move_out = async {
-        while !work.join("ready").exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_exists(&work.join("ready")).await;
         fs::rename(work.join("named"), outside.join("named")).unwrap();
         fs::write(outside.join("done"), "").unwrap();
     };

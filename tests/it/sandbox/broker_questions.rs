@@ -1,13 +1,12 @@
 //! Changes of brokered commands that wait for an answer.
 
-use std::time::Duration;
-
 use modegate::process::shell::{Network, Sandbox};
 use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::shell;
+use crate::support::waiting::until_exists;
 
 async fn start(fixture: &SandboxFixture, line: &str) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
@@ -133,25 +132,34 @@ async fn questions_are_withdrawn() {
     {
         let fixture = SandboxFixture::new();
         let line = "sh -c 'echo x > f' & writer=$!; until [ -e {home}/.state/go ]; do sleep 0.01; done; \
-                    kill -9 $writer; sleep 0.6";
+                    kill -9 $writer; until [ -e {home}/.state/end ]; do sleep 0.01; done";
+        let create = |name: &str| std::fs::write(fixture.home().join(".state").join(name), "").unwrap();
         let mut process = start(&fixture, line).await;
-        let mut asked = None;
-        let mut withdrawn = None;
+        let (mut asked, mut withdrawn) = (None, None);
         while let Some(event) = process.next().await {
             match event {
                 Event::Broker(BrokerEvent::Asked(question)) => {
                     asked = Some(question.number);
-                    if let Some(policy) = policy {
-                        process.set_policy(policy).await;
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                    std::fs::write(fixture.home().join(".state/go"), "").unwrap();
-                    if policy.is_none() {
-                        tokio::time::sleep(Duration::from_millis(500)).await;
-                        process.answer(question.number, true).await;
+                    match policy {
+                        Some(policy) => process.set_policy(policy).await,
+                        None => create("go"),
                     }
                 }
-                Event::Broker(BrokerEvent::Withdrawn(number)) => withdrawn = Some(number),
+                Event::Broker(BrokerEvent::Withdrawn(number)) => {
+                    withdrawn = Some(number);
+                    if policy.is_none() {
+                        // A late answer has no effect. The confirmation of a policy shows that it has arrived.
+                        process.answer(number, true).await;
+                        process.set_policy(BrokerPolicy::Ask).await;
+                    }
+                }
+                Event::Broker(BrokerEvent::PolicySet { .. }) => {
+                    if is_written {
+                        until_exists(&fixture.work().join("f")).await;
+                    }
+                    create("go");
+                    create("end");
+                }
                 _ => {}
             }
         }

@@ -4,12 +4,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::TIMEOUT;
 use crate::support::requirements::{lasting_folder, require_sandbox};
+use crate::support::waiting::block_until;
 
 /// A model script with a background job and a command, each with a process in another session.
 fn script(dir: &Path) -> String {
@@ -64,18 +63,10 @@ fn start(dir: &Path) -> Child {
     writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
     std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
     for name in ["job", "command"] {
-        until(|| work.join(name).exists(), "both run");
+        block_until("both run", || work.join(name).exists());
     }
     assert!(processes_in(&work) >= 6, "the control: two shells, two tickers, two sleepers");
     child
-}
-
-fn until(mut condition: impl FnMut() -> bool, what: &str) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < TIMEOUT, "not within its time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Counts the processes that work in a folder.
@@ -101,7 +92,7 @@ fn no_process_remains_after_signal_or_end_of_input() {
         let mut child = start(&dir);
         end(&mut child);
         // Not `wait`, which would close the input.
-        until(|| child.try_wait().unwrap().is_some(), name);
+        block_until(name, || child.try_wait().unwrap().is_some());
         assert_eq!(processes_in(&dir.join("work")), 0, "{name}");
     }
 }
@@ -114,7 +105,7 @@ fn no_process_remains_after_sigkill() {
     signal(&child, rustix::process::Signal::KILL);
     child.wait().unwrap();
     // No process waits for the supervisors now, so their end takes some time.
-    until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
+    block_until("everything is gone", || processes_in(&dir.join("work")) == 0);
 }
 
 #[test]
@@ -137,10 +128,10 @@ fn descendants_of_a_killed_supervisor_are_ended() {
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
+    block_until("everything is gone", || processes_in(&dir.join("work")) == 0);
     assert!(child.try_wait().unwrap().is_none(), "and it goes on");
     drop(child.stdin.take());
-    until(|| child.try_wait().unwrap().is_some(), "its end");
+    block_until("the end of the binary", || child.try_wait().unwrap().is_some());
 }
 
 /// Runs one command in a mode, with secrets in the environment. Returns the whole output.

@@ -14,6 +14,7 @@ use crate::sandbox::controls::controls;
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
+use crate::support::waiting::until;
 
 /// Limit of a command of the corpus. No sandboxed command reaches it.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -214,12 +215,8 @@ async fn workspace_sandbox_blocks_effects_outside() {
         let mut copy = SandboxFixture::new();
         let text = free(&copy, line).await;
         // A signal is sent immediately, but the other process shows its effect only after it has run.
-        let mut timeout = 500;
-        while effects_outside(&mut copy, &text).is_empty() {
-            timeout -= 1;
-            assert!(timeout > 0, "the control: {line}: {text}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(&format!("the control: {line}: {text}"), || !effects_outside(&mut copy, &text).is_empty())
+            .await;
     }
     let fixture = SandboxFixture::new();
     for (line, says) in [

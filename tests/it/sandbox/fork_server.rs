@@ -1,15 +1,14 @@
 //! The fork server. Supervisors share nothing, and killed processes leave nothing behind.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use modegate::process::{Command, Event, Exit, Process};
 use modegate::sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::supervisor::{ESCAPES, escape_script, events, is_alive, processes, shell};
-use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until;
 
 fn supervisor(process: &Process) -> Pid {
     process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap()
@@ -35,14 +34,6 @@ fn guard(process: &Process) -> Pid {
 
 fn descriptors(pid: Pid) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
-}
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < TIMEOUT, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn running(processes: &modegate::process::Processes, cwd: &Path) -> Process {
@@ -161,9 +152,9 @@ async fn supervisors_share_no_descriptors() {
     let second = running(&processes, dir.path()).await;
     let (server, before) = (fork_server(&first), descriptors(fork_server(&first)));
     let is_equal = || descriptors(supervisor(&first)) == descriptors(supervisor(&second));
-    until("the second supervisor has more descriptors", is_equal).await;
+    until("both supervisors have equally many descriptors", is_equal).await;
     let third = running(&processes, dir.path()).await;
-    until("a descriptor is left", || descriptors(server) == before).await;
+    until("no descriptor is left", || descriptors(server) == before).await;
     kill_process(supervisor(&first), Signal::KILL).unwrap();
     assert!(matches!(events(&mut first).await.1[..], [Event::Gone { .. }]));
     assert!(status(supervisor(&second), "PPid:").is_some() && status(supervisor(&third), "PPid:").is_some());
@@ -231,9 +222,9 @@ async fn two_hundred_parallel_commands_leave_nothing() {
     let commands: Vec<_> = commands.collect();
     for command in commands {
         let supervisor = command.await.unwrap();
-        until("a supervisor is left", || status(supervisor, "PPid:").is_none()).await;
+        until("the supervisor is gone", || status(supervisor, "PPid:").is_none()).await;
     }
-    until("a descriptor is left", || descriptors(server) == before).await;
+    until("no descriptor is left", || descriptors(server) == before).await;
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
     assert_eq!(children.trim(), supervisor(&control).to_string(), "zombies count, too");

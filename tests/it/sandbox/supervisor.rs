@@ -1,13 +1,14 @@
 //! The supervisor: all processes of a command end with it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use modegate::process::{Command, Event, Exit, Process, Processes, Streams};
 use modegate::sandbox::Confinement;
 
 use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until;
 
 pub(super) fn processes(scratch: &Path) -> Processes {
     Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), scratch.to_owned())
@@ -138,11 +139,8 @@ async fn dropping_a_process_ends_all_descendants() {
     let supervisor = PathBuf::from(format!("/proc/{}", process.id().unwrap()));
     assert!(supervisor.exists() && is_alive(dir.path()).await, "the control");
     drop(process);
-    let started = Instant::now();
-    while std::fs::read(supervisor.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
-        assert!(started.elapsed() < TIMEOUT, "the supervisor is still there");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_gone = || std::fs::read(supervisor.join("cmdline")).map_or(true, |line| line.is_empty());
+    until("the end of the supervisor", is_gone).await;
     assert!(!is_alive(dir.path()).await);
 }
 

@@ -2,7 +2,6 @@
 //! becomes wider, and no event is lost or wrong.
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use modegate::acp::{MessageId, SessionId};
 use modegate::event::{NoticeKind, SessionEvent};
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn, updates};
 use crate::sessions::undo::{SANDBOXES, report};
+use crate::support::waiting::{until, until_content};
 use crate::support::{Setup, TestClient, shell};
 
 fn with_shell(home: &std::path::Path, sandbox: Sandbox) -> Setup {
@@ -78,16 +78,6 @@ async fn fork(client: &mut TestClient, session: &str) -> (String, Value) {
         client.next().await;
     }
     (id, answer)
-}
-
-/// Waits until a file has this content. Work beside the turn sends no message.
-async fn until_file(path: &std::path::Path, content: &str) {
-    let wait = async {
-        while std::fs::read_to_string(path).unwrap_or_default() != content {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::TIMEOUT, wait).await.expect("it is written");
 }
 
 fn text_of(messages: &[Value]) -> String {
@@ -296,7 +286,7 @@ async fn close_during_a_command_keeps_changes_undoable() {
         let line = "echo two > a.txt; sleep 100";
         client.model.say(&session, Ok(call("s", "shell", json!({ "command": line }))));
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        until_file(&file, "two\n").await;
+        until_content(&file, "two\n").await;
         let close = client.request("session/close", json!({ "sessionId": session })).await;
         client.until_answer(close).await;
         client.end().await;
@@ -324,7 +314,7 @@ async fn background_job_changes_are_undone() {
             Ok(call("s", "shell", json!({ "command": "echo two > a.txt", "background": true }))),
         );
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        until_file(&file, "two\n").await;
+        until_content(&file, "two\n").await;
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
         client.until_answer(id).await;
         let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
@@ -430,12 +420,7 @@ async fn mode_change_applies_while_load_output_is_unread() {
     let load = client.request("session/load", params).await;
     client.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
     let mode = || -> String { record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap() };
-    let wait = async {
-        while mode() != "plan" {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::TIMEOUT, wait).await.expect("it is heard");
+    until("plan mode in the store", || mode() == "plan").await;
     // When the client reads again, it gets all updates before the answer.
     let messages = client.until_answer(load).await;
     let notices = messages.iter().filter(|message| message["params"]["update"]["content"]["text"] == "x");

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn};
 use crate::sessions::resume::layers;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until_content;
 use crate::support::{Setup, TestClient, shell};
 
 /// Returns the mode bits and the content of each path in a folder. The content of a link is its target.
@@ -243,7 +244,7 @@ async fn turn_in_steps(
         client.model.next_request(session).await;
         match before {
             Before::Nothing => {}
-            Before::Wait(file, content) => until_file_contains(&cwd.join(file), content).await,
+            Before::Wait(file, content) => until_content(&cwd.join(file), content).await,
             Before::User(file) => std::fs::write(cwd.join(file), "user\n").unwrap(),
         }
         client.model.say(session, Ok(call));
@@ -252,14 +253,6 @@ async fn turn_in_steps(
     client.model.next_request(session).await;
     client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     client.until_answer(prompt).await;
-}
-
-async fn until_file_contains(file: &Path, content: &str) {
-    let started = std::time::Instant::now();
-    while std::fs::read_to_string(file).unwrap_or_default() != content {
-        assert!(started.elapsed() < crate::support::TIMEOUT, "{} never said {content:?}", file.display());
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
 }
 
 fn run(id: &str, line: &str) -> ModelEvent {
@@ -307,7 +300,7 @@ async fn undo_keeps_user_changes_made_while_idle() {
         let job = "until test -e go; do sleep 0.01; done; echo late > late";
         turn_in_steps(&mut client, &session, [(Before::Nothing, run_job("3", job))]).await;
         std::fs::write(cwd.join("go"), "user\n").unwrap();
-        until_file_contains(&cwd.join("late"), "late\n").await;
+        until_content(&cwd.join("late"), "late\n").await;
         turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "echo x > a.txt"))]).await;
         let answer = slash(&mut client, &session, "/undo").await;
         let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();

@@ -13,6 +13,7 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient, read, shell};
 
 /// Opens a session with the shell tools. Dropping the third value removes the home.
@@ -73,14 +74,6 @@ async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Va
     let mut messages = client.until_answer(id).await;
     let answer = messages.pop().unwrap();
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
-}
-
-async fn until_file_exists(path: &Path) {
-    let started = Instant::now();
-    while !path.exists() {
-        assert!(started.elapsed() < crate::support::TIMEOUT, "{} did not come", path.display());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// Returns true if the file grows within 120 ms.
@@ -411,7 +404,7 @@ async fn background_job_outlives_the_turn_and_can_be_stopped() {
     let (_, text) =
         call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
     assert_eq!(text, "Started job_1. view_background shows its output.");
-    until_file_exists(&ticks).await;
+    until_exists(&ticks).await;
     let (_, text) = call(&mut client, &session, "view_background", json!({})).await;
     assert!(text.starts_with("job_1: setsid") && text.ends_with("[Still running.]"), "{text}");
     let (_, text) = call(&mut client, &session, "view_background", json!({ "id": "job_1" })).await;
@@ -435,7 +428,7 @@ async fn denying_mode_ends_jobs_and_names_them() {
     let (mut client, session, _home) = begin("code").await;
     let ticks = client.cwd().join("ticks");
     call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
-    until_file_exists(&ticks).await;
+    until_exists(&ticks).await;
     let (_, effect) = set_mode(&mut client, &session, "ask").await;
     assert_eq!(effect["ended"], json!([]), "what would be asked for runs on");
     assert!(grows(&ticks).await, "the control");
@@ -459,7 +452,7 @@ async fn cancel_ends_only_work_of_the_current_turn() {
     say_call(&client, &session, "shell", json!({ "command": job, "background": true }));
     say_call(&client, &session, "shell", json!({ "command": command }));
     for name in ["ticks", "of_job", "of_command"] {
-        until_file_exists(&cwd.join(name)).await;
+        until_exists(&cwd.join(name)).await;
     }
     client.notify("session/cancel", json!({ "sessionId": session })).await;
     let answer = client.until_answer(prompt).await.pop().unwrap();
@@ -492,13 +485,13 @@ async fn nothing_is_written_after_set_mode_plan_is_answered() {
         // Even rounds switch while a command runs, odd rounds while a write starts.
         if round % 2 == 0 {
             say_call(&client, &session, "shell", json!({ "command": TICKER }));
-            until_file_exists(&cwd.join("ticks")).await;
+            until_exists(&cwd.join("ticks")).await;
         } else {
             let large = "x".repeat(4 << 20);
             say_call(&client, &session, "write_file", json!({ "path": "large", "content": large }));
             while client.next().await["params"]["update"]["status"] != "in_progress" {}
         }
-        until_file_exists(&cwd.join("of_job")).await;
+        until_exists(&cwd.join("of_job")).await;
         let started = Instant::now();
         let (_, effect) = set_mode(&mut client, &session, "plan").await;
         times.push(started.elapsed());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::agents::external::sessions::{self, ExternalAgentClient, agent_text, agents, home};
+use crate::support::waiting::{until, until_exists};
 
 const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
 
@@ -62,9 +63,7 @@ async fn tightening_during_a_turn_leaves_the_agent_running() {
     let path = client.path("ticks");
     let running = client.client.prompt(&client.session.clone(), &format!("tick {}", path.display())).await;
     while agent_text(&[client.client.next().await]) != "begun" {}
-    while !path.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_exists(&path).await;
     let (effect, mut messages) = set_plan(&mut client).await;
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;
@@ -97,9 +96,7 @@ async fn tightening_kills_an_agent_with_an_open_file() {
     let path = client.path("held");
     let running = client.client.prompt(&client.session.clone(), &format!("holds {}", path.display())).await;
     while agent_text(&[client.client.next().await]) != "begun" {}
-    while !path.metadata().is_ok_and(|found| found.len() > 0) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("content", || path.metadata().is_ok_and(|file| file.len() > 0)).await;
     let (effect, messages) = set_plan(&mut client).await;
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;

@@ -12,6 +12,7 @@ use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
 use crate::sessions::load::StoreFixture;
 use crate::sessions::undo::report;
 use crate::support::Setup;
+use crate::support::waiting::until_exists;
 
 fn compiled(rules: &str) -> Rules {
     serde_saphyr::from_str::<RuleTexts>(rules).unwrap().compile(true).unwrap()
@@ -161,11 +162,7 @@ async fn mode_changes_apply_in_the_middle_of_a_turn() {
     let id = client.client.prompt(&client.session.clone(), &format!("run {line}")).await;
     let wait = |name: String| {
         let path = peer.join(name);
-        async move {
-            while !path.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
+        async move { until_exists(&path).await }
     };
     let mut asked = Vec::new();
     for (step, mode) in ["code", "plan", "ask", "code"].into_iter().enumerate() {

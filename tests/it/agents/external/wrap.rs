@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::agents::external::sessions::{PEER, agent_text};
 use crate::support::binary_client::BinaryClient;
 use crate::support::requirements::python;
+use crate::support::waiting::block_until;
 
 /// The agent writes in code, and does not write in plan before and after. It has its own prompt capabilities
 /// and login.
@@ -173,9 +174,7 @@ fn killed_turn_of_a_brokered_agent_is_reported() {
     let prompt = |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
     agent.call(3, "session/prompt", &prompt("run echo > before"));
     agent.send(4, "session/prompt", &prompt(&format!("tick {}", work.join("ticks").display())));
-    while !work.join("ticks").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    block_until("ticks", || work.join("ticks").exists());
     agent.child.kill().unwrap();
     agent.child.wait().unwrap();
     let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);

@@ -1,14 +1,16 @@
 //! Edge cases of MCP servers, with `tests/servers/odd.py` and `odd_http.py`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use modegate::policy::{Layers, Owner};
 use serde_json::{Value, json};
 
 use crate::support::requirements::python;
+use crate::support::waiting::{until, until_exists};
 use crate::support::{Setup, read};
 use crate::tools::mcp::elicitation::with_forms;
-use crate::tools::mcp::servers::{McpSession, status, texts, until};
+use crate::tools::mcp::servers::{McpSession, status, texts};
 
 const ODD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
 const ODD_HTTP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd_http.py");
@@ -27,7 +29,7 @@ impl HttpMcpServer {
         let dir = tempfile::tempdir().unwrap();
         let port = dir.path().join("port");
         let child = std::process::Command::new(python()).arg(ODD_HTTP).arg(&port).spawn().unwrap();
-        until(&port).await;
+        until_exists(&port).await;
         let port = std::fs::read_to_string(port).unwrap();
         let servers = json!([{ "type": "http", "name": "h", "url": format!("http://127.0.0.1:{port}/mcp"), "headers": [] }]);
         Self(child, dir, servers)
@@ -36,13 +38,8 @@ impl HttpMcpServer {
     /// Waits until a tool has been called this many times.
     async fn called(&self, tool: &str, times: usize) {
         let file = self.1.path().join(format!("port.{tool}"));
-        for _ in 0..1000 {
-            if std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= times) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{tool} was not called");
+        let calls = || std::fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+        until(&format!("{times} calls of {tool}"), || calls() >= times).await;
     }
 }
 
@@ -85,60 +82,52 @@ async fn tool_flipping_twice_is_not_called_unasked() {
     assert!(!is_called && text.contains(HINTS_CHANGED), "{text}");
 }
 
-async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (McpSession, Value) {
-    let mut layers = Layers::default();
-    layers.add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", Owner::User).unwrap();
-    let setup = Setup { mode, modes: layers.modes, ..Setup::default() };
-    let mut b = McpSession::with(setup, servers).await;
+/// Returns the folders in `/proc` of the servers that work in a folder.
+fn processes_in(cwd: &Path) -> Vec<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let here = processes.filter(|process| std::fs::read_link(process.join("cwd")).is_ok_and(|at| at == cwd));
+    here.filter(|process| {
+        String::from_utf8_lossy(&std::fs::read(process.join("cmdline")).unwrap_or_default()).contains(ODD)
+    })
+    .collect()
+}
+
+/// Switches the mode while `slow` runs, and then lets `slow` continue. `is_asked` if the call needs permission.
+/// Returns the effect of the switch, and true if `slow` ran to its end.
+async fn switch_during_slow_call(setup: Setup, how: &str, is_asked: bool, to: &str) -> (Value, bool) {
+    let mut b = McpSession::with(setup, odd(&[how])).await;
+    let cwd = b.cwd();
     let prompt = b.client.prompt(&b.session, "go").await;
-    b.say_call(tool);
-    until(&b.cwd().join("slow.begun")).await;
+    b.say_call("mcp__t__slow");
+    if is_asked {
+        b.answer_next("mcp__t__slow", "allow_once").await;
+    }
+    until_exists(&cwd.join("slow.begun")).await;
+    let servers = processes_in(&cwd);
     let effect = b.set_mode(to).await;
+    std::fs::write(cwd.join("slow.go"), "").unwrap();
     b.say_done();
     b.client.until_answer(prompt).await;
-    (b, effect)
+    let is_done = || cwd.join("slow.txt").exists();
+    let is_ended = || !processes_in(&cwd).iter().any(|process| servers.contains(process));
+    until("the end of slow", || is_done() || is_ended()).await;
+    (effect, is_done())
 }
 
 #[tokio::test]
 async fn hinted_call_ends_in_a_mode_that_denies_the_tool() {
-    let (b, effect) = strict(odd(&["plain"]), "mcp__t__slow", "code", "strict").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
-    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
+    let mut layers = Layers::default();
+    layers.add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", Owner::User).unwrap();
+    let setup = Setup { mode: "code", modes: layers.modes, ..Setup::default() };
+    let (effect, is_done) = switch_during_slow_call(setup, "plain", false, "strict").await;
+    assert!(effect["ended"] == json!(["call_1_1"]) && !is_done, "{effect}");
 }
 
 #[tokio::test]
 async fn call_with_flipped_hint_ends_on_tightening() {
-    let (b, effect) = strict(odd(&["flipping"]), "mcp__t__slow", "code", "plan").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
-    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
-}
-
-/// Switches the mode while `slow` runs. Returns whether the switch ended the call, and whether the tool ran
-/// to its end.
-async fn switch_during_slow_call(
-    mode: &'static str,
-    servers: &'static str,
-    rules: &'static str,
-    to: &'static str,
-) -> (bool, bool) {
-    let mut layers = Layers::default();
-    layers.add("rules", rules, Owner::User).unwrap();
-    let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
-    let mut b = McpSession::with(setup, odd(&["plain"])).await;
-    let prompt = b.client.prompt(&b.session, "go").await;
-    b.say_call("mcp__t__slow");
-    if mode == "ask" && rules.is_empty() {
-        b.answer_next("mcp__t__slow", "allow_once").await;
-    }
-    until(&b.cwd().join("slow.begun")).await;
-    let effect = b.set_mode(to).await;
-    b.say_done();
-    b.client.until_answer(prompt).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let ended = effect["ended"].as_array().unwrap().len() + effect["unconfirmed"].as_array().unwrap().len();
-    (ended == 1, read(&b.cwd(), "slow.txt").is_some())
+    let setup = Setup { mode: "code", ..Setup::default() };
+    let (effect, is_done) = switch_during_slow_call(setup, "flipping", false, "plan").await;
+    assert!(effect["ended"] == json!(["call_1_1"]) && !is_done, "{effect}");
 }
 
 /// In `code` a hinted tool runs without a permission request. A mode that denies changes ends the call unless
@@ -147,14 +136,22 @@ async fn switch_during_slow_call(
 async fn hinted_call_without_consent_ends_in_plan() {
     let cases = [
         ("code", "another: {}", "", "plan", true),
+        // The new mode asks for such calls, and does not deny them.
         ("code", "another: {}", "", "ask", false),
+        // Consent by an entry, by a rule, and by the answer to a permission request.
         ("code", "t: {trust_hints: true}", "", "plan", false),
         ("code", "another: {}", "permissions: {allow: ['mcp__t__*']}", "plan", false),
         ("ask", "another: {}", "", "plan", false),
     ];
     let all = cases.map(|case| async move {
         let (mode, servers, rules, to, ends) = case;
-        assert_eq!(switch_during_slow_call(mode, servers, rules, to).await, (ends, !ends), "{case:?}");
+        let mut layers = Layers::default();
+        layers.add("rules", rules, Owner::User).unwrap();
+        let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
+        let (effect, is_done) = switch_during_slow_call(setup, "plain", mode == "ask", to).await;
+        let ended =
+            effect["ended"].as_array().unwrap().len() + effect["unconfirmed"].as_array().unwrap().len();
+        assert_eq!((ended == 1, is_done), (ends, !ends), "{case:?}: {effect}");
     });
     futures_util::future::join_all(all).await;
 }
@@ -409,34 +406,24 @@ async fn server_messages_before_initialize_result_are_accepted() {
     assert_eq!(text, "x", "{}", texts(&messages));
 }
 
-fn left(cwd: &std::path::Path) -> usize {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let here =
-        processes.filter(|process| std::fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == cwd));
-    here.filter(|process| {
-        String::from_utf8_lossy(&std::fs::read(it.path().join("cmdline")).unwrap_or_default()).contains(ODD)
-    })
-    .count()
-}
-
 #[tokio::test]
 async fn close_quickly_ends_forking_and_flooding_servers() {
     for behaviour in ["forks", "pings", "deaf", "storm"] {
         let mut b = McpSession::new("plan", odd(&[behaviour])).await;
         b.text_turn().await;
         let cwd = b.cwd();
-        assert!(left(&cwd) >= 1);
+        assert!(!processes_in(&cwd).is_empty());
         let started = std::time::Instant::now();
         let id = b.client.request("session/close", json!({ "sessionId": b.session })).await;
         b.client.until_answer(id).await;
         let taken = started.elapsed();
         println!("{behaviour}: {taken:?}");
-        assert!(left(&cwd) == 0 && taken < Duration::from_secs(3), "{behaviour}: {taken:?}");
+        assert!(processes_in(&cwd).is_empty() && taken < Duration::from_secs(3), "{behaviour}: {taken:?}");
         let mut b = McpSession::new("plan", odd(&[behaviour])).await;
         b.text_turn().await;
         let cwd = b.cwd();
         b.client.end().await;
-        assert_eq!(left(&cwd), 0, "{behaviour}: the client left");
+        assert!(processes_in(&cwd).is_empty(), "{behaviour}: the client left");
     }
 }
 
@@ -452,14 +439,14 @@ async fn close_during_startup_leaves_no_servers() {
         let prompt = b.client.prompt(&b.session, "go").await;
         let cwd = b.cwd();
         tokio::time::sleep(Duration::from_millis(round * 10)).await;
-        started += usize::from(left(&cwd) > 0);
+        started += usize::from(!processes_in(&cwd).is_empty());
         let id = b.client.request("session/close", json!({ "sessionId": b.session })).await;
         b.say_done();
         let messages = b.client.until_answer(id).await;
         if !messages.iter().any(|message| message["id"] == prompt) {
             b.client.until_answer(prompt).await;
         }
-        assert_eq!(left(&cwd), 0);
+        assert!(processes_in(&cwd).is_empty());
         b.client.end().await;
     }
     assert!(started > 0, "the control: no server ran in any round");

@@ -13,8 +13,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::support::requirements::python;
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient};
-use crate::tools::mcp::servers::{status, texts, until};
+use crate::tools::mcp::servers::{status, texts};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/authorized_http.py");
 
@@ -37,7 +38,7 @@ impl Authorized {
         let folder = tempfile::tempdir().unwrap();
         let ports = folder.path().join("ports");
         let server = Command::new(python()).arg(SERVER).arg(&ports).args(behaviour).spawn().unwrap();
-        until(&ports).await;
+        until_exists(&ports).await;
         let text = std::fs::read_to_string(&ports).unwrap();
         let url = format!("http://127.0.0.1:{}/mcp", text.lines().next().unwrap());
         Self { folder, server, url }

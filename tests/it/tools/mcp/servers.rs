@@ -12,6 +12,7 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::support::requirements::{python, require_sandbox};
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient, read, shell};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
@@ -197,14 +198,6 @@ pub(crate) fn texts(messages: &[Value]) -> String {
 pub(crate) fn status(messages: &[Value]) -> String {
     let mut statuses = messages.iter().filter_map(|message| message["params"]["update"]["status"].as_str());
     statuses.next_back().unwrap_or_default().to_owned()
-}
-
-pub(crate) async fn until(file: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !file.exists() {
-        assert!(Instant::now() < deadline, "{} is not there", file.display());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Checks in every mode which tools are offered, and the result of a call that the model makes anyway.
@@ -545,7 +538,7 @@ async fn tightening_ends_a_running_mcp_call() {
     while !progress.contains("1 of 2: half") {
         progress = b.client.next().await.to_string();
     }
-    until(&b.cwd().join("slow.begun")).await;
+    until_exists(&b.cwd().join("slow.begun")).await;
     let started = Instant::now();
     let effect = b.set_mode("plan").await;
     assert_eq!(effect["ended"].as_array().unwrap().len(), 1, "{effect}");
@@ -572,7 +565,7 @@ async fn tightening_ends_servers_of_cancelled_calls() {
     let mut b = McpSession::new("code", json!([server("t", "good")])).await;
     let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__slow");
-    until(&b.cwd().join("slow.begun")).await;
+    until_exists(&b.cwd().join("slow.begun")).await;
     b.client.notify("session/cancel", json!({ "sessionId": b.session })).await;
     let answer = b.client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "cancelled");
