@@ -82,13 +82,13 @@ const ATTACKS: &[&str] = &[
 ];
 
 /// A terminal of the test, and a program that runs there.
-struct OtherTerminal {
+struct VictimTerminal {
     _terminal: OwnedFd,
     name: String,
     program: Child,
 }
 
-impl OtherTerminal {
+impl VictimTerminal {
     fn open() -> Self {
         let terminal = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         pty::unlockpt(&terminal).unwrap();
@@ -102,7 +102,7 @@ impl OtherTerminal {
     }
 }
 
-impl Drop for OtherTerminal {
+impl Drop for VictimTerminal {
     fn drop(&mut self) {
         // The program may have ended.
         let _ = self.program.kill();
@@ -110,7 +110,7 @@ impl Drop for OtherTerminal {
     }
 }
 
-fn line(attack: &str, other: &OtherTerminal) -> String {
+fn line(attack: &str, other: &VictimTerminal) -> String {
     let code = PROGRAM.replace('\'', "'\\''");
     format!("{} -c '{code}' {attack} {} {}", python(), other.name, other.program.id())
 }
@@ -123,7 +123,7 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     let mut failures = Vec::new();
     for held in sandboxes {
         for attack in ATTACKS {
-            let other = OtherTerminal::open();
+            let other = VictimTerminal::open();
             let (text, _) = held.run(&SandboxFixture::new(), &line(attack, &other)).await;
             if has_effect(&text) || text.trim().is_empty() || text.contains("Traceback") {
                 failures.push(format!("{attack} ({held:?}): {text}"));
@@ -132,7 +132,7 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     for attack in ATTACKS {
-        let other = OtherTerminal::open();
+        let other = VictimTerminal::open();
         let text = free(&SandboxFixture::new(), &line(attack, &other)).await;
         assert!(has_effect(&text), "the control of {attack}: {text}");
     }

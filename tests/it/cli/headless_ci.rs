@@ -132,11 +132,11 @@ struct Workflow {
 
 #[derive(serde::Deserialize)]
 struct Job {
-    steps: Vec<Step>,
+    steps: Vec<WorkflowStep>,
 }
 
 #[derive(serde::Deserialize)]
-struct Step {
+struct WorkflowStep {
     name: Option<String>,
     run: Option<String>,
 }

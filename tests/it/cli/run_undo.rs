@@ -48,7 +48,7 @@ fn run_and_undo(place: &Place, script: &[&str]) -> String {
     format!("{output}{messages}{undone}{why}")
 }
 
-struct Case {
+struct UndoCase {
     script: &'static str,
     /// Paths that the undo must name. Without one, all files must be restored.
     named: &'static [&'static str],
@@ -57,38 +57,46 @@ struct Case {
     kept: &'static [(&'static str, &'static str)],
 }
 
-const CASES: &[Case] = &[
-    Case {
+const CASES: &[UndoCase] = &[
+    UndoCase {
         script: r"rm a; echo evil > b; touch $'\xff'; mv c $'c\xfe'; ln -s $'\xfd' l",
         named: &[],
         kept: &[],
     },
-    Case { script: r"mv $'\xe9' plain; echo x > $'\xe8'", named: &[], kept: &[] },
-    Case { script: "head -c 100 large > t; mv t large", named: &["large"], kept: &[] },
-    Case { script: "mv large moved", named: &["large"], kept: &[("moved", "large")] },
-    Case { script: "ln large second; rm large", named: &["large"], kept: &[("second", "large")] },
-    Case {
+    UndoCase { script: r"mv $'\xe9' plain; echo x > $'\xe8'", named: &[], kept: &[] },
+    UndoCase { script: "head -c 100 large > t; mv t large", named: &["large"], kept: &[] },
+    UndoCase { script: "mv large moved", named: &["large"], kept: &[("moved", "large")] },
+    UndoCase { script: "ln large second; rm large", named: &["large"], kept: &[("second", "large")] },
+    UndoCase {
         script: "mv folder other",
         named: &["folder/large"],
         kept: &[("other/large", "inner"), ("folder/x", "x")],
     },
-    Case { script: "mv .git/hook stolen", named: &["version control"], kept: &[("stolen", "hook")] },
-    Case { script: "touch s; rm s; mv .git/hook s", named: &["version control"], kept: &[("s", "hook")] },
-    Case { script: "echo x > a; mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case { script: "mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case { script: "python3 exchange.py .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case {
+    UndoCase { script: "mv .git/hook stolen", named: &["version control"], kept: &[("stolen", "hook")] },
+    UndoCase { script: "touch s; rm s; mv .git/hook s", named: &["version control"], kept: &[("s", "hook")] },
+    UndoCase { script: "echo x > a; mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
+    UndoCase { script: "mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
+    UndoCase {
+        script: "python3 exchange.py .git/hook a",
+        named: &["version control"],
+        kept: &[("a", "hook")],
+    },
+    UndoCase {
         script: "mkdir d; echo x > d/hook; rm -r d; mv .git d",
         named: &["version control"],
         kept: &[("d/hook", "hook")],
     },
-    Case { script: "python3 exchange.py full folder", named: &["large"], kept: &[("full/large", "inner")] },
-    Case { script: "python3 exchange.py full small; rm -r small", named: &[], kept: &[] },
-    Case { script: "mkdir n; mv -T full n; rm -r n", named: &[], kept: &[] },
-    Case { script: "mv -T full folder; mv -T folder full; true", named: &[], kept: &[] },
+    UndoCase {
+        script: "python3 exchange.py full folder",
+        named: &["large"],
+        kept: &[("full/large", "inner")],
+    },
+    UndoCase { script: "python3 exchange.py full small; rm -r small", named: &[], kept: &[] },
+    UndoCase { script: "mkdir n; mv -T full n; rm -r n", named: &[], kept: &[] },
+    UndoCase { script: "mv -T full folder; mv -T folder full; true", named: &[], kept: &[] },
     // The program gets no lease, and fails.
-    Case { script: "! python3 leased.py a", named: &[], kept: &[] },
-    Case { script: "mkfifo p; mv a p; mv b a", named: &[], kept: &[] },
+    UndoCase { script: "! python3 leased.py a", named: &[], kept: &[] },
+    UndoCase { script: "mkfifo p; mv a p; mv b a", named: &[], kept: &[] },
 ];
 
 const EXCHANGE: &str = "import ctypes,sys\n\
@@ -120,7 +128,7 @@ fn prepare(work: &Path) {
 #[test]
 fn undo_restores_or_names_each_path() {
     python();
-    for Case { script, named, kept } in CASES {
+    for UndoCase { script, named, kept } in CASES {
         let place = Place::new();
         let work = place.work();
         prepare(&work);

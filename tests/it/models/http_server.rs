@@ -63,7 +63,7 @@ impl ReceivedRequest {
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     /// The answer to requests for the list of models. Without it, the server has no list.
     models: Mutex<Option<String>>,
     replies: Mutex<VecDeque<Reply>>,
@@ -77,7 +77,7 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct Server {
     pub url: String,
-    state: Arc<State>,
+    state: Arc<ServerState>,
 }
 
 impl Server {
@@ -85,8 +85,10 @@ impl Server {
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let state =
-            Arc::new(State { replies: Mutex::new(replies.into_iter().collect()), ..State::default() });
+        let state = Arc::new(ServerState {
+            replies: Mutex::new(replies.into_iter().collect()),
+            ..ServerState::default()
+        });
         let of_server = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -131,7 +133,7 @@ impl Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<State>) {
+async fn serve(mut stream: TcpStream, state: Arc<ServerState>) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     while let Some(asked) = read(&mut stream, &mut buffer).await {

@@ -136,14 +136,14 @@ enum Naming {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Style {
+struct StreamStyle {
     numbering: Numbering,
     ids: Ids,
     naming: Naming,
 }
 
 /// Returns a style that keeps the pieces of different calls distinguishable.
-fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
+fn random_style(random: &mut Random, calls: &[(String, Value)]) -> StreamStyle {
     loop {
         let numbering = random.pick(&[
             Numbering::Documented,
@@ -181,12 +181,18 @@ fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
         // Without numbers, a call without arguments cannot be distinguished from the start of the next.
         let is_clear = has_numbers || calls.iter().all(|(_, arguments)| *arguments != json!({}));
         if is_readable && is_clear {
-            return Style { numbering, ids, naming };
+            return StreamStyle { numbering, ids, naming };
         }
     }
 }
 
-fn pieces_of_call(at: usize, name: &str, arguments: &Value, style: Style, random: &mut Random) -> Vec<Value> {
+fn pieces_of_call(
+    at: usize,
+    name: &str,
+    arguments: &Value,
+    style: StreamStyle,
+    random: &mut Random,
+) -> Vec<Value> {
     let json = arguments.to_string();
     let mut arguments: Vec<String> = match random.below(3) {
         0 => vec![String::new(), json],
@@ -247,7 +253,7 @@ fn pieces_of_call(at: usize, name: &str, arguments: &Value, style: Style, random
 }
 
 /// Returns a stream with these events, and its style.
-fn random_stream(meaning: &Meaning, random: &mut Random) -> (Vec<u8>, Style) {
+fn random_stream(meaning: &Meaning, random: &mut Random) -> (Vec<u8>, StreamStyle) {
     let style = random_style(random, &meaning.calls);
     let mut deltas = Vec::new();
     let thought_form = random.below(4);

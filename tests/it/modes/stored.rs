@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// A home, a working directory and a store.
-pub(crate) struct StoreFixture(tempfile::TempDir);
+pub(crate) struct BinaryFixture(tempfile::TempDir);
 
 /// The output of a run of the binary.
 pub(crate) struct SessionOutput {
@@ -24,7 +24,7 @@ impl SessionOutput {
     }
 }
 
-impl StoreFixture {
+impl BinaryFixture {
     pub(crate) fn new() -> Self {
         let fixture = Self(tempfile::tempdir().unwrap());
         fs::create_dir(fixture.work()).unwrap();
@@ -136,7 +136,7 @@ const STORED: [(Option<&str>, Option<&str>, Option<&str>); 10] = [
 /// it opened.
 #[test]
 fn stored_session_opens_in_the_listed_mode() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let (base, store) = (fixture.path("base.db"), fixture.path("store.db"));
     let sessions: Vec<String> =
         STORED.iter().map(|_| fixture.session(base.to_str().unwrap(), "ask")).collect();
@@ -229,7 +229,7 @@ fn stored_session_opens_in_the_listed_mode() {
 /// The newest row by id decides, not the newest by time, and not the column (G43). A fork copies the mode.
 #[test]
 fn newest_mode_change_row_decides_the_mode() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     for (column, rows, expected) in [
@@ -280,7 +280,7 @@ fn in_band_switch_reports_mode_id_and_reason() {
         ("plan", "Build", "code", "rejected"),
         ("code", "yolo", "yolo", "unknown_mode"),
     ] {
-        let fixture = StoreFixture::new();
+        let fixture = BinaryFixture::new();
         let model = fixture.script(&block(spelled));
         let store = fixture.path("store.db");
         let arguments = ["--store", store.to_str().unwrap(), "--model", &model, "--mode", mode];
@@ -323,7 +323,7 @@ fn in_band_switch_reports_mode_id_and_reason() {
 /// The warning names the mode, wherever the mode came from (G13). Known modes cause no warning.
 #[test]
 fn unknown_modes_are_logged_by_name() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     let session = fixture.session(flag[1], "ask");
@@ -361,7 +361,7 @@ fn unknown_modes_are_logged_by_name() {
 /// change (G20, G48).
 #[test]
 fn reminders_and_switches_are_logged_at_debug() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     let session = fixture.session(flag[1], "plan");

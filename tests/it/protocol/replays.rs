@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::binary_client::BinaryClient;
 
 /// A step of the client.
-enum Step {
+enum ClientStep {
     /// `session/new`, perhaps with a mode.
     New(Option<&'static str>),
     /// A prompt to the nth session, to its end.
@@ -44,7 +44,7 @@ pub(super) struct Scenario {
     script: Vec<Value>,
     /// The option that the client chooses in permission requests.
     option: &'static str,
-    steps: Vec<Step>,
+    steps: Vec<ClientStep>,
 }
 
 fn call(name: &str, arguments: &Value) -> [Value; 2] {
@@ -61,7 +61,7 @@ fn write(path: &str) -> [Value; 2] {
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn scenarios() -> Vec<Scenario> {
-    use Step::{
+    use ClientStep::{
         Both, List, New, Prompt, PromptAndAnswerInReverse, PromptAndCancel, PromptAndSwitch, Reload, SetMode,
     };
     let scenario = |name, arguments, script: &[[Value; 2]], option, steps| Scenario {
@@ -413,48 +413,48 @@ impl Client {
         self.send("session/prompt", &json!({ "sessionId": self.sessions[session], "prompt": prompt }))
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &ClientStep) {
         let cwd = self.cwd.clone();
         match step {
-            Step::New(mode) => {
+            ClientStep::New(mode) => {
                 let meta = mode.map_or(json!({}), |mode| json!({ "modegate/mode": mode }));
                 let params = json!({ "cwd": cwd, "mcpServers": [], "_meta": meta });
                 let answer = self.call("session/new", &params);
                 self.sessions.push(answer["result"]["sessionId"].as_str().unwrap().to_owned());
             }
-            Step::Prompt(session, text) => {
+            ClientStep::Prompt(session, text) => {
                 let id = self.prompt(*session, text);
                 self.until(&[id], None);
             }
-            Step::PromptAndSwitch(session, mode) => {
+            ClientStep::PromptAndSwitch(session, mode) => {
                 let id = self.prompt(*session, "go");
                 self.id += 1;
                 let params = json!({ "sessionId": self.sessions[*session], "modeId": mode });
                 let line = json!({ "jsonrpc": "2.0", "id": self.id, "method": "session/set_mode", "params": params });
                 self.until(&[id, self.id], Some(line));
             }
-            Step::PromptAndCancel(session) => {
+            ClientStep::PromptAndCancel(session) => {
                 let id = self.prompt(*session, "go");
                 let params = json!({ "sessionId": self.sessions[*session] });
                 let line = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
                 self.until(&[id], Some(line));
             }
-            Step::PromptAndAnswerInReverse(session) => {
+            ClientStep::PromptAndAnswerInReverse(session) => {
                 let id = self.prompt(*session, "go");
                 self.batch_size = 2;
                 self.until(&[id], None);
                 self.batch_size = 1;
             }
-            Step::Both(one, other) => {
+            ClientStep::Both(one, other) => {
                 let ids = [self.prompt(*one, "both"), self.prompt(*other, "both")];
                 self.until(&ids, None);
             }
-            Step::SetMode(session, mode) => {
+            ClientStep::SetMode(session, mode) => {
                 let params = json!({ "sessionId": self.sessions[*session], "modeId": mode });
                 self.call("session/set_mode", &params);
             }
-            Step::List => drop(self.call("session/list", &json!({}))),
-            Step::Reload(session) => {
+            ClientStep::List => drop(self.call("session/list", &json!({}))),
+            ClientStep::Reload(session) => {
                 let session = self.sessions[*session].clone();
                 self.call("session/close", &json!({ "sessionId": session }));
                 let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });

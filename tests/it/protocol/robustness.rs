@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running binary. A thread reads its output, as a client would.
-struct Agent {
+struct PipedAgent {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Value>,
 }
 
-impl Agent {
+impl PipedAgent {
     fn start(dir: &Path, script: &[Value]) -> Self {
         let file = dir.join("script.jsonl");
         std::fs::write(&file, script.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat())
@@ -100,7 +100,7 @@ impl Agent {
 #[test]
 fn malformed_lines_get_errors_and_end_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(
+    let mut agent = PipedAgent::start(
         dir.path(),
         &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
     );
@@ -131,7 +131,7 @@ fn malformed_lines_get_errors_and_end_nothing() {
 #[test]
 fn huge_and_fragmented_lines_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(
+    let mut agent = PipedAgent::start(
         dir.path(),
         &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
     );
@@ -155,7 +155,7 @@ fn duplicate_ids_in_flight_get_two_answers() {
         json!({ "stop": "done" }),
         json!({ "loop": true }),
     ];
-    let mut agent = Agent::start(dir.path(), &script);
+    let mut agent = PipedAgent::start(dir.path(), &script);
     let session = agent.session(dir.path());
     agent.prompt("same", &session, "one");
     agent.prompt("same", &session, "two");
@@ -237,7 +237,7 @@ fn unread_output_uses_bounded_memory() {
 #[test]
 fn unread_log_does_not_block_requests() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(dir.path(), &[json!({ "stop": "done" })]);
+    let mut agent = PipedAgent::start(dir.path(), &[json!({ "stop": "done" })]);
     // At this level, each of these lines causes a line in the log. Together they exceed the capacity of a
     // pipe.
     for _ in 0..20_000 {

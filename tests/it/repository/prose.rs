@@ -156,7 +156,7 @@ fn comments_use_plain_words() {
     }
 }
 
-struct Page {
+struct ProsePage {
     /// Relative to the repository.
     path: String,
     text: String,
@@ -164,7 +164,7 @@ struct Page {
     prose: Vec<String>,
 }
 
-fn pages() -> Vec<Page> {
+fn pages() -> Vec<ProsePage> {
     let mut paths = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
     files(&root().join("docs"), "md", &mut paths);
     let read = |path: &PathBuf| {
@@ -176,7 +176,7 @@ fn pages() -> Vec<Page> {
             !in_code && !is_fence
         };
         let prose = text.lines().filter(is_prose).map(str::to_owned).collect();
-        Page { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
+        ProsePage { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
     };
     paths.iter().map(read).collect()
 }
@@ -189,7 +189,7 @@ fn pages_use_plain_words() {
 
 #[test]
 fn pages_are_short() {
-    for Page { path, text, prose } in pages() {
+    for ProsePage { path, text, prose } in pages() {
         let words = text.split_whitespace().count();
         let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
         assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
@@ -215,7 +215,7 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn links_lead_to_a_page_and_a_heading() {
-    for Page { path, prose, .. } in pages() {
+    for ProsePage { path, prose, .. } in pages() {
         let folder = root().join(&path).parent().unwrap().to_owned();
         let prose = prose.join("\n");
         for (at, _) in prose.match_indices("](") {

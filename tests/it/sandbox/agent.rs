@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use modegate::process::Exit;
 use modegate::process::shell::Sandbox;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
+use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish, free};
 use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
@@ -38,7 +38,7 @@ fn forbidden(effects: &[String], folder: &Path) -> Vec<String> {
 async fn agent_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut fixture = SandboxFixture::new();
         let (text, _) = sandboxed(&fixture, &case.line).await;
         let effects = forbidden_effects(&mut fixture, &text);

@@ -8,7 +8,7 @@ use modegate::process::Exit;
 use modegate::process::shell::{Network, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish};
+use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish};
 use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
@@ -55,7 +55,7 @@ fn forbidden(effects: &[String], folder: &Path, policy: BrokerPolicy) -> Vec<Str
 async fn brokered_agent_never_escapes() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut dirs = Vec::new();
         let mut escapes = Vec::new();
         for policy in [BrokerPolicy::Nothing, BrokerPolicy::Ask, BrokerPolicy::Roots] {

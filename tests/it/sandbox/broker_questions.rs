@@ -153,7 +153,7 @@ async fn questions_are_withdrawn() {
                         process.set_policy(BrokerPolicy::Ask).await;
                     }
                 }
-                Event::Broker(BrokerEvent::PolicySet { .. }) => {
+                Event::Broker(BrokerEvent::PolicySet { .. }) if asked.is_some() => {
                     if is_written {
                         until_exists(&fixture.work().join("f")).await;
                     }

@@ -22,13 +22,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Cases that run at the same time. They mostly wait.
 pub(crate) const CONCURRENT_CASES: usize = 6;
 
-pub(crate) struct Case {
+pub(crate) struct EscapeCase {
     pub name: String,
     pub line: String,
 }
 
 /// Returns the cases of a file whose programs are installed, and the number of the other cases.
-pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
+pub(crate) fn cases(text: &str) -> (Vec<EscapeCase>, usize) {
     let is_there = |program: &str| {
         std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
@@ -40,7 +40,7 @@ pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
         let (name, needs) =
             head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
         if needs.is_none_or(is_there) {
-            cases.push(Case { name: name.into(), line: line.into() });
+            cases.push(EscapeCase { name: name.into(), line: line.into() });
         } else {
             missing += 1;
         }
@@ -116,7 +116,7 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
 async fn read_only_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, missing) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut fixture = SandboxFixture::new();
         let (text, _) = sandboxed(&fixture, &case.line).await;
         // The folders are removed at the end, because some file systems create files slowly during removals.

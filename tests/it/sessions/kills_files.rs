@@ -16,7 +16,7 @@ use crate::sessions::undo::tree;
 /// Files of a patch.
 const FILES: usize = 24;
 
-type Tree = BTreeMap<String, (u32, String)>;
+type FolderState = BTreeMap<String, (u32, String)>;
 
 fn name(number: usize) -> String {
     format!("f{number}.txt")
@@ -93,7 +93,7 @@ fn kill_in(agent: &Agent, wait: Duration) -> std::thread::JoinHandle<()> {
     })
 }
 
-fn temporaries(tree: &Tree) -> Vec<&String> {
+fn temporaries(tree: &FolderState) -> Vec<&String> {
     tree.keys().filter(|name| name.contains(".modegate-")).collect()
 }
 

@@ -29,8 +29,8 @@ impl StoreFaultFixture {
     /// Runs one prompt. The fault affects only the store's files.
     fn run(&self, fault: Option<&str>) -> FaultedRun {
         let _ = std::fs::remove_file(self.0.path("work/a.txt"));
-        let files =
-            ["", "-wal", "-journal"].map(|ending| format!("{}{ending}", self.store().display()).into());
+        let path = |ending| PathBuf::from(format!("{}{ending}", self.store().display()));
+        let files = ["", "-wal", "-journal"].map(path);
         self.0.prompt(&files, fault)
     }
 
@@ -146,11 +146,11 @@ fn salvage_loses_no_file_if_a_rename_fails() {
     assert_eq!(sessions, 1, "{errors}");
 }
 
-type Corruption<'a> = &'a dyn Fn(&Path);
+type Damage<'a> = &'a dyn Fn(&Path);
 
 /// Corrupts the store of an open session, changes the mode and writes a file. Returns true if the file was written, and
 /// the list of sessions.
-async fn write_in(mode: &str, corrupt: Corruption<'_>) -> (bool, Value) {
+async fn write_in(mode: &str, corrupt: Damage<'_>) -> (bool, Value) {
     let fixture = StoreFixture::new();
     let mut client = fixture.agent(Setup { mode: "ask", ..Setup::default() });
     let session = client.session().await;
@@ -191,7 +191,7 @@ async fn sessions_survive_corruption_of_an_open_store() {
         std::fs::create_dir(path).unwrap();
     };
     // With a corrupted file, the rows are still in the write-ahead log. Without the file, the log is not used.
-    let corruptions: [(&str, Corruption<'_>, bool); 4] = [
+    let corruptions: [(&str, Damage<'_>, bool); 4] = [
         ("truncated", &truncate, true),
         ("random", &randomise, true),
         ("replaced", &replace, false),

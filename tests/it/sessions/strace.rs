@@ -55,7 +55,7 @@ impl FaultFixture {
             let (calls, _) = fault.split_once(':').unwrap();
             command.args(["-f", "-qq", "-o", trace.to_str().unwrap()]);
             command.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={fault}")]);
-            command.args(paths.iter().flat_map(|path| [Path::new("-P"), path]));
+            command.args(paths.iter().flat_map(|path| [Path::new("-P"), path.as_path()]));
             command.arg(binary);
         }
         let output = command

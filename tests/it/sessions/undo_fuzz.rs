@@ -18,7 +18,7 @@ use crate::support::{Setup, TestClient, shell};
 const FILES: [&str; 5] = ["a.txt", "b.txt", "sub/c.txt", "new.txt", "fresh/d.txt"];
 
 /// Mode bits and content.
-type State = Option<(u32, String)>;
+type FileVersion = Option<(u32, String)>;
 
 struct Random(u64);
 
@@ -35,18 +35,18 @@ impl Random {
 
 /// A change by the agent, as seen from outside.
 struct AgentChange {
-    before: State,
-    after: State,
+    before: FileVersion,
+    after: FileVersion,
     by_command: bool,
 }
 
-fn state(cwd: &Path, file: &str) -> State {
+fn state(cwd: &Path, file: &str) -> FileVersion {
     let path = cwd.join(file);
     let content = std::fs::read_to_string(&path).ok()?;
     Some((path.metadata().unwrap().permissions().mode() & 0o777, content))
 }
 
-fn states(cwd: &Path) -> BTreeMap<&'static str, State> {
+fn states(cwd: &Path) -> BTreeMap<&'static str, FileVersion> {
     FILES.iter().map(|file| (*file, state(cwd, file))).collect()
 }
 
@@ -121,8 +121,8 @@ fn is_interrupted(agent_changes: &[AgentChange]) -> bool {
 /// Returns the outcome that an undo must have for each file that the agent changed: restored, or a conflict.
 fn expect(
     agent_changes: &BTreeMap<&'static str, Vec<AgentChange>>,
-    now: &BTreeMap<&'static str, State>,
-) -> (BTreeMap<&'static str, State>, Vec<&'static str>) {
+    now: &BTreeMap<&'static str, FileVersion>,
+) -> (BTreeMap<&'static str, FileVersion>, Vec<&'static str>) {
     let (mut after, mut conflicts) = (now.clone(), Vec::new());
     for (file, agent_changes) in agent_changes {
         let (first, last) = (&agent_changes[0].before, &agent_changes[agent_changes.len() - 1].after);

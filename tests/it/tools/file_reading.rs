@@ -30,7 +30,7 @@ enum Invocation {
 }
 
 /// A path that Modegate opens without a call.
-struct Case {
+struct ReadingCase {
     path: &'static str,
     content: &'static str,
     invocation: Invocation,
@@ -49,11 +49,11 @@ const fn case(
     invocation: Invocation,
     expected_if_regular: &'static str,
     expected_if_special: &'static str,
-) -> Case {
-    Case { path, content, invocation, expected_if_regular, expected_if_special, beside: None }
+) -> ReadingCase {
+    ReadingCase { path, content, invocation, expected_if_regular, expected_if_special, beside: None }
 }
 
-impl Case {
+impl ReadingCase {
     const fn beside(mut self, path: &'static str, content: &'static str) -> Self {
         self.beside = Some((path, content));
         self
@@ -69,7 +69,7 @@ const ALLOW: &str = "permissions: {allow: [todo]}\n";
 const ALLOW_HASH: &str = "d2ab108bab5915333a25ebaa678c865c5148e5967c7ace5f1c98c993ab860ab3\n";
 const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 
-const CASES: [Case; 20] = [
+const CASES: [ReadingCase; 20] = [
     case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".gitignore is"),
     case("work/.ignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".ignore is"),
     case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
@@ -211,7 +211,7 @@ fn prompt(dir: &Path, mode: &str, calls: &[(&str, Value)]) -> Option<String> {
 }
 
 /// Returns the failure of a case with this special file, or `None` if the case passes.
-fn problem(case: &Case, kind: &str) -> Option<String> {
+fn problem(case: &ReadingCase, kind: &str) -> Option<String> {
     // Modegate checks only the file type of these two paths, so it accepts a sparse file.
     let is_told_by_kind = ["work/.git", "work/.git/HEAD"].contains(&case.path);
     let is_regular = !KINDS.contains(&kind) || (kind == "sparse" && is_told_by_kind);
@@ -238,7 +238,8 @@ fn problem(case: &Case, kind: &str) -> Option<String> {
 
 #[test]
 fn special_files_never_block_or_exhaust_memory() {
-    let mut all: Vec<(&Case, &str)> = CASES.iter().flat_map(|case| KINDS.map(|kind| (case, kind))).collect();
+    let mut all: Vec<(&ReadingCase, &str)> =
+        CASES.iter().flat_map(|case| KINDS.map(|kind| (case, kind))).collect();
     // A folder in place of `.git` is a repository. The controls run last.
     all.retain(|(case, kind)| (case.path, *kind) != ("work/.git", "folder"));
     all.extend(CASES.iter().map(|case| (case, case.content)));

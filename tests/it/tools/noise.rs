@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use self::cases::{Case, DIALECTS, Dialect};
+use self::cases::{DIALECTS, Dialect, EditCase};
 use super::patches::{Random, number, run_tool};
 use modegate::workspace::Workspace;
 
@@ -22,7 +22,7 @@ struct Outcomes {
 
 impl Outcomes {
     /// Runs a call on the file of a case.
-    async fn check(&mut self, tool: &'static str, arguments: Value, case: &Case) {
+    async fn check(&mut self, tool: &'static str, arguments: Value, case: &EditCase) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, &case.file).unwrap();

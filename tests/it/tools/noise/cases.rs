@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::patches::Random;
 
 /// A file, and a change of some of its lines.
-pub(super) struct Case {
+pub(super) struct EditCase {
     pub noise: [Noise; 2],
     pub file: String,
     pub expected: String,
@@ -64,7 +64,7 @@ pub(super) const NOISE: [Noise; 9] = [
 type Line = (String, usize);
 
 /// Returns a case whose old texts, as the model writes them, do not occur elsewhere in the file by chance.
-pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> Case {
+pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> EditCase {
     loop {
         let case = any_case(random, number, changes);
         let file: Vec<&str> = case.file.lines().collect();
@@ -78,7 +78,7 @@ pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> Case {
     }
 }
 
-fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
+fn any_case(random: &mut Random, number: usize, changes: usize) -> EditCase {
     let first = NOISE[number % NOISE.len()];
     let second = if random.chance(40) { NOISE[random.below(NOISE.len())] } else { Noise::None };
     let noise = [first, second];
@@ -111,7 +111,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         if has(Noise::MissingBlanks) && !line.len().is_multiple_of(3) { line + "  " } else { line }
     };
     let file: Vec<String> = clean.iter().map(|line| in_file(line)).collect();
-    let style = Style::new(random, noise, unit);
+    let style = WritingStyle::new(random, noise, unit);
     let (mut after, mut copied, mut made) = (Vec::new(), 0, Vec::new());
     for range in &ranges {
         after.extend((copied..range.start).map(|at| (file[at].clone(), at)));
@@ -163,7 +163,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
     let text =
         |lines: &[Line]| lines.iter().map(|(line, at)| line.clone() + endings[*at]).collect::<String>();
     let file: Vec<Line> = file.into_iter().enumerate().map(|(at, line)| (line, at)).collect();
-    Case { noise, file: text(&file), expected: text(&after), changes: made, is_stale: has(Noise::Stale) }
+    EditCase { noise, file: text(&file), expected: text(&after), changes: made, is_stale: has(Noise::Stale) }
 }
 
 /// Functions with nested blocks; some of their lines occur several times.
@@ -231,14 +231,14 @@ fn changed(random: &mut Random, old: &[String], unit: &str, quotes: &str, kinds:
 }
 
 /// The model's style of writing lines.
-struct Style {
+struct WritingStyle {
     noise: [Noise; 2],
     unit: String,
     other_unit: String,
     is_less: bool,
 }
 
-impl Style {
+impl WritingStyle {
     fn new(random: &mut Random, noise: [Noise; 2], unit: &str) -> Self {
         let other_unit = if unit == "\t" { ["    ", "  "][random.below(2)] } else { "\t" };
         Self { noise, unit: unit.into(), other_unit: other_unit.into(), is_less: random.chance(50) }
@@ -298,7 +298,7 @@ fn curly(line: &str) -> String {
     text.replace(" - ", " – ")
 }
 
-impl Case {
+impl EditCase {
     /// Returns true if a file is the expected one, apart from blanks that the model did not see.
     pub(super) fn is_expected(&self, file: &str) -> bool {
         let seen =
