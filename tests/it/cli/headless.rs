@@ -106,47 +106,57 @@ fn headless_denies_hinted_tools_and_names_trust_hints() {
     }
 }
 
+/// Writes a script of these lines. Returns the name of its model.
+fn scripted(dir: &Path, lines: &[Value]) -> String {
+    let script = dir.join("script.jsonl");
+    fs::write(&script, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    format!("scripted:{}", script.display())
+}
+
+/// Runs a model that writes `path` and then ends its turn, perhaps with an answer. Returns the exit code, and the
+/// progress.
+fn write_headless(dir: &Path, path: &str, answer: Option<&str>, options: &[&str]) -> (i32, String) {
+    let arguments = json!({ "path": path, "content": "x" });
+    let done = json!({ "stop": "done" });
+    let mut lines = vec![
+        json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": arguments } }),
+        done.clone(),
+    ];
+    lines.extend(answer.map(|text| json!({ "text": text })));
+    lines.push(done);
+    let model = scripted(dir, &lines);
+    let (code, _, progress) =
+        run(dir, &[&["--store", "memory", "--model", &model, "-p", "x"], options].concat());
+    (code, progress)
+}
+
 #[test]
-fn exit_codes_report_the_outcome() {
+fn denied_calls_exit_with_3_unless_plan_mode_has_a_plan() {
     let dir = repository();
-    let script = dir.path().join("script.jsonl");
-    let call = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "new.txt", "content": "x" } } });
-    let replies = |answer: &str| format!("{call}\n{{\"stop\":\"done\"}}\n{answer}{{\"stop\":\"done\"}}\n");
-    fs::write(&script, replies("")).unwrap();
-    let model = format!("scripted:{}", script.display());
-    let with = |more: &[&str]| run(dir.path(), &[&["--store", "memory", "--model", &model], more].concat());
-
-    let (code, _, progress) = with(&["-p", "write"]);
-    assert_eq!(code, 3, "ask mode has nobody to ask: {progress}");
+    let (code, progress) = write_headless(dir.path(), "new.txt", None, &[]);
+    assert_eq!(code, 3, "a headless run cannot ask: {progress}");
     assert!(progress.contains("--mode code"), "{progress}");
+    let (code, progress) = write_headless(dir.path(), "new.txt", None, &["--mode", "plan"]);
+    assert_eq!(code, 3, "the turn ends without a plan: {progress}");
+    let denial = "denied: write_file is not available in plan mode, which changes nothing (access)";
+    assert!(progress.contains(denial), "{progress}");
     assert!(!dir.path().join("new.txt").exists());
-    let (code, _, progress) = with(&["--mode", "plan", "-p", "write"]);
-    assert_eq!(code, 3, "the turn ends without a plan");
-    assert!(
-        progress.contains("denied: write_file is not available in plan mode, which changes nothing (access)"),
-        "{progress}"
-    );
-    assert!(!dir.path().join("new.txt").exists());
-    let outside = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "/new.txt", "content": "x" } } });
-    let other = dir.path().join("outside.jsonl");
-    fs::write(
-        &other,
-        format!("{outside}\n{{\"stop\":\"done\"}}\n{{\"text\":\"Tried.\"}}\n{{\"stop\":\"done\"}}\n"),
-    )
-    .unwrap();
-    let other = format!("scripted:{}", other.display());
-    let denied = ["--store", "memory", "--model", &other, "-p", "x", "--mode"];
-    assert_eq!(run(dir.path(), &[&denied[..], &["code"]].concat()).0, 3, "denied by the mode's rules");
-    assert_eq!(
-        run(dir.path(), &[&denied[..], &["plan"]].concat()).0,
-        0,
-        "a plan is there; the denial is on stderr"
-    );
-    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 1, "an answer without text is no success");
-    fs::write(&script, replies("{\"text\":\"Written.\"}\n")).unwrap();
-    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 0);
-    assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
+    let outside = |mode: &str| write_headless(dir.path(), "/new.txt", Some("Tried."), &["--mode", mode]).0;
+    assert_eq!(outside("code"), 3, "code mode allows no writes outside of the folder");
+    assert_eq!(outside("plan"), 0, "the answer is the plan, and the denial is on stderr");
+}
 
+#[test]
+fn answer_exits_with_0_and_a_missing_answer_with_1() {
+    let dir = repository();
+    assert_eq!(write_headless(dir.path(), "new.txt", None, &["--mode", "code"]).0, 1);
+    assert_eq!(write_headless(dir.path(), "new.txt", Some("Written."), &["--mode", "code"]).0, 0);
+    assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let dir = repository();
     for usage in [
         &["--mode", "yolo", "-p", "x"][..],
         &["--model", "gpt", "-p", "x"],
@@ -157,10 +167,14 @@ fn exit_codes_report_the_outcome() {
         assert_eq!((code, output.as_str()), (2, ""), "{usage:?}: {errors}");
     }
     assert!(run(dir.path(), &["--mode", "yolo", "-p", "x"]).2.contains("the modes are ask, plan, code"));
-    fs::write(&script, "{\"fail\":\"no model today\"}\n").unwrap();
-    let (code, _, errors) = with(&["-p", "x"]);
-    assert_eq!(code, 1);
-    assert!(errors.contains("no model today"), "{errors}");
+}
+
+#[test]
+fn model_error_exits_with_1_and_is_printed() {
+    let dir = repository();
+    let model = scripted(dir.path(), &[json!({ "fail": "no model today" })]);
+    let (code, _, errors) = run(dir.path(), &["--store", "memory", "--model", &model, "-p", "x"]);
+    assert!(code == 1 && errors.contains("no model today"), "{code}: {errors}");
 }
 
 /// Runs the binary with this text at stdin.

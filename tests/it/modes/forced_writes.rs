@@ -27,10 +27,12 @@ fn attempts(outside: &Path) -> Vec<Attempt> {
         works("edit_file", json!({ "path": "b.txt", "old_text": "old", "new_text": "new" })),
         works("edit_file", json!({ "path": "link.txt", "old_text": "target", "new_text": "new" })),
         works("write_file", json!({ "path": "sub/../new.txt", "content": "x" })),
+        // Outside of the session's folders: by `..`, by an absolute path, and through links.
         never("write_file", json!({ "path": "../outside/kept.txt", "content": "x" })),
         never("write_file", json!({ "path": outside.join("kept.txt"), "content": "x" })),
         never("write_file", json!({ "path": "way_out/kept.txt", "content": "x" })),
         never("edit_file", json!({ "path": "file_out", "old_text": "kept", "new_text": "x" })),
+        // Arguments that the tool does not have, and names of tools that do not exist.
         never("write_file", json!({ "path": "a.txt", "content": "x", "mode": "code" })),
         never("write_file", json!("a.txt")),
         never("Write_File", json!({ "path": "a.txt", "content": "x" })),

@@ -311,8 +311,13 @@ async fn resumed_session_keeps_mode_grants_and_history() {
     client.end().await;
 }
 
+fn listed_ids(answer: &Value) -> Vec<String> {
+    let sessions = answer["result"]["sessions"].as_array().unwrap();
+    sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
-async fn sessions_are_paginated_closed_and_deleted() {
+async fn session_list_has_pages_and_begins_with_the_latest_change() {
     let fixture = StoreFixture::new();
     let mut client = fixture.agent(Setup::default());
     let mut ids = Vec::new();
@@ -324,51 +329,71 @@ async fn sessions_are_paginated_closed_and_deleted() {
         ids.push(session);
     }
     set_mode(&mut client, &ids[3], "plan").await;
-    let list = |answer: &Value| -> Vec<String> {
-        let sessions = answer["result"]["sessions"].as_array().unwrap();
-        sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()).collect()
-    };
     let first = client.call("session/list", json!({ "cwd": client.cwd() })).await;
     let newest = &first["result"]["sessions"][0];
     assert_eq!(
         (&newest["title"], &newest["_meta"]["modegate/mode"], &newest["sessionId"]),
-        (&json!("prompt 3"), &json!("plan"), &json!(ids[3])),
-        "what changed last comes first"
+        (&json!("prompt 3"), &json!("plan"), &json!(ids[3]))
     );
     assert!(newest["updatedAt"].as_str().unwrap().starts_with("1970-01-01T00:00:0"));
     let cursor = &first["result"]["nextCursor"];
     let second = client.call("session/list", json!({ "cwd": client.cwd(), "cursor": cursor })).await;
-    let mut all = list(&first);
-    assert_eq!(all.len(), 50);
-    all.extend(list(&second));
     assert!(second["result"].get("nextCursor").is_none());
+    assert_eq!(listed_ids(&first).len(), 50);
+    let mut all = [listed_ids(&first), listed_ids(&second)].concat();
     all.sort();
     let mut expected = ids.clone();
     expected.sort();
     expected.retain(|id| *id != ids[7]);
-    assert_eq!(all, expected, "each once, without the one in which nothing has happened");
-    let none = client.call("session/list", json!({ "cwd": "/" })).await;
-    assert_eq!(none["result"]["sessions"], json!([]));
+    assert_eq!(all, expected, "each once, without the session that had no prompt");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn session_list_selects_by_folder_and_rejects_bad_parameters() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let session = client.session().await;
+    turn(&mut client, &session, "one", &[&[text("Yes.")]]).await;
+    let here = client.call("session/list", json!({ "cwd": client.cwd() })).await;
+    assert_eq!(listed_ids(&here), [session], "the control");
+    let elsewhere = client.call("session/list", json!({ "cwd": "/" })).await;
+    assert_eq!(elsewhere["result"]["sessions"], json!([]));
     for bad in [json!({ "cursor": "zz" }), json!({ "cwd": "relative" })] {
         assert_eq!(client.call("session/list", bad).await["error"]["code"], -32602);
     }
+    client.end().await;
+}
 
-    let close = json!({ "sessionId": ids[7] });
+#[tokio::test]
+async fn closed_session_is_unknown() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let close = json!({ "sessionId": client.session().await });
     assert!(client.call("session/close", close.clone()).await.get("result").is_some());
-    assert_eq!(client.call("session/close", close).await["error"]["code"], -32002);
-    let prompt = json!({ "sessionId": ids[7], "prompt": [{ "type": "text", "text": "?" }] });
+    assert_eq!(client.call("session/close", close.clone()).await["error"]["code"], -32002);
+    let prompt = json!({ "sessionId": close["sessionId"], "prompt": [{ "type": "text", "text": "?" }] });
     assert_eq!(client.call("session/prompt", prompt).await["error"]["code"], -32002);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn deleted_session_is_neither_listed_nor_loaded() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let mut ids = Vec::new();
+    for prompt in ["one", "two"] {
+        let session = client.session().await;
+        turn(&mut client, &session, prompt, &[&[text("Yes.")]]).await;
+        ids.push(session);
+    }
     for _ in 0..2 {
         let deleted = client.call("session/delete", json!({ "sessionId": ids[0] })).await;
-        assert_eq!(deleted["result"], json!({}));
+        assert_eq!(deleted["result"], json!({}), "the second deletion succeeds, too");
     }
     let load = json!({ "sessionId": ids[0], "cwd": client.cwd(), "mcpServers": [] });
     assert_eq!(client.call("session/load", load).await["error"]["code"], -32002);
-    let first = client.call("session/list", json!({})).await;
-    let second = client.call("session/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
-    let remaining = [list(&first), list(&second)].concat();
-    assert_eq!(remaining.len(), 58);
-    assert!(!remaining.contains(&ids[0]) && !remaining.contains(&ids[7]));
+    assert_eq!(listed_ids(&client.call("session/list", json!({})).await), [ids[1].clone()]);
     client.end().await;
 }
 
