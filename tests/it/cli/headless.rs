@@ -109,7 +109,8 @@ fn headless_denies_hinted_tools_and_names_trust_hints() {
 /// Writes a script of these lines. Returns the name of its model.
 fn scripted(dir: &Path, lines: &[Value]) -> String {
     let script = dir.join("script.jsonl");
-    fs::write(&script, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let lines: Vec<_> = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&script, lines.concat()).unwrap();
     format!("scripted:{}", script.display())
 }
 
