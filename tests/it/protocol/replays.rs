@@ -221,7 +221,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             is_stored: false,
             script: [&delegate[..], &text("There are three."), &child.concat()].concat(),
             option: "",
-            // The sub-agent's session id is not in any message, and the id of the next session counts it.
+            // The id of the sub-agent's session is in no message, but the next session gets the id after it.
             steps: vec![New(None), Prompt(0, "go"), New(Some("plan")), Prompt(1, "hello")],
         },
         Scenario {

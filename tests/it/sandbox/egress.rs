@@ -130,8 +130,8 @@ async fn programs_reach_allowed_names_only() {
     }
 }
 
-/// Ways to connect with their arguments, and the refused address that is reported if only allowed hosts can
-/// be reached. With an open network, each succeeds.
+/// Ways to connect or listen, with their arguments. If only allowed hosts can be reached, each is refused. The
+/// second value is the address that is then reported. With an open network, each succeeds.
 const WAYS: &[(&str, Option<&str>)] = &[
     ("stream 127.0.0.1 {other}", Some("127.0.0.1:{other}")),
     ("nonblocking 127.0.0.1 {other}", Some("127.0.0.1:{other}")),

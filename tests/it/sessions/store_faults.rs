@@ -190,7 +190,7 @@ async fn sessions_survive_corruption_of_an_open_store() {
         std::fs::remove_file(path).unwrap();
         std::fs::create_dir(path).unwrap();
     };
-    // With a corrupted file, the rows are still in the write-ahead log. Without the file, the log is not used.
+    // The write-ahead log beside a corrupted file has the rows.
     let corruptions: [(&str, Damage<'_>, bool); 4] = [
         ("truncated", &truncate, true),
         ("random", &randomise, true),

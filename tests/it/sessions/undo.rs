@@ -370,7 +370,7 @@ async fn undo_names_conflicting_changes_between_edits() {
         assert_eq!(tree(&client.cwd()), changed, "{what}");
         client.end().await;
     }
-    // The controls: no other change, or one that was reverted.
+    // The controls: no other change, a change of another file, and a reverted change.
     let controls: [Between; 3] = [
         |_| {},
         |cwd| std::fs::write(cwd.join("other.txt"), "by the user\n").unwrap(),
