@@ -19,7 +19,8 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/baseline.txt")
 }
 
-/// What figures depend on: the compiler, the target and the profile. The profile is a directory of the bench.
+/// The compiler, the target and the profile, on which all figures depend. The profile is a directory of the
+/// bench.
 fn build() -> String {
     let rustc = Command::new("rustc").arg("-V").output().unwrap();
     let bench = std::env::current_exe().unwrap();

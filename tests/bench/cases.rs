@@ -1,4 +1,4 @@
-//! The cases. Inputs are constant; no case reads a clock or makes random values itself.
+//! The cases. Inputs are constant. No case reads a clock or makes random values itself.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -33,9 +33,9 @@ pub(crate) struct Case {
 }
 
 pub(crate) enum Run {
-    /// In this program.
+    /// The case runs in this program.
     Inside(fn(u64)),
-    /// In the binary, which an editor drives.
+    /// The case runs in the binary, which an editor drives.
     Binary(fn(&mut Editor, u64)),
 }
 
@@ -82,7 +82,7 @@ fn plan_ceilings() -> Ceilings {
     Ceilings { modes, rules: vec![Arc::new(texts.compile(true).unwrap())] }
 }
 
-/// One iteration: a read and a command line that are allowed, and an edit that is denied.
+/// An iteration decides about a read and a command line that are allowed, and an edit that is denied.
 fn decide_calls(iterations: u64) {
     let ceilings = plan_ceilings();
     let target =
@@ -125,7 +125,7 @@ fn history() -> History {
     history
 }
 
-/// One iteration: composes the reminder of plan mode, and splices it into the messages of a request.
+/// An iteration composes the reminder of plan mode, and splices it into the messages of a request.
 fn splice_reminders(iterations: u64) {
     let (mut history, ceilings, grants) = (history(), plan_ceilings(), Grants::default());
     let tools: Vec<CallFacts> = Toolset::built_in().iter().map(|tool| tool.spec().facts()).collect();
@@ -146,7 +146,7 @@ fn splice_reminders(iterations: u64) {
     }
 }
 
-/// One iteration: encodes a request with 40 messages and all tools for a provider.
+/// An iteration encodes a request with 40 messages and all tools for a provider.
 fn encode_requests(iterations: u64) {
     let request = ModelRequest {
         session: SessionId::new("sess_1"),
@@ -173,7 +173,7 @@ fn encode_requests(iterations: u64) {
     }
 }
 
-/// One iteration: decodes one text chunk from the bytes of a provider's stream.
+/// An iteration decodes one text chunk from the bytes of a provider's stream.
 fn decode_chunks(iterations: u64) {
     const BEGIN: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\
         \"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[],\"stop_reason\":null,\
@@ -207,7 +207,7 @@ fn chunk() -> SessionEvent {
     }
 }
 
-/// One iteration: converts one text chunk to an update, passes it through the client's channel and encodes it.
+/// An iteration converts one text chunk to an update, passes it through the client's channel and encodes it.
 fn encode_updates(iterations: u64) {
     let (client, mut end) = client::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -223,7 +223,7 @@ fn encode_updates(iterations: u64) {
     });
 }
 
-/// One iteration: commits one event to a store in memory.
+/// An iteration commits one event to a store in memory.
 fn record_events(iterations: u64) {
     let store = Store::open(StoreLocation::Memory, Sync::Normal).unwrap();
     let session = SessionId::new("sess_1");

@@ -18,8 +18,8 @@ pub(crate) fn is_installed() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Measures with one, two and three times the case's iterations. The differences have no set-up in them, and
-/// differ from each other by the spread.
+/// Measures with one, two and three times the case's iterations. The differences between them contain no
+/// set-up. The spread is the difference between these differences.
 pub(crate) fn measure(case: &Case) -> Figure {
     let [once, twice, thrice] = std::thread::scope(|scope| {
         let runs = [1, 2, 3].map(|times| scope.spawn(move || count(case, times * case.iterations)));

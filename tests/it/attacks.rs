@@ -1,5 +1,6 @@
-//! Attacks on what surrounds files: system calls, terminals, the network, Modegate's own files, and questions. Each
-//! runs in every sandbox that has the surface, and without one as the control.
+//! Attacks on everything but ordinary files: system calls, terminals, the network, Modegate's own files, and
+//! questions. Each attack runs in every sandbox in which it could succeed, and without a sandbox as the
+//! control.
 
 mod control;
 mod held;

@@ -1,6 +1,6 @@
-//! Every check that is not beside the code it checks: plays, the harness, the binary, and the tidiness of the tree.
+//! Integration tests: plays, the harness, the binary, and the source tree.
 
-// A test that unwraps fails with the place and the reason, which is what a failed test is for.
+// A test that unwraps fails with the place and the reason.
 #![allow(clippy::unwrap_used)]
 
 mod agents;

@@ -16,6 +16,7 @@ mod resume;
 mod steering;
 mod store_failures;
 mod store_faults;
+mod strace;
 mod system_notes;
 #[cfg(unix)]
 pub(crate) mod undo;

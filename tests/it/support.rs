@@ -1,13 +1,14 @@
-//! `TestClient`: an agent on an in-memory connection. Every message of the agent is checked against the
-//! protocol's schema.
+//! `TestClient`: an agent on an in-memory connection. The client checks every message of the agent against
+//! the protocol's schema.
 //!
-//! Dropping the client while messages are unread fails the test.
+//! Dropping the client with unread messages fails the test.
 
 pub(crate) mod binary_client;
 pub(crate) mod editor_client;
 pub(crate) mod requirements;
 pub(crate) mod scripted_model;
 pub(crate) mod tool_calls;
+pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -46,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::scripted_model::ScriptedModel;
 
-/// How long anything may take before a test fails. Nothing waits this long when all is well.
+/// Longest wait of a test. A passing test never waits this long.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An agent and the client's side of its connection.
@@ -56,12 +57,12 @@ pub(crate) struct TestClient {
     to_agent: Option<mpsc::Sender<Line>>,
     from_agent: mpsc::Receiver<String>,
     server: tokio::task::JoinHandle<()>,
-    /// The methods of requests that are not answered, by id.
+    /// The methods of requests without an answer, by id.
     methods: HashMap<String, String>,
     next_id: i64,
 }
 
-/// What a harness can be made with.
+/// Settings of a `TestClient`.
 pub(crate) struct Setup {
     pub mode: &'static str,
     pub store: StoreLocation,
@@ -70,13 +71,13 @@ pub(crate) struct Setup {
     pub tools: Toolset,
     pub parallel: usize,
     pub live: bool,
-    /// Time that the first request waits for MCP servers. `None` if there are none.
+    /// The time that the first request waits for MCP servers. `None` if there are no servers.
     pub server_timeout: Option<Duration>,
     /// Idle timeout of sub-agents.
     pub idle_timeout: Duration,
-    /// Agents that the user wrote, in YAML.
+    /// The user's agents, in YAML.
     pub agents: &'static str,
-    /// Servers that the user wrote, in YAML.
+    /// The user's servers, in YAML.
     pub servers: &'static str,
     pub models: Arc<ModelCatalog>,
     pub modes: Modes,
@@ -84,17 +85,17 @@ pub(crate) struct Setup {
     pub max_mode: Option<&'static str>,
     pub exits: ExitSettings,
     pub steering: bool,
-    /// Files that a test changes while it runs: their modes and rules hold.
+    /// Configuration files that a test changes while it runs. Their modes and rules apply.
     pub files: Option<Arc<Mutex<Layers>>>,
-    /// Commands that users wrote.
+    /// The user's commands.
     pub commands: Vec<UserCommand>,
     /// The skills, which a test may change while it runs.
     pub skills: Arc<Mutex<Arc<Skills>>>,
-    /// The folder of an earlier harness.
+    /// The folder of an earlier client.
     pub dir: Option<Arc<tempfile::TempDir>>,
     /// Shared by clients that stand for processes of one user.
     pub file_locks: FileLocks,
-    /// Source of ids and times. A clone continues those of an earlier client.
+    /// The source of ids and times. A clone continues those of an earlier client.
     pub source: Source,
 }
 
@@ -223,12 +224,11 @@ impl TestClient {
         Self { dir, model, to_agent: Some(to_agent), from_agent, server, methods: HashMap::new(), next_id: 0 }
     }
 
-    /// The working directory of sessions.
     pub(crate) fn cwd(&self) -> std::path::PathBuf {
         self.dir.path().canonicalize().unwrap().join("work")
     }
 
-    /// Sends a line as it is.
+    /// Sends a line unchanged.
     pub(crate) async fn send_line(&mut self, line: &str) {
         if let Ok(message) = serde_json::from_str::<Value>(line)
             && let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str())
@@ -250,24 +250,23 @@ impl TestClient {
         id
     }
 
-    /// Sends a notification.
     pub(crate) async fn notify(&mut self, method: &str, params: Value) {
         self.send_line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()).await;
     }
 
-    /// The next message, checked. Fails when none comes.
+    /// Returns the next message after checking it. Fails if none arrives.
     pub(crate) async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(TIMEOUT, self.from_agent.recv()).await.expect("no message came");
         self.check(&line.expect("the connection has ended"))
     }
 
-    /// The next message, if one comes within the time.
+    /// Returns the next message, if one arrives within this time.
     pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Value> {
         let line = tokio::time::timeout(time, self.from_agent.recv()).await.ok()??;
         Some(self.check(&line))
     }
 
-    /// The messages up to and including the answer to a request.
+    /// Returns the messages up to and including the answer to a request.
     pub(crate) async fn until_answer(&mut self, id: i64) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
@@ -279,7 +278,7 @@ impl TestClient {
         }
     }
 
-    /// Sends a request and returns its answer; nothing else may come before it.
+    /// Sends a request and returns the answer, which must be the next message.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params).await;
         let answer = self.next().await;
@@ -287,7 +286,7 @@ impl TestClient {
         answer
     }
 
-    /// Initializes and begins a session; returns its id.
+    /// Initializes the connection and opens a session. Returns the session's id.
     pub(crate) async fn session(&mut self) -> String {
         if self.next_id == 0 {
             let answer = self.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -300,18 +299,18 @@ impl TestClient {
         answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// Sends a text prompt; returns the request's id.
+    /// Sends a text prompt. Returns the request's id.
     pub(crate) async fn prompt(&mut self, session: &str, text: &str) -> i64 {
         let prompt = json!([{ "type": "text", "text": text }]);
         self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await
     }
 
-    /// Ends the input, as a client that leaves does.
+    /// Ends the input, as a client does when it exits.
     pub(crate) fn close_input(&mut self) {
         self.to_agent = None;
     }
 
-    /// Ends the input and waits for the end of the connection; returns what was still sent.
+    /// Ends the input and waits for the end of the connection. Returns the remaining messages.
     pub(crate) async fn end(mut self) -> Vec<Value> {
         self.close_input();
         let mut rest = Vec::new();
@@ -323,7 +322,7 @@ impl TestClient {
         rest
     }
 
-    /// Checks a line: one message of the protocol, whole, short enough, and as the schema wants it.
+    /// Checks that a line is one complete message of the protocol, short enough and valid.
     fn check(&mut self, line: &str) -> Value {
         assert!(line.ends_with('\n') && line.matches('\n').count() == 1, "not one line: {line:?}");
         assert!(line.len() < 60 * 1024, "a line of {} bytes", line.len());
@@ -367,11 +366,11 @@ fn agent_registry(agents: &str) -> Arc<AgentRegistry> {
     Arc::new(all)
 }
 
-/// A shell for tests: the binary as the supervisor, and a folder that stands for the home.
+/// A shell for tests: the binary as the supervisor, and a folder as the home.
 pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     let variable = |name: &str| std::env::var_os(name).unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&variable("PATH")).collect();
-    // The toolchain is that of the real home.
+    // The toolchain is in the real home.
     let real = std::path::PathBuf::from(variable("HOME"));
     let toolchains = [".rustup", ".cargo/bin", ".cargo/registry", ".cargo/git", ".pyenv"]
         .map(|name| real.join(name))
@@ -394,7 +393,6 @@ pub(crate) fn shell(home: &Path, sandbox: Sandbox) -> Shell {
     Shell::new(processes, Some("/bin/bash".into()), user, seen, sandbox, modegate::sandbox::support())
 }
 
-/// Validates a value against the protocol's own JSON Schema.
 fn validate(what: &str, value: &Value) {
     static SCHEMAS: LazyLock<HashMap<&str, CompiledSchema>> = LazyLock::new(|| {
         let make = |schema: schemars::Schema| CompiledSchema::new(schema.to_value());
@@ -454,7 +452,7 @@ impl CompiledSchema {
     }
 }
 
-/// A file's content, path below the working directory.
+/// Returns the content of a file below the working directory, or `None` if there is no such file.
 pub(crate) fn read(cwd: &Path, path: &str) -> Option<String> {
     std::fs::read_to_string(cwd.join(path)).ok()
 }

@@ -64,7 +64,7 @@ def call(id, name):
             list_again()
             time.sleep(0.3)
         open("slow.begun", "w").close()
-        time.sleep(4)
+        while not os.path.exists("slow.go"): time.sleep(0.01)
         open("slow.txt", "w").write("x")
         return text(id, "done")
     if name == "quit":

@@ -1,4 +1,4 @@
-//! `view_background` and `stop_background` are offered where background work exists or can start.
+//! `view_background` and `stop_background` are offered while background work exists or can start.
 
 use modegate::policy::{LayerOwner, Layers};
 use serde_json::json;
@@ -32,7 +32,7 @@ async fn agents_without_background_work_lack_its_tools() {
     }
 }
 
-/// A mode without tools that start background work offers those that control it only where there is some.
+/// A mode without tools that start background work offers the tools that control it only while there is some.
 #[tokio::test]
 async fn background_tools_stay_while_there_is_background_work() {
     let mut layers = Layers::default();

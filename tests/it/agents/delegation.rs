@@ -1,6 +1,6 @@
-//! Delegation: at every depth and with every tool, a sub-agent can do what the parent's current mode allows,
-//! and no more (D40-D49). Its updates appear below the parent's call, and its failures are reported as
-//! failures.
+//! Delegation. At every depth and with every tool, a sub-agent can do what the parent's current mode allows,
+//! and no more (D40-D49). The client sees its updates below the parent's call, and its failures as failed
+//! calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) fn new(mode: &'static str) -> TestClient {
     TestClient::with(Setup { mode, agents: AGENTS, live: true, ..Setup::default() })
 }
 
-/// The updates about a call, from its announcement to its end.
+/// Returns the updates of a call, from its announcement to its end.
 pub(crate) fn about<'a>(messages: &'a [Value], call: &str) -> Vec<&'a Value> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
     updates.filter(|update| update["toolCallId"] == call).collect()
@@ -56,8 +56,8 @@ pub(crate) fn status<'a>(messages: &'a [Value], call: &str) -> &'a str {
     last.unwrap_or_else(|| panic!("nothing about {call}: {messages:?}"))
 }
 
-/// With each delegation tool and at each level, a forced write fails in plan and succeeds in code. In plan,
-/// the sub-agent's requests do not offer the tool (D40, D41, D42, D44, D45, D46).
+/// Covers each delegation tool and each level. In plan, the sub-agent's requests do not offer the tool (D40,
+/// D41, D42, D44, D45, D46).
 #[tokio::test]
 async fn plan_denies_writes_at_every_delegation_level() {
     for (mode, is_done) in [("plan", false), ("code", true)] {
@@ -108,14 +108,14 @@ async fn plan_denies_writes_at_every_delegation_level() {
             assert_eq!(first.contains("<skill name="), delegation_tool == "run_skill", "{first}");
             assert!(!first.contains("Do it. <system-reminder>"), "{first}");
             assert!(client.model.requests("sess_3")[0].system.contains("You write."));
-            let text = client.model.requests(&root).last().map(|it| format!("{:?}", it.messages)).unwrap();
+            let text =
+                client.model.requests(&root).last().map(|request| format!("{:?}", request.messages)).unwrap();
             assert!(text.contains("two"), "{text}");
             client.end().await;
         }
     }
 }
 
-/// A sub-agent's reminder speaks of no plan to be presented, of no question and of no exit.
 #[tokio::test]
 async fn sub_agent_reminder_omits_questions_and_plan_exit() {
     let mut client = new("plan");
@@ -136,8 +136,8 @@ async fn sub_agent_reminder_omits_questions_and_plan_exit() {
     client.end().await;
 }
 
-/// When a tighter mode of the parent is answered, a running command two levels below has ended, and no
-/// further call starts.
+/// Before the answer to `session/set_mode`, a running command two levels below the session ends. No further
+/// call starts.
 #[tokio::test]
 async fn tightening_ends_commands_of_nested_sub_agents() {
     let home = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ async fn tightening_ends_commands_of_nested_sub_agents() {
     client.calls("sess_3", vec![call("shell", json!({ "command": line })), write("late")]);
     let ticks = client.cwd().join("ticks");
     let mut messages = Vec::new();
-    // The control: it writes.
+    // The control: the command writes.
     while std::fs::metadata(&ticks).map_or(0, |meta| meta.len()) < 40 {
         messages.extend(client.next_within(Duration::from_millis(5)).await);
     }
@@ -173,7 +173,6 @@ async fn tightening_ends_commands_of_nested_sub_agents() {
     client.end().await;
 }
 
-/// A looser mode of the parent does not apply to sub-agents that already run.
 #[tokio::test]
 async fn loosening_the_parent_does_not_loosen_sub_agents() {
     let mut client = new("plan");
@@ -194,8 +193,8 @@ async fn loosening_the_parent_does_not_loosen_sub_agents() {
     client.end().await;
 }
 
-/// A read-only agent changes nothing in code. Its limit does not apply to agents that it starts (D49). The
-/// built-in read-only agent starts none.
+/// The limit does not apply to agents that a read-only agent starts (D49). The built-in read-only agent starts
+/// none.
 #[tokio::test]
 async fn readonly_agents_deny_writes_even_in_code_mode() {
     for (agent, is_done) in [("reader", false), ("explore", false), ("writer", true), ("general", true)] {
@@ -213,13 +212,13 @@ async fn readonly_agents_deny_writes_even_in_code_mode() {
         client.answers(&root, "done");
         client.until_answer(prompt).await;
         assert_eq!(client.cwd().join("a").exists(), is_done, "{agent}");
-        // What it lets work is held to its own limit and to the mode.
+        // The started agent has its own limits and the mode's, and not those of its parent's definition.
         assert_eq!(client.cwd().join("b").exists(), agent != "explore", "{agent}");
         client.end().await;
     }
 }
 
-/// A handoff keeps the mode (D43): the other agent goes on with the conversation, and writes in code only.
+/// The other agent continues the conversation, and writes only in code (D43).
 #[tokio::test]
 async fn handoff_keeps_the_session_mode() {
     for (mode, is_done) in [("plan", false), ("code", true)] {
@@ -241,8 +240,7 @@ async fn handoff_keeps_the_session_mode() {
     }
 }
 
-/// The model cannot hand off to an agent with wider limits than the agent that the user chose. The user can
-/// switch to it.
+/// The model cannot hand off to an agent with wider limits than the agent that the user chose.
 #[tokio::test]
 async fn only_the_user_switches_to_a_wider_agent() {
     let mut client = new("code");
@@ -276,8 +274,7 @@ async fn only_the_user_switches_to_a_wider_agent() {
     client.end().await;
 }
 
-/// In ask, a sub-agent's change causes a permission request with the parent's session and the call's id. Only
-/// an approval allows the change.
+/// In ask, only an approval allows a sub-agent's change.
 #[tokio::test]
 async fn sub_agent_requests_use_parent_session_and_call_id() {
     for (option, is_done) in [("allow_once", true), ("reject_once", false)] {
@@ -306,8 +303,7 @@ async fn sub_agent_requests_use_parent_session_and_call_id() {
     }
 }
 
-/// A tighter mode of the parent withdraws the sub-agent's open permission request, and a late approval has no
-/// effect.
+/// A late approval has no effect.
 #[tokio::test]
 async fn tightening_withdraws_open_sub_agent_requests() {
     let mut client = new("ask");
@@ -336,8 +332,7 @@ async fn tightening_withdraws_open_sub_agent_requests() {
     client.end().await;
 }
 
-/// The plan and the text of a sub-agent appear in the content of the parent's call, not as the session's
-/// plan.
+/// The plan does not replace the session's plan.
 #[tokio::test]
 async fn sub_agent_plan_and_text_appear_in_the_parent_call() {
     let mut client = new("code");
@@ -357,7 +352,7 @@ async fn sub_agent_plan_and_text_appear_in_the_parent_call() {
     client.end().await;
 }
 
-/// A sub-agent that ends without an answer makes its call fail, with the reason.
+/// The failed call has the reason.
 #[tokio::test]
 async fn sub_agent_failures_are_reported_as_failed_calls() {
     type Say = fn(&TestClient);
@@ -414,7 +409,7 @@ async fn sub_agent_failures_are_reported_as_failed_calls() {
     }
 }
 
-/// An idle sub-agent is stopped and its call fails. The time of an open permission request does not count.
+/// The time of an open permission request does not count as idle.
 #[tokio::test]
 async fn idle_sub_agent_is_stopped_unless_a_request_is_open() {
     let idle_timeout = Duration::from_millis(300);
@@ -428,7 +423,7 @@ async fn idle_sub_agent_is_stopped_unless_a_request_is_open() {
     assert_eq!(status(&messages, "call_1_1"), "failed");
     let text = about(&messages, "call_1_1").last().unwrap()["content"].to_string();
     assert!(text.contains("did nothing for 0.3 s and was stopped"), "{text}");
-    // It asks, and the person takes longer than that.
+    // The sub-agent asks for permission, and the answer takes longer than the idle limit.
     let prompt = client.prompt(&root, "go").await;
     client.calls(&root, vec![call("delegate", json!({ "task": "two", "agent": "writer" }))]);
     client.calls("sess_3", vec![write("a")]);
@@ -452,7 +447,7 @@ async fn idle_sub_agent_is_stopped_unless_a_request_is_open() {
     client.end().await;
 }
 
-/// A cancel goes all the way down, and nothing of it goes on.
+/// No work of theirs continues.
 #[tokio::test]
 async fn cancel_reaches_nested_sub_agents() {
     let home = tempfile::tempdir().unwrap();
@@ -475,7 +470,7 @@ async fn cancel_reaches_nested_sub_agents() {
     for id in ["call_1_1", "call_1_1/call_1_1", "call_1_1/call_1_1/call_1_1"] {
         assert_eq!(status(&messages, id), "failed", "{id}");
     }
-    // The session goes on.
+    // The session continues.
     let prompt = client.prompt(&root, "again").await;
     client.answers(&root, "yes");
     client.until_answer(prompt).await;
@@ -483,8 +478,7 @@ async fn cancel_reaches_nested_sub_agents() {
     client.end().await;
 }
 
-/// A background agent continues after the turn, is announced to the model when it has finished, and can be
-/// stopped.
+/// The model is told when the agent has finished.
 #[tokio::test]
 async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     let mut client = new("code");
@@ -516,10 +510,15 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     }
     let notes = format!(
         "{:?}",
-        client.model.requests(&root).iter().map(|it| it.messages.last().cloned()).collect::<Vec<_>>()
+        client
+            .model
+            .requests(&root)
+            .iter()
+            .map(|request| request.messages.last().cloned())
+            .collect::<Vec<_>>()
     );
     assert!(notes.contains("The background agent agent_1 (writer) has finished"), "{notes}");
-    // The control: the third agent writes, until the session is closed.
+    // The control: the third agent writes until the session is closed.
     client.calls("sess_4", vec![write("early")]);
     while !client.cwd().join("early").exists() {
         client.next_within(Duration::from_millis(5)).await;
@@ -536,7 +535,7 @@ async fn background_agent_outlives_the_turn_and_can_be_stopped() {
     client.end().await;
 }
 
-/// Delegation is limited to three levels, and background agents to 16 at a time. Each refusal gives the
+/// Delegation has at most three levels, and a session at most 16 background agents. Each refusal gives the
 /// reason.
 #[tokio::test]
 async fn delegation_depth_and_background_count_are_limited() {
@@ -573,8 +572,8 @@ async fn delegation_depth_and_background_count_are_limited() {
     client.end().await;
 }
 
-/// A sub-agent's session is not listed and cannot be opened alone, because the parent's limits would be lost.
-/// It is replayed, undone and deleted with the parent's session.
+/// Opening a sub-agent's session alone would lose the parent's limits. The session is replayed, undone and
+/// deleted with the parent's session.
 #[tokio::test]
 async fn sub_agent_sessions_belong_to_the_parent_session() {
     let folder = tempfile::tempdir().unwrap();
@@ -594,8 +593,12 @@ async fn sub_agent_sessions_belong_to_the_parent_session() {
     client.answers(&root, "done");
     client.until_answer(prompt).await;
     let listed = client.call("session/list", json!({})).await;
-    let ids: Vec<_> =
-        listed["result"]["sessions"].as_array().unwrap().iter().map(|it| &it["sessionId"]).collect();
+    let ids: Vec<_> = listed["result"]["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|session| &session["sessionId"])
+        .collect();
     assert_eq!(ids, [&json!(root)]);
     for method in ["session/load", "session/resume", "session/fork"] {
         let answer = client
@@ -627,7 +630,6 @@ async fn sub_agent_sessions_belong_to_the_parent_session() {
     );
 }
 
-/// A session whose agent no longer exists is read-only when it is opened again.
 #[tokio::test]
 async fn session_with_missing_agent_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -664,7 +666,6 @@ async fn session_with_missing_agent_is_read_only() {
     client.end().await;
 }
 
-/// A script can have replies for sessions that work for others.
 #[tokio::test]
 async fn scripted_model_replies_to_sub_agents() {
     let script = r#"
@@ -685,7 +686,7 @@ async fn scripted_model_replies_to_sub_agents() {
     client.end().await;
 }
 
-/// The tools themselves are there in every mode (D46), and what they are is decided on.
+/// Every mode offers the tools (D46). The mode decides about the sub-agent's calls.
 #[tokio::test]
 async fn delegation_tools_are_offered_in_every_mode() {
     for name in ["delegate", "handoff", "run_skill"] {

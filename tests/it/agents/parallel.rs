@@ -1,4 +1,5 @@
-//! `delegate` calls of one message: sub-agents that change nothing run at the same time, all others one by one.
+//! `delegate` calls in one message. Sub-agents that change nothing run at the same time, all others one by
+//! one.
 
 use std::process::Command;
 
@@ -21,7 +22,7 @@ fn delegate(task: &str, agent: &str) -> ModelEvent {
     }
 }
 
-/// The results in the last message of the model's second request.
+/// Returns the results in the last message of the model's second request.
 fn results(client: &TestClient, session: &str) -> Vec<(String, String)> {
     let requests = client.model.requests(session);
     let blocks = requests[1].messages.iter().flat_map(|message| &message.blocks);
@@ -32,7 +33,8 @@ fn results(client: &TestClient, session: &str) -> Vec<(String, String)> {
     blocks.filter_map(result).collect()
 }
 
-/// Results have the order of the calls, whichever sub-agent ends first. In code, `reader` could start a writer.
+/// Results have the order of the calls, whichever sub-agent ends first. In code, `reader` could start a
+/// writer, so it does not overlap.
 #[tokio::test]
 async fn only_sub_agents_that_change_nothing_overlap() {
     for (mode, agent, overlaps) in [
@@ -123,7 +125,7 @@ async fn cancel_ends_all_parallel_sub_agents() {
     client.end().await;
 }
 
-/// Each sub-agent asks for itself, and the audit log of the session and its sub-agents stays valid.
+/// The audit log of the session and its sub-agents stays valid.
 #[tokio::test]
 async fn parallel_sub_agents_ask_separately() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `small_model`: the model of read-only sub-agents that name none.
+//! `small_model`, the model of read-only sub-agents whose definition has no model.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn small_model_answers_in_read_only_sub_agents_alone() {
         for child in 2..6 {
             client.answers(&format!("sess_{child}"), "done");
         }
-        // A writer below a reader has the session's model again.
+        // A writer below a reader uses the session's model.
         client.calls("sess_6", vec![call("delegate", json!({ "task": "x", "agent": "writer" }))]);
         for session in ["sess_7", "sess_6", &root] {
             client.answers(session, "done");

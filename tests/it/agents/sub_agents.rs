@@ -1,4 +1,4 @@
-//! The end of sub-agents: cancel, close, delete, a tighter mode, a flood, or a kill. No work continues, no
+//! The end of sub-agents by a cancel, close, delete, tighter mode, flood or kill. No work continues, no
 //! request stays open, and every call gets an end.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::support::binary_client::BinaryClient;
 use crate::support::editor_client::{EditorClient, all};
 use crate::support::{Setup, TestClient, shell};
 
-/// A command that writes for ever.
+/// A command that writes forever.
 fn ticker(name: &str) -> ModelEvent {
     call("shell", json!({ "command": format!("while true; do date +%N >> {name}; sleep 0.01; done") }))
 }
@@ -35,7 +35,7 @@ async fn until_it_ticks(client: &mut TestClient, path: &Path) -> Vec<Value> {
     messages
 }
 
-/// Reads messages up to a permission request, which is the last of them.
+/// Reads messages up to and including a permission request.
 async fn until_asked(client: &mut TestClient) -> Vec<Value> {
     let mut messages = vec![client.next().await];
     while messages.last().unwrap()["method"] != "session/request_permission" {
@@ -51,7 +51,7 @@ fn is_withdrawn(messages: &[Value], request: &Value) -> bool {
     messages.iter().any(predicate)
 }
 
-/// The calls of which a client has seen no end.
+/// Returns the calls whose end the client has not seen.
 fn open(messages: &[Value]) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
     for message in messages {
@@ -67,7 +67,7 @@ fn open(messages: &[Value]) -> Vec<String> {
     open
 }
 
-/// A cancel takes back what a child asks, and a yes that comes later is none.
+/// A late approval has no effect.
 #[tokio::test]
 async fn cancel_withdraws_sub_agent_requests() {
     let mut client = TestClient::with(Setup { mode: "ask", agents: AGENTS, live: true, ..Setup::default() });
@@ -91,7 +91,7 @@ async fn cancel_withdraws_sub_agent_requests() {
     client.end().await;
 }
 
-/// Two that run side by side are both ended before the mode change is answered, and named.
+/// Both end before the mode change is answered, which names them.
 #[tokio::test]
 async fn tightening_ends_parallel_sub_agents() {
     let home = tempfile::tempdir().unwrap();
@@ -129,8 +129,8 @@ async fn tightening_ends_parallel_sub_agents() {
     client.end().await;
 }
 
-/// Closing or deleting a session ends all its sub-agents, also in the background: no command continues, no
-/// request stays open, and every call has an end, also after a load.
+/// Background sub-agents end, too: no command continues, no request stays open, and every call has an end, also
+/// after a load.
 #[tokio::test]
 async fn close_and_delete_end_all_sub_agents() {
     for way in ["session/close", "session/delete"] {
@@ -188,8 +188,7 @@ async fn close_and_delete_end_all_sub_agents() {
     }
 }
 
-/// A sub-agent that floods a client that does not read can be ended, and the client then reads complete
-/// messages.
+/// The client does not read during the flood. Afterwards it reads complete messages.
 #[tokio::test]
 async fn flooding_sub_agent_can_be_ended() {
     for way in ["session/cancel", "session/close", "session/set_mode"] {
@@ -223,7 +222,7 @@ async fn flooding_sub_agent_can_be_ended() {
                 messages.extend(client.until_answer(close).await);
             }
             _ => {
-                // The mode is changed and the flood goes on, as it changes nothing.
+                // The new mode allows the flood, which changes nothing.
                 let set = client.request(way, json!({ "sessionId": root, "modeId": "plan" })).await;
                 messages.extend(client.until_answer(set).await);
                 client.answers("sess_2", "two");
@@ -233,20 +232,20 @@ async fn flooding_sub_agent_can_be_ended() {
             }
         }
         assert_eq!(open(&messages), Vec::<String>::new(), "{way}");
-        // What it says is shown as far as an answer goes, and no further.
+        // The client sees only a part of the text.
         assert!(about(&messages, "call_1_1").len() < 200, "{way}");
         client.end().await;
     }
 }
 
-/// A binary with this store and model that has begun to talk.
+/// Starts the binary with this store and model. Returns once the model has sent text.
 fn started(dir: &Path, script: &Path) -> BinaryClient {
     let (store, model) = (dir.join("s.db"), format!("scripted:{}", script.display()));
     BinaryClient::start(dir, &["--mode", "code", "--store", store.to_str().unwrap(), "--model", &model]).0
 }
 
-/// Killed while one works for another, a session has an end for every call when it is loaded again: also the next time. The
-/// record of both is whole, and can be read from the command line.
+/// Each load after the kill shows an end for every call. The records of the session and its sub-agent are
+/// complete, and the command line can read them.
 #[test]
 fn sub_agent_calls_show_as_failed_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
@@ -328,7 +327,7 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
     let (code, text) = ask(&["sessions", "show", &child.0]);
     assert!(code == 0 && text.contains(&format!("parent   {session}")), "{text}");
     assert!(text.contains("agent    general") && text.contains("the first task"), "{text}");
-    // They go with the session that they worked for, and not before.
+    // The sub-agent's session is deleted with the parent's session, and not before.
     let (code, text) = ask(&["sessions", "prune", "--all", "--older-than", "0h", "--dry-run"]);
     assert!(code == 0 && text.starts_with(&format!("would delete {session}  ")), "{text}");
     assert!(text.ends_with("1 session would be deleted\n") && text.lines().count() == 2, "{text}");
@@ -336,7 +335,7 @@ fn sub_agent_calls_show_as_failed_after_a_kill() {
     assert!(code == 1 && text.contains(&session), "{text}");
 }
 
-/// A sub-agent's command is ended before a mode change above it is answered, also where the client has terminals.
+/// Terminals of the client make no difference.
 #[tokio::test]
 #[cfg_attr(not(target_os = "linux"), ignore = "only Linux has the supervisor")]
 async fn sub_agent_command_ends_before_set_mode_answers() {

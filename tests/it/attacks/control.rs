@@ -1,16 +1,16 @@
-//! Changing the mode of a program from another program that Modegate has started.
+//! Programs that Modegate started try to change the mode of another program.
 
 use serde_json::json;
 
 use crate::cli::run::{Place, Running, WRITER};
 use crate::support::requirements::{lasting_folder, python, require_sandbox};
 
-/// Sends an order over the socket, without the command.
+/// Sends the mode change over the socket, without the command.
 const BY_SOCKET: &str = "import glob, os, socket, sys; s = socket.socket(socket.AF_UNIX); \
     s.connect(glob.glob(os.environ['HOME'] + '/.local/share/modegate/run/*' + sys.argv[1] + '.sock')[0]); \
     s.sendall(b'{\\\"set_mode\\\":\\\"code\\\"}\\n'); print(s.recv(9999), s.recv(9999))";
 
-/// Lines of a session's `shell` that order a looser mode.
+/// Lines for a session's `shell` that try to set a looser mode.
 fn attacks(part: &str) -> Vec<String> {
     let binary = env!("CARGO_BIN_EXE_modegate");
     let order = format!("{binary} mode {part} code");
@@ -31,7 +31,7 @@ fn attacks(part: &str) -> Vec<String> {
 #[test]
 fn no_program_of_modegate_loosens_the_mode_of_another() {
     require_sandbox();
-    // A brokered shell would have no UNIX sockets.
+    // The folder is not temporary, because a brokered shell would have no UNIX sockets.
     let dir = lasting_folder();
     std::fs::create_dir(dir.path().join("work")).unwrap();
     let place = Place { dir };
@@ -49,11 +49,11 @@ fn no_program_of_modegate_loosens_the_mode_of_another() {
         let (_, output, messages) = place.run(&arguments);
         assert!(denied(), "{line}: {output}{messages}");
         assert!(output.contains("cannot change the mode of another"), "{line}: {output}{messages}");
-        // Held programs have no UNIX sockets at all.
+        // Sandboxed programs have no UNIX sockets.
         let (_, output, messages) = place.run(&["run", "--mode", "code", "--", "bash", "-c", &line]);
         assert!(denied(), "{line}: {output}{messages}");
     }
-    // The control: a person's terminal.
+    // The control: the user's terminal.
     let (code, output, messages) = place.run(&["mode", &part, "code"]);
     assert_eq!((code, output.trim()), (Some(0), "code"), "{messages}");
     assert!(!denied());

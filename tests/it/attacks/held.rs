@@ -8,23 +8,23 @@ use crate::sandbox::commands::{finish, free};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::shell;
 
-/// The sandboxes in which a program is held.
+/// The sandboxes of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
-    /// Of `shell_read_only`.
+    /// The sandbox of `shell_read_only`.
     ReadOnly,
-    /// Of `shell`.
+    /// The sandbox of `shell`.
     Workspace,
-    /// Of an external agent without the broker.
+    /// The sandbox of an external agent without the broker.
     Agent,
-    /// Of a program of `modegate run`, a wrapped agent, and `shell` with the broker.
+    /// The sandbox of a program of `modegate run`, of a wrapped agent, and of `shell` with the broker.
     Brokered(BrokerPolicy),
 }
 
 /// All sandboxes of plan mode.
 pub(super) const IN_PLAN: &[Held] = &[Held::ReadOnly, Held::Agent, Held::Brokered(BrokerPolicy::Nothing)];
 
-/// Those in which a program can change nothing that is not in the session's folders.
+/// The sandboxes in which a program can change nothing outside of the session's folders.
 pub(super) const ALL: &[Held] = &[
     Held::ReadOnly,
     Held::Workspace,
@@ -58,7 +58,8 @@ pub(super) fn has_effect(text: &str) -> bool {
     text.lines().any(|line| line == "EFFECT")
 }
 
-/// Attacks print `EFFECT` if they succeed. Returns those that do so in a sandbox, and how many do so without one.
+/// Runs attacks, which print `EFFECT` if they succeed. Returns those that succeed in a sandbox, and the
+/// number of those that succeed without one.
 pub(super) async fn successes(lines: &[&str], sandboxes: &[Held]) -> (Vec<String>, usize) {
     let (mut successes, mut counting) = (Vec::new(), 0);
     for line in lines {

@@ -1,4 +1,5 @@
-//! Modegate's own files, wherever the user keeps them: settings, store, recording, and the copies for undo.
+//! Modegate's own files in every place where the user can keep them: settings, store, recording, and the
+//! copies for undo.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::requirements::{lasting_folder, python, require_sandbox};
 
-/// A home folder and a session's folder, which is none of its folders, nor temporary.
+/// A home folder and a session's folder. The session's folder is neither temporary nor in the home.
 struct Scene {
     dir: tempfile::TempDir,
 }
@@ -47,7 +48,7 @@ impl Scene {
     }
 }
 
-/// Where the user keeps a file that is not to be changed: options, variables, and the file.
+/// The place of a protected file: options, variables, and the file.
 #[derive(Clone, Copy)]
 struct Kept {
     options: &'static [&'static str],
@@ -92,11 +93,10 @@ const CHANGES: &[&str] = &[
     "exec 9<>{file} && echo forged >&9",
 ];
 
-/// Prints EFFECT if the file was changed, is another one, or came or went.
+/// Prints EFFECT if the file has another content or inode, or was created or removed.
 fn changing(line: &str, file: &str) -> String {
     let state = format!("stat -c '%i %s %h %F' {file} 2>&1; head -c 12 {file} 2>/dev/null | od -c");
     let line = line.replace("{file}", file);
-    // The store grows while Modegate works, so for it the end of the line counts.
     format!(
         "cd {{dir}}/work; before=$({state}); ({line}) 2>/dev/null; [ \"$before\" = \"$({state})\" ] || echo EFFECT"
     )
@@ -113,7 +113,7 @@ fn prepare(scene: &Scene, kept: Kept) -> String {
 }
 
 #[test]
-fn held_programs_change_no_file_of_modegate_wherever_it_lies() {
+fn sandboxed_programs_change_no_file_of_modegate() {
     for kept in KEPT {
         for line in CHANGES {
             let scene = Scene::new();
@@ -124,7 +124,7 @@ fn held_programs_change_no_file_of_modegate_wherever_it_lies() {
             assert!(text.contains("modegate: code mode"), "{line}: {text}");
             assert!(!text.lines().any(|line| line == "EFFECT"), "{line}: {text}");
             if file.ends_with("config.yaml") {
-                // Without Modegate.
+                // The control: without Modegate.
                 let free = Command::new("bash").args(["-c", &line]).output().unwrap();
                 assert!(String::from_utf8_lossy(&free.stdout).contains("EFFECT"), "the control of {line}");
             }
@@ -157,7 +157,7 @@ fn state_folders_that_contain_own_files_are_refused() {
     }
 }
 
-/// Runs calls of Modegate's own tools in code mode, and returns their results.
+/// Runs calls of built-in tools in code mode, and returns their results.
 fn call(scene: &Scene, options: &[&str], calls: &[(&str, Value)]) -> String {
     let mut script = String::new();
     for (index, (name, arguments)) in calls.iter().enumerate() {
@@ -166,9 +166,9 @@ fn call(scene: &Scene, options: &[&str], calls: &[(&str, Value)]) -> String {
     }
     script += "{\"text\":\"end\"}\n{\"stop\":\"done\"}\n";
     std::fs::write(scene.path("script.jsonl"), script).unwrap();
-    let own =
+    let call_options =
         ["--mode", "code", "--model", "scripted:{dir}/script.jsonl", "--output", "stream-json", "-p", "go"];
-    scene.output(&[options, &own].concat(), &[])
+    scene.output(&[options, &call_options].concat(), &[])
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn tools_do_not_touch_the_store() {
     }
     let head = std::fs::read(&path).unwrap();
     assert!(head.starts_with(b"SQLite format 3"));
-    // The control: a file beside it.
+    // The control: a file beside the store.
     std::fs::write(scene.path("work/s.db.txt"), "SQLite\n").unwrap();
     let shell = json!({ "command": "echo forged >> s.db.txt && cat s.db.txt && echo EFFECT" });
     let text = call(&scene, &["--store", "{dir}/work/s.db"], &[("shell", shell)]);
@@ -250,7 +250,7 @@ fn recording_is_not_changed_by_the_session_that_it_records() {
     assert!(!text.contains("nEFFECT\\\\n") && !text.lines().any(|line| line == "forged"), "{text}");
 }
 
-/// What a rule denies is not read from the copies for undo, nor from the store.
+/// Neither the copies for undo nor the store reveal a file that a rule denies.
 #[test]
 fn denied_file_is_not_read_from_its_copy() {
     let copies = "{dir}/home/.local/share/modegate";

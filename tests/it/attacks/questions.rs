@@ -1,4 +1,4 @@
-//! Questions about changes whose files and programs have names that forge a question.
+//! Questions about changes, with names of files and programs that imitate a question.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -43,7 +43,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The question as `modegate mode` and `modegate run` show it.
+/// Returns the question as `modegate mode` and `modegate run` show it.
 fn question(change: &str, name: &[u8], program: &[u8]) -> (Vec<String>, String) {
     use std::os::unix::ffi::OsStrExt;
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! System calls that reach other programs without a file: what is shared by a key, leases, priorities, processors.
+//! System calls that reach other programs without a file: objects with a key, leases, priorities, and
+//! processor affinity.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +11,7 @@ use crate::sandbox::commands::free;
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 
-/// On objects of another program: a semaphore, a queue and memory.
+/// Attacks on objects of another program: a semaphore, a queue and shared memory.
 const SHARED: &[&str] = &[
     "{helper} semop {semaphore}",
     "{helper} semop-raw {semaphore}",
@@ -25,7 +26,7 @@ const SHARED: &[&str] = &[
     "{helper} mq",
 ];
 
-/// On another program, and on files that the attacker only reads.
+/// Attacks on another program, and on files that the attacker may only read.
 const OTHERS: &[&str] = &[
     "{helper} lease-write {outside}/kept.txt",
     "{helper} lease-after-fork {outside}/kept.txt",
@@ -52,7 +53,7 @@ const IN_PLAN_ONLY: &[&str] = &[
     "{helper} listener a.txt",
 ];
 
-/// A semaphore, a queue and memory of the test.
+/// A semaphore, a queue and shared memory of the test.
 struct SharedObjects([String; 3]);
 
 impl SharedObjects {
@@ -97,14 +98,14 @@ async fn other_programs_and_foreign_files_are_not_disturbed() {
     require_sandbox();
     let (all, counting) = successes(OTHERS, ALL).await;
     assert!(all.is_empty(), "{}", all.join("\n"));
-    // Some need a kernel that has them.
+    // Some attacks need a newer kernel.
     assert!(counting >= 11, "only {counting} of {} count", OTHERS.len());
     let (in_plan, counting) = successes(IN_PLAN_ONLY, IN_PLAN).await;
     assert!(in_plan.is_empty(), "{}", in_plan.join("\n"));
     assert!(counting >= 4, "only {counting} of {} count", IN_PLAN_ONLY.len());
 }
 
-/// What programs do every day with the same calls.
+/// Ordinary uses of the same calls.
 const USEFUL: &[&str] = &[
     "{helper} own-ids && {helper} own-priority",
     "taskset -p 1 $$ > /dev/null || true; taskset 1 true",
@@ -120,7 +121,7 @@ async fn locks_threads_and_own_processors_work() {
     for held in ALL {
         for line in USEFUL {
             let line = line.replace("python3", python());
-            // Its own temporary folder is not one of this fixture.
+            // The temporary folder of this sandbox is not in the fixture.
             let line = if *held == Held::Workspace { format!("export TMPDIR=$PWD; {line}") } else { line };
             let (text, exit) = held.run(&SandboxFixture::new(), &line).await;
             assert_eq!(exit, Some(modegate::process::Exit::Status(0)), "{held:?} {line}: {text}");
@@ -128,7 +129,7 @@ async fn locks_threads_and_own_processors_work() {
     }
 }
 
-/// Rules that cannot be read at the moment count as the strictest ones.
+/// Rules that cannot be read at the moment count as the strictest rules.
 #[tokio::test]
 async fn lease_on_rules_does_not_lift_them() {
     let fixture = SandboxFixture::new();

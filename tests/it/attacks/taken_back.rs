@@ -1,5 +1,5 @@
-//! What a program opened in a looser mode: pipes, sockets and connections. After a tighter mode is confirmed, nothing
-//! goes through them any more.
+//! Pipes, sockets and connections that a program opened in a looser mode. After a tighter mode is confirmed,
+//! they carry no more data.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use modegate::sandbox::BrokerPolicy;
 use crate::sandbox::egress::Servers;
 use crate::support::requirements::python;
 
-/// Opens something by the way in its first argument, prints a line, and sends through it every 10 ms.
+/// Opens something in the way of the first argument, prints a line, and then sends every 10 ms.
 const PROGRAM: &str = r#"
 import ctypes, os, socket, sys, threading, time
 way, tcp, udp, allowed = sys.argv[1], *map(int, sys.argv[2:])
@@ -113,7 +113,7 @@ impl Receivers {
         }
     }
 
-    /// Takes all that has arrived. Returns the number of bytes.
+    /// Takes all received data. Returns the number of bytes.
     fn received(&mut self) -> usize {
         if self.connection.is_none() {
             self.connection = self.tcp.accept().ok().map(|(connection, _)| connection);
@@ -145,13 +145,13 @@ fn take(mut read: impl FnMut() -> std::io::Result<usize>) -> usize {
     }
 }
 
-/// Sets a policy, and returns whether it is confirmed.
+/// Sets a policy. Returns true if it is confirmed.
 async fn set(process: &mut Process, policy: BrokerPolicy) -> bool {
     process.set_policy(policy).await;
     loop {
         match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
             Event::Broker(BrokerEvent::PolicySet { is_complete, .. }) => return is_complete,
-            // A program that is killed can send nothing.
+            // A killed program can send nothing.
             Event::Gone { confirmed, .. } => return confirmed,
             Event::Failed(reason) => panic!("{reason}"),
             _ => {}
@@ -159,11 +159,11 @@ async fn set(process: &mut Process, policy: BrokerPolicy) -> bool {
     }
 }
 
-/// Time in which a program that can send does so.
+/// A program that can send does so within this time.
 const WATCH: Duration = Duration::from_millis(150);
 
 #[tokio::test]
-async fn nothing_goes_through_what_a_looser_mode_opened() {
+async fn descriptors_of_a_looser_mode_carry_no_data() {
     for way in WAYS {
         let mut receivers = Receivers::new();
         let (mut process, _) = receivers.start(way).await;
@@ -179,7 +179,7 @@ async fn nothing_goes_through_what_a_looser_mode_opened() {
     }
 }
 
-/// Connects from another address of this machine.
+/// Returns true if a connection from another address of this machine succeeds.
 fn reaches(address: &str, port: u16) -> bool {
     let address = format!("{address}:{port}").parse().unwrap();
     let Ok(mut connection) = TcpStream::connect_timeout(&address, Duration::from_secs(2)) else {
@@ -203,7 +203,7 @@ async fn listeners_of_a_looser_mode_end_unless_they_are_for_this_machine() {
     }
 }
 
-/// The agent's connection to its model stays.
+/// The agent's connection to its model stays open.
 #[tokio::test]
 async fn connections_to_allowed_hosts_stay() {
     let receivers = Receivers::new();

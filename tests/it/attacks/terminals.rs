@@ -1,4 +1,4 @@
-//! Terminals of other programs: what the user types there, their settings, and their end.
+//! Terminals of other programs: the user's input, the settings, and the hang-up.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,8 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-/// Arguments: the attack, the name of the terminal, and a process that has it. Prints EFFECT if the attack succeeds.
+/// Arguments: the attack, the name of the terminal, and a process in the terminal. Prints EFFECT if the
+/// attack succeeds.
 const PROGRAM: &str = r#"
 import ctypes, fcntl, os, struct, sys, termios
 way, name, owner = sys.argv[1:]
@@ -81,13 +82,13 @@ const ATTACKS: &[&str] = &[
 ];
 
 /// A terminal of the test, and a program that runs there.
-struct OtherTerminal {
+struct VictimTerminal {
     _terminal: OwnedFd,
     name: String,
     program: Child,
 }
 
-impl OtherTerminal {
+impl VictimTerminal {
     fn open() -> Self {
         let terminal = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         pty::unlockpt(&terminal).unwrap();
@@ -101,7 +102,7 @@ impl OtherTerminal {
     }
 }
 
-impl Drop for OtherTerminal {
+impl Drop for VictimTerminal {
     fn drop(&mut self) {
         // The program may have ended.
         let _ = self.program.kill();
@@ -109,7 +110,7 @@ impl Drop for OtherTerminal {
     }
 }
 
-fn line(attack: &str, other: &OtherTerminal) -> String {
+fn line(attack: &str, other: &VictimTerminal) -> String {
     let code = PROGRAM.replace('\'', "'\\''");
     format!("{} -c '{code}' {attack} {} {}", python(), other.name, other.program.id())
 }
@@ -122,7 +123,7 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     let mut failures = Vec::new();
     for held in sandboxes {
         for attack in ATTACKS {
-            let other = OtherTerminal::open();
+            let other = VictimTerminal::open();
             let (text, _) = held.run(&SandboxFixture::new(), &line(attack, &other)).await;
             if has_effect(&text) || text.trim().is_empty() || text.contains("Traceback") {
                 failures.push(format!("{attack} ({held:?}): {text}"));
@@ -131,13 +132,13 @@ async fn terminals_of_other_programs_are_not_read_or_changed() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     for attack in ATTACKS {
-        let other = OtherTerminal::open();
+        let other = VictimTerminal::open();
         let text = free(&SandboxFixture::new(), &line(attack, &other)).await;
         assert!(has_effect(&text), "the control of {attack}: {text}");
     }
 }
 
-/// Devices with output or files of the user.
+/// Other devices can have the user's output or files.
 #[tokio::test]
 async fn agents_read_no_devices_but_harmless_ones() {
     require_sandbox();
@@ -155,7 +156,7 @@ async fn agents_read_no_devices_but_harmless_ones() {
     }
 }
 
-/// A program that is held reads and sets its own terminal, by its name and as `/dev/tty`.
+/// A sandboxed program reads and sets its own terminal, by name and as `/dev/tty`.
 #[test]
 fn own_terminal_is_readable() {
     require_sandbox();

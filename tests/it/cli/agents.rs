@@ -1,4 +1,4 @@
-//! `modegate agents` with the real binary, in a home of its own: `list`, `show`, `check`, and their errors.
+//! `modegate agents` in the binary: `list`, `show`, `check`, and their errors.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -93,12 +93,12 @@ prompt: |
     assert!(code == 2 && text.contains("the agents are general, explore, docs, other, theirs"), "{text}");
     assert_eq!(home.agents(&["check"]), (0, "5 agents: fine\n".into()));
     assert!(!home.path().join(".other").exists(), "a check makes nothing");
-    // What decides of a call knows the tools that delegate, too.
+    // `explain` also knows the tools that delegate.
     let (_, text) = home.run(&["modes", "explain", "plan", "delegate"], &[]);
     assert!(text.contains("delegate: allowed"), "{text}");
 }
 
-/// Each case has a valid definition (the control), an invalid one, and the message that `check` prints.
+/// Each case has a valid definition (the control), an invalid one, and the message of `check`.
 #[cfg(unix)]
 #[test]
 fn agents_check_reports_missing_requirements() {
@@ -170,7 +170,7 @@ fn make_program(path: &std::path::Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// `show` names the modes in which an external agent cannot run because its definition has no `sandbox`.
+/// The agent's definition has no `sandbox`.
 #[test]
 fn agents_show_names_modes_denied_without_sandbox() {
     for (sandbox, is_shown) in [("", true), (", sandbox: {state_dirs: ['~/.x']}", false)] {
@@ -181,7 +181,7 @@ fn agents_show_names_modes_denied_without_sandbox() {
     }
 }
 
-/// An unknown agent may be defined in a file with an error, so the message includes that error.
+/// The definition of an unknown agent may be in a file with an error.
 #[test]
 fn unknown_agent_error_includes_file_errors() {
     for (own, expected) in [
@@ -213,7 +213,7 @@ fn project_agents_beyond_limits_reject_the_whole_file() {
         );
         assert!(listed.contains("docs                 yours"), "{listed}");
         assert!(!checked.contains('\u{1b}') && !listed.contains('\u{1b}'), "{project}");
-        // The control: what the user trusts counts as the user's own.
+        // The control: trusted project files count as the user's own.
         let (code, _) = home.run(&["trust"], &[]);
         assert_eq!(code == 0, project != PROJECT, "{project}");
     }

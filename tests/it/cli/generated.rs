@@ -1,4 +1,4 @@
-//! Completion scripts and the manual page name the whole command line.
+//! Completion scripts and the manual page cover the whole command line.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The real binary: headless runs, exit codes, end of input, signals, and the store after a kill.
+//! Headless runs of the binary: exit codes, end of input, signals, and the store after a kill.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,7 +35,7 @@ fn repository() -> tempfile::TempDir {
     dir
 }
 
-/// Waits for a process to end; fails when it does not.
+/// Waits for a process to end. Fails if the process does not end in time.
 fn wait(child: &mut Child, limit: Duration) -> Option<i32> {
     let start = Instant::now();
     loop {
@@ -79,7 +79,7 @@ fn headless_ask_user_continues_without_a_denial() {
     );
 }
 
-/// A headless run cannot ask the user, so a hint alone does not allow a call. The denial names `trust_hints`.
+/// A headless run cannot ask the user, so a hint alone does not allow a call.
 #[test]
 fn headless_denies_hinted_tools_and_names_trust_hints() {
     let dir = repository();
@@ -106,47 +106,58 @@ fn headless_denies_hinted_tools_and_names_trust_hints() {
     }
 }
 
+/// Writes a script of these lines. Returns the name of its model.
+fn scripted(dir: &Path, lines: &[Value]) -> String {
+    let script = dir.join("script.jsonl");
+    let lines: Vec<_> = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&script, lines.concat()).unwrap();
+    format!("scripted:{}", script.display())
+}
+
+/// Runs a model that writes `path` and then ends its turn, perhaps with an answer. Returns the exit code, and the
+/// progress.
+fn write_headless(dir: &Path, path: &str, answer: Option<&str>, options: &[&str]) -> (i32, String) {
+    let arguments = json!({ "path": path, "content": "x" });
+    let done = json!({ "stop": "done" });
+    let mut lines = vec![
+        json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": arguments } }),
+        done.clone(),
+    ];
+    lines.extend(answer.map(|text| json!({ "text": text })));
+    lines.push(done);
+    let model = scripted(dir, &lines);
+    let (code, _, progress) =
+        run(dir, &[&["--store", "memory", "--model", &model, "-p", "x"], options].concat());
+    (code, progress)
+}
+
 #[test]
-fn exit_codes_report_the_outcome() {
+fn denied_calls_exit_with_3_unless_plan_mode_has_a_plan() {
     let dir = repository();
-    let script = dir.path().join("script.jsonl");
-    let call = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "new.txt", "content": "x" } } });
-    let replies = |answer: &str| format!("{call}\n{{\"stop\":\"done\"}}\n{answer}{{\"stop\":\"done\"}}\n");
-    fs::write(&script, replies("")).unwrap();
-    let model = format!("scripted:{}", script.display());
-    let with = |more: &[&str]| run(dir.path(), &[&["--store", "memory", "--model", &model], more].concat());
-
-    let (code, _, progress) = with(&["-p", "write"]);
-    assert_eq!(code, 3, "ask mode has nobody to ask: {progress}");
+    let (code, progress) = write_headless(dir.path(), "new.txt", None, &[]);
+    assert_eq!(code, 3, "a headless run cannot ask: {progress}");
     assert!(progress.contains("--mode code"), "{progress}");
+    let (code, progress) = write_headless(dir.path(), "new.txt", None, &["--mode", "plan"]);
+    assert_eq!(code, 3, "the turn ends without a plan: {progress}");
+    let denial = "denied: write_file is not available in plan mode, which changes nothing (access)";
+    assert!(progress.contains(denial), "{progress}");
     assert!(!dir.path().join("new.txt").exists());
-    let (code, _, progress) = with(&["--mode", "plan", "-p", "write"]);
-    assert_eq!(code, 3, "the turn ends without a plan");
-    assert!(
-        progress.contains("denied: write_file is not available in plan mode, which changes nothing (access)"),
-        "{progress}"
-    );
-    assert!(!dir.path().join("new.txt").exists());
-    let outside = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "/new.txt", "content": "x" } } });
-    let other = dir.path().join("outside.jsonl");
-    fs::write(
-        &other,
-        format!("{outside}\n{{\"stop\":\"done\"}}\n{{\"text\":\"Tried.\"}}\n{{\"stop\":\"done\"}}\n"),
-    )
-    .unwrap();
-    let other = format!("scripted:{}", other.display());
-    let denied = ["--store", "memory", "--model", &other, "-p", "x", "--mode"];
-    assert_eq!(run(dir.path(), &[&denied[..], &["code"]].concat()).0, 3, "denied by the mode's rules");
-    assert_eq!(
-        run(dir.path(), &[&denied[..], &["plan"]].concat()).0,
-        0,
-        "a plan is there; the denial is on stderr"
-    );
-    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 1, "an answer without text is no success");
-    fs::write(&script, replies("{\"text\":\"Written.\"}\n")).unwrap();
-    assert_eq!(with(&["--mode", "code", "-p", "write"]).0, 0);
-    assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
+    let outside = |mode: &str| write_headless(dir.path(), "/new.txt", Some("Tried."), &["--mode", mode]).0;
+    assert_eq!(outside("code"), 3, "code mode allows no writes outside of the folder");
+    assert_eq!(outside("plan"), 0, "the answer is the plan, and the denial is on stderr");
+}
 
+#[test]
+fn answer_exits_with_0_and_a_missing_answer_with_1() {
+    let dir = repository();
+    assert_eq!(write_headless(dir.path(), "new.txt", None, &["--mode", "code"]).0, 1);
+    assert_eq!(write_headless(dir.path(), "new.txt", Some("Written."), &["--mode", "code"]).0, 0);
+    assert_eq!(fs::read_to_string(dir.path().join("new.txt")).unwrap(), "x");
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let dir = repository();
     for usage in [
         &["--mode", "yolo", "-p", "x"][..],
         &["--model", "gpt", "-p", "x"],
@@ -157,13 +168,17 @@ fn exit_codes_report_the_outcome() {
         assert_eq!((code, output.as_str()), (2, ""), "{usage:?}: {errors}");
     }
     assert!(run(dir.path(), &["--mode", "yolo", "-p", "x"]).2.contains("the modes are ask, plan, code"));
-    fs::write(&script, "{\"fail\":\"no model today\"}\n").unwrap();
-    let (code, _, errors) = with(&["-p", "x"]);
-    assert_eq!(code, 1);
-    assert!(errors.contains("no model today"), "{errors}");
 }
 
-/// Runs with a text at stdin.
+#[test]
+fn model_error_exits_with_1_and_is_printed() {
+    let dir = repository();
+    let model = scripted(dir.path(), &[json!({ "fail": "no model today" })]);
+    let (code, _, errors) = run(dir.path(), &["--store", "memory", "--model", &model, "-p", "x"]);
+    assert!(code == 1 && errors.contains("no model today"), "{code}: {errors}");
+}
+
+/// Runs the binary with this text at stdin.
 pub(super) fn run_with_input(dir: &Path, arguments: &[&str], input: &str) -> (i32, String) {
     let mut child = modegate(dir, arguments)
         .stdin(Stdio::piped())
@@ -188,7 +203,7 @@ fn prompt_sources_and_output_formats_give_same_answer() {
         (0, plain.clone())
     );
     assert_eq!(run_with_input(dir.path(), &memory, question), (0, plain.clone()));
-    // A protocol line is no prompt, with --mode either.
+    // A protocol line is no prompt, even with `--mode`.
     let line = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}\n";
     assert!(
         run_with_input(dir.path(), &memory, line).1.starts_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\"")
@@ -244,7 +259,7 @@ fn interrupt_ends_headless_prompt_with_130() {
     }
 }
 
-/// A running agent with a session, and a turn that streams for ever.
+/// A running agent with a session whose turn streams forever.
 struct BinaryProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -312,7 +327,7 @@ fn closed_stdout_or_sigterm_ends_the_process() {
     let BinaryProcess { mut child, lines } = BinaryProcess::start(dir.path(), "memory");
     drop(lines);
     // Only a failed write reveals the closed pipe. A write may still succeed while a process that another
-    // test starts holds the pipe.
+    // test starts inherits the pipe.
     let start = Instant::now();
     let mut stdin = child.stdin.take().unwrap();
     while child.try_wait().unwrap().is_none() {
@@ -327,7 +342,7 @@ fn closed_stdout_or_sigterm_ends_the_process() {
     let mut process = BinaryProcess::start(dir.path(), "memory");
     let killed = Command::new("kill").arg(process.child.id().to_string()).status().unwrap();
     assert!(killed.success());
-    // By itself, not by the signal.
+    // The process exits without the signal.
     assert_eq!(wait(&mut process.child, EXIT_TIMEOUT), Some(0));
 }
 
@@ -341,7 +356,7 @@ fn events_seen_by_the_client_survive_a_kill() {
     let record = rusqlite::Connection::open(&store).unwrap();
     let mut statement = record.prepare("SELECT kind FROM events ORDER BY seq").unwrap();
     let kinds: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    // The client saw "second" begin, so everything before it is there.
+    // The client saw "second" begin, so everything before it is stored.
     let expected = [
         "mode_change",
         "user_message",
@@ -367,7 +382,7 @@ fn piped_text_is_appended_to_the_prompt() {
     assert!(code == 0 && answer.contains("`src/http.rs:3`"), "{code} {answer}");
 }
 
-/// Without `--mode`, a limit that allows less than the default mode is the mode of new sessions.
+/// Without `--mode`, the limit is the mode of new sessions if it allows less than the default mode.
 #[test]
 fn new_session_takes_tighter_of_default_and_max_mode() {
     let dir = repository();
@@ -380,7 +395,7 @@ fn new_session_takes_tighter_of_default_and_max_mode() {
         ("code", &["--max-mode", "ask"], "ask"),
         ("plan", &["--max-mode", "code"], "plan"),
         ("docs", &["--max-mode", "plan"], "plan"),
-        // Neither allows less: both hold.
+        // Neither mode allows less than the other, so both apply.
         ("docs", &["--max-mode", "ask"], "docs"),
         ("ask", &["--max-mode", "plan", "--mode", "ask"], "ask"),
         ("ask", &[], "ask"),
@@ -393,7 +408,6 @@ fn new_session_takes_tighter_of_default_and_max_mode() {
     }
 }
 
-/// An unreadable store is an error; a missing store is reported as missing.
 #[cfg(unix)]
 #[test]
 fn unreadable_store_differs_from_missing_store() {
@@ -446,15 +460,14 @@ fn doctor_tests_whether_rules_keep_commands_from_files() {
     }
 }
 
-/// Without a key and a chosen model, the offline model answers in read-only sessions, with a warning. In
-/// other sessions the run fails and names the remedies.
+/// In other sessions, the run fails and names the remedies.
 #[test]
 fn headless_without_key_uses_offline_model_if_read_only() {
     let dir = repository();
     let modes = dir.path().join("home/.config/modegate/modes.yaml");
     fs::create_dir_all(modes.parent().unwrap()).unwrap();
-    let own = "modes: [{id: docs, extends: plan, access: edit, write_paths: ['docs/**']}, {id: review, extends: plan}]\n";
-    fs::write(&modes, own).unwrap();
+    let user_modes = "modes: [{id: docs, extends: plan, access: edit, write_paths: ['docs/**']}, {id: review, extends: plan}]\n";
+    fs::write(&modes, user_modes).unwrap();
     let run_with = |environment: &[(&str, &str)], arguments: &[&str]| {
         let arguments =
             [arguments, &["--store", "memory", "--output", "json", "-p", "where is the retry logic?"]]
@@ -489,7 +502,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
         assert_eq!(result[other], Value::Null);
         assert_eq!(errors.contains("--model offline"), !is_read_only, "{errors}");
         assert_eq!(result["text"] == "", !is_read_only, "{result}");
-        // The control: who chooses the offline model is answered in every mode.
+        // The control: the chosen offline model answers in every mode.
         let chosen = [(&[][..], &["--model", "offline"][..]), (&[("MODEGATE_MODEL", "offline")], &[])];
         for (environment, more) in chosen {
             let (code, result, errors) = run_with(environment, &[arguments, more].concat());
@@ -497,7 +510,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
             assert!(!errors.contains("no model is configured"), "{errors}");
         }
     }
-    fs::write(&modes, format!("{own}default_mode: plan\n")).unwrap();
+    fs::write(&modes, format!("{user_modes}default_mode: plan\n")).unwrap();
     assert_eq!(run_with(&[], &[]).0, 0, "the mode that holds counts, however it was chosen");
     let key = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")];
     let (code, result, errors) = run_with(&key, &["--mode", "plan"]);
@@ -505,7 +518,7 @@ fn headless_without_key_uses_offline_model_if_read_only() {
     assert_eq!(result["warning"], Value::Null);
 }
 
-/// A limit that makes a session tighter than its mode is in the first line and in the result.
+/// The limit is in the first line and in the result.
 #[test]
 fn headless_shows_which_mode_limits_the_session() {
     let dir = repository();
@@ -532,7 +545,7 @@ fn headless_shows_which_mode_limits_the_session() {
     }
 }
 
-/// The model of a mode needs a key. The run fails, unless the command line names a model.
+/// Without a key for the mode's model, the run needs a model on the command line.
 #[test]
 fn headless_fails_if_the_model_of_the_mode_cannot_be_used() {
     let dir = repository();
@@ -563,7 +576,6 @@ fn headless_fails_if_the_model_of_the_mode_cannot_be_used() {
     }
 }
 
-/// With JSON output, a run that cannot start prints a result as well.
 #[test]
 fn headless_reports_errors_before_the_session_as_json() {
     let dir = repository();
@@ -592,7 +604,6 @@ fn headless_reports_errors_before_the_session_as_json() {
     }
 }
 
-/// `error` says why the exit code is not 0.
 #[test]
 fn headless_result_has_an_error_if_the_run_fails() {
     let dir = repository();
@@ -647,7 +658,6 @@ fn failed_write_to_stdout_is_named() {
 }
 
 /// Hardened systems set the hard limit of core dumps to 0, which only privileged processes can raise.
-/// Commands run nevertheless.
 #[cfg(target_os = "linux")]
 #[test]
 fn commands_run_with_core_dumps_disabled() {
@@ -671,7 +681,6 @@ fn commands_run_with_core_dumps_disabled() {
     }
 }
 
-/// A client that does not read stderr neither delays an answer nor keeps the process from ending.
 #[test]
 fn unread_stderr_blocks_neither_answer_nor_exit() {
     let dir = tempfile::tempdir().unwrap();

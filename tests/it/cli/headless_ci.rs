@@ -25,7 +25,7 @@ fn used(tokens: u64) -> Value {
     json!({ "usage": { "used": tokens, "size": 1000, "output": 10, "cache_read": 20 } })
 }
 
-/// The result at the end of the output.
+/// Returns the result at the end of the output.
 fn result(output: &str) -> Value {
     serde_json::from_str(output.lines().last().unwrap()).unwrap()
 }
@@ -47,7 +47,7 @@ fn each_limit_ends_the_run_with_its_own_code() {
         let (code, result, errors) = with(limit);
         assert_eq!((code, &result["stopReason"]), (expected, &json!(stop)), "{errors}");
         assert_eq!(&result["error"], error, "{limit:?}");
-        // The cancel may arrive during the request after the one that used too much.
+        // The cancel may arrive during the request after the one that exceeds the limit.
         assert!(matches!(result["steps"].as_u64(), Some(2 | 3)), "{result}");
         assert!(errors.contains(error), "{errors}");
     }
@@ -132,11 +132,11 @@ struct Workflow {
 
 #[derive(serde::Deserialize)]
 struct Job {
-    steps: Vec<Step>,
+    steps: Vec<WorkflowStep>,
 }
 
 #[derive(serde::Deserialize)]
-struct Step {
+struct WorkflowStep {
     name: Option<String>,
     run: Option<String>,
 }

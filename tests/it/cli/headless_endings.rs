@@ -95,7 +95,7 @@ fn run_waits_for_its_background_agents() {
     assert_eq!(result["notices"], json!([]));
 }
 
-/// A server runs for ever, so the run does not wait for jobs.
+/// A server as a background job runs forever, so the run does not wait for jobs.
 #[cfg(target_os = "linux")]
 #[test]
 fn jobs_that_end_with_the_run_are_named() {

@@ -1,4 +1,5 @@
-//! The mode of a headless run: text that nobody typed never changes it, and the output names each change.
+//! The mode of a headless run. Text that the user did not type never changes the mode, and the output has
+//! each change.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::headless::{run, run_with_input};
 
-/// Writes a script whose model writes `w.txt`, and returns the model's name.
+/// Writes a script whose model writes `w.txt`. Returns the model's name.
 fn writer(dir: &Path) -> String {
     let write = json!({ "tool_call": { "id": "1", "name": "write_file", "arguments": { "path": "w.txt", "content": "x" } } });
     let stop = json!({ "stop": "done" });
@@ -17,7 +18,7 @@ fn writer(dir: &Path) -> String {
     format!("scripted:{}", script.display())
 }
 
-/// True if the run, which begins in plan mode, has written the file.
+/// Returns true if the run, which begins in plan mode, has written the file.
 fn writes(arguments: &[&str], input: &str) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let model = writer(dir.path());

@@ -1,4 +1,4 @@
-//! `modegate modes check` and `modes explain` about MCP servers, with the real binary.
+//! `modegate modes check` and `modes explain` in the binary, about MCP servers and denied reads.
 
 use super::modes_import::{install, modes};
 use crate::support::requirements::require_sandbox;
@@ -47,7 +47,7 @@ fn explain_applies_the_users_entries_to_a_server_that_is_not_started() {
     assert!(lines[2].contains("add_note with readOnlyHint: asked for in plan"), "{text}");
 }
 
-/// `explain` says for whom rules that deny reading hold.
+/// Rules that deny reading apply to commands only in some sandboxes.
 #[test]
 fn explain_says_whether_commands_can_read_what_rules_deny() {
     require_sandbox();

@@ -1,4 +1,4 @@
-//! `modegate modes import`, with the real binary (G46, G47).
+//! `modegate modes import` in the binary (G46, G47).
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rusqlite::Connection;
 const SCHEMA: &str = include_str!("../../../docs/mode-database/schema.sql");
 const SEED: &str = include_str!("../../../docs/mode-database/seed.sql");
 
-/// Runs `modegate modes` in a home: exit code, stdout, stderr.
+/// Runs `modegate modes` in a home. Returns the exit code, stdout and stderr.
 pub(crate) fn modes(home: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
     command.arg("modes").args(arguments).current_dir(home).env_clear().env("HOME", home);
@@ -25,7 +25,7 @@ fn home(statements: &str) -> tempfile::TempDir {
     home
 }
 
-/// Makes a printed modes file the user's own.
+/// Stores a printed modes file as the user's file.
 pub(crate) fn install(home: &Path, file: &str) {
     fs::create_dir_all(home.join(".config/modegate")).unwrap();
     fs::write(home.join(".config/modegate/modes.yaml"), file).unwrap();
@@ -77,7 +77,7 @@ modes:
     for (mode, tool) in [("none", "todo"), ("chat", "write_file"), ("plan", "write_file")] {
         assert!(explained(mode, tool).contains("den"), "{}", explained(mode, tool));
     }
-    // Names are compared in any case, and rows that are not named are not checked.
+    // Names are compared in any case. Only the named rows are checked.
     let (code, one, _) = modes(home.path(), &["import", "c.db", "CHAT"]);
     assert_eq!((code, one.matches("- id").count()), (0, 1));
 }

@@ -18,7 +18,7 @@ fn rules_of_claude_code_are_shown_as_what_they_mean() {
     assert!(output.contains("The rule deny shell(git push *) does not allow this"), "{output}");
     let (_, output, _) = run(dir.path(), &["modes", "explain", "code", "shell", "git -C . pull"]);
     assert!(output.contains("allowed in code"), "the control: {output}");
-    // A file may contain the other spelling.
+    // The user's file may have the other spelling.
     let file = dir.path().join("home/.config/modegate/modes.yaml");
     fs::write(&file, "permissions: {allow: ['Bash(ls:*)', 'shell(grep *)']}\n").unwrap();
     let (_, output, _) = permissions(&["list"]);

@@ -10,7 +10,7 @@ use crate::support::requirements::{python, require_sandbox};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Answers to a question count only after it was visible for a second.
+/// `modegate mode` accepts an answer only after the question was visible for a second.
 const READING_TIME: Duration = Duration::from_millis(1_050);
 
 pub(crate) struct Place {
@@ -94,7 +94,7 @@ impl Running {
         Self { child, lines, session }
     }
 
-    /// Drops the lines before `expected`.
+    /// Skips the lines before `expected`.
     fn wait_for(&self, expected: &str) {
         while self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {expected}")) != expected {}
     }
@@ -114,17 +114,16 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may be over.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Writes a file again and again until told to stop.
+/// Writes a file repeatedly until `stop` exists.
 pub(crate) const WRITER: &str = "i=0; while [ ! -e stop ]; do i=$((i+1)); \
     if echo x 2>/dev/null > f; then echo written; rm f; else echo denied; fi; sleep 0.01; done 2>/dev/null";
 
-/// A rule's files are kept from the program in every mode.
 #[test]
 fn program_cannot_read_what_a_rule_denies() {
     let place = Place::new();
@@ -155,7 +154,7 @@ fn mode_changes_from_another_terminal_while_the_program_runs() {
         assert_eq!((code, out.trim()), (Some(0), mode), "{messages}");
         running.wait_for(line);
         let later = running.later();
-        assert!(!later.is_empty() && later.iter().all(|it| it == line), "{mode}: {later:?}");
+        assert!(!later.is_empty() && later.iter().all(|printed| printed == line), "{mode}: {later:?}");
     }
     let (code, _, messages) = place.run(&["mode", &part, "nowhere"]);
     assert!(code == Some(1) && messages.contains("nowhere"), "{messages}");
@@ -194,7 +193,7 @@ fn questions_are_answered_in_another_terminal() {
     until("Create b (sh)?");
     until("  11 Reject");
     std::thread::sleep(READING_TIME);
-    // Meant for the first question.
+    // The answer to the first question.
     answers.write_all(b"1\n").unwrap();
     until("Type a number from 7 to 12");
     assert!(!place.work().join("b").exists(), "an answer to another question");
@@ -209,7 +208,7 @@ fn questions_are_answered_in_another_terminal() {
     assert!(!place.work().join("a").exists(), "undone");
 }
 
-/// The end of the input and signals end `modegate mode`, and not the program.
+/// The end of the input and signals end `modegate mode`. The program continues.
 #[test]
 fn following_ends_without_the_program() {
     let place = Place::new();
@@ -240,7 +239,7 @@ fn following_ends_without_the_program() {
     running.end(&place.work());
 }
 
-/// Waits for the end of a process. Kills it if it goes on.
+/// Waits for the end of a process, and kills the process after a deadline.
 fn exit_code(child: &mut Child) -> Option<i32> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -292,7 +291,8 @@ fn sessions_of_programs_take_no_prompts() {
     assert_eq!(prompt(&["--resume", &first]).0, Some(0), "the control");
 }
 
-/// Runs Modegate in a new terminal, types what the last argument says, and prints what appears and the exit code.
+/// Runs Modegate in a new terminal, types the last argument, and prints the terminal's output and the exit
+/// code.
 const TERMINAL: &str = "
 import os, pty, sys
 child, terminal = pty.fork()

@@ -1,7 +1,7 @@
-//! `modegate run`, killed during brokered work: no process is left after a second, and an undo brings back all files,
-//! or says that changes are unknown.
+//! `modegate run`, killed during brokered work. No process remains after a second, and an undo restores all
+//! files, or reports that changes are unknown.
 //!
-//! `KILLS=200 SEED=7 cargo test run_kills -- --nocapture` kills Modegate and the supervisor as often.
+//! `KILLS=200 SEED=7 cargo test run_kills -- --nocapture` kills Modegate and the supervisor this often.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -13,13 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::run::Place;
 
-/// Time in which all processes have to end.
+/// All processes have to end within this time.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Numbered files that the program changes, removes and moves.
 const FILES: usize = 60;
 
-/// Leaves processes behind in every way, and changes files until it is killed. Copies take a while.
+/// Leaves processes behind in every way, and changes files until it is killed. The files are large enough
+/// that copies take a while.
 const WORK: &str = "setsid sh -c 'while :; do echo x >> log; sleep 0.01; done' & \
     sh -c 'setsid sleep 1000 & exec sleep 1000' & (setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000; sleep 1000' &); \
     echo ready; i=0; while [ $i -lt 60 ]; do i=$((i+1)); \
@@ -31,13 +32,13 @@ enum Victim {
     Modegate,
     Supervisor,
     Guard,
-    /// All that `killall modegate` ends.
+    /// All processes that `killall modegate` ends.
     All,
-    /// All but Modegate and the guard.
+    /// All processes but Modegate and the guard.
     ForkServerAndSupervisor,
 }
 
-/// Numbers of a run's processes.
+/// The process ids of a run.
 struct Processes {
     modegate: Pid,
     guard: Pid,
@@ -54,7 +55,7 @@ fn parent(of: Pid) -> Option<Pid> {
     pid(status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim())
 }
 
-/// Living processes in a folder.
+/// Returns the running processes in a folder.
 fn processes_in(folder: &Path) -> Vec<Pid> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let is_in = |pid: &Pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder);
@@ -124,7 +125,7 @@ fn make_files(work: &Path) {
     std::fs::write(work.join("large"), vec![b'x'; 8 << 20]).unwrap();
 }
 
-/// Kills during the work, after `delay`. Returns what is wrong.
+/// Kills the victim during the work, after `delay`. Returns the failure, if there is one.
 fn round(victim: Victim, delay: Duration) -> Option<String> {
     let place = Place::new();
     let work = place.work();
@@ -145,24 +146,25 @@ fn round(victim: Victim, delay: Duration) -> Option<String> {
         panic!("the program does not run: {first}{messages}");
     }
     let processes = Processes::find(&child, &work);
-    // The moment is the subject of the test.
+    // The delay is the moment of the kill, which the test varies.
     std::thread::sleep(delay);
     assert!(processes_in(&work).len() > 4, "the control");
     processes.kill(victim);
     if victim == Victim::Guard {
-        // Nothing else ends by that. The others have to notice the end of Modegate without the guard.
+        // Killing the guard ends nothing else. Modegate is killed next, and the others have to notice without
+        // the guard.
         std::thread::sleep(Duration::from_millis(20));
         assert!(is_alive(processes.supervisor), "the control");
         processes.kill(Victim::Modegate);
     }
     let start = Instant::now();
-    let own = [processes.guard, processes.fork_server];
-    let is_over = || processes_in(&work).is_empty() && !own.iter().any(|pid| is_alive(*pid));
+    let service_processes = [processes.guard, processes.fork_server];
+    let is_over = || processes_in(&work).is_empty() && !service_processes.iter().any(|pid| is_alive(*pid));
     while !is_over() && start.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(5));
     }
     let mut left = processes_in(&work);
-    left.extend(own.into_iter().filter(|pid| is_alive(*pid)));
+    left.extend(service_processes.into_iter().filter(|pid| is_alive(*pid)));
     for pid in &left {
         let _ = kill_process(*pid, Signal::KILL);
     }

@@ -1,5 +1,5 @@
-//! `modegate run` and `modegate sessions undo`: an undo brings back what the program changed, or names it, and never
-//! loses content that cannot be made again.
+//! `modegate run` and `modegate sessions undo`. An undo restores or names each changed path, and never loses
+//! content that exists only once.
 //!
 //! `UNDO_RUNS=200 SEED=7 cargo test run_undo -- --nocapture` makes more random runs.
 
@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use super::run::Place;
 use crate::support::requirements::python;
+use crate::support::waiting::block_until;
 
 const LARGE: usize = 11 << 20;
 
-/// Files and links below a folder. Large files count by their first line.
+/// Returns the files and links below a folder. Only the first line of a large file counts.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut content = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -37,7 +38,7 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     content
 }
 
-/// Runs a script in `code` mode and undoes it. Returns what the undo printed.
+/// Runs a script in `code` mode and undoes it. Returns the output of the undo.
 fn run_and_undo(place: &Place, script: &[&str]) -> String {
     let (_, output, messages) = place.run(&[&["run", "--mode", "code", "--"], script].concat());
     assert!(!messages.contains("cannot be run"), "{messages}");
@@ -47,52 +48,61 @@ fn run_and_undo(place: &Place, script: &[&str]) -> String {
     format!("{output}{messages}{undone}{why}")
 }
 
-struct Case {
+struct UndoCase {
     script: &'static str,
-    /// Names in what the undo prints. Without one, all is as before.
+    /// Paths that the undo must name. Without one, all files must be restored.
     named: &'static [&'static str],
-    /// Files that must have their earlier content anyway, and those that must keep what the program made of them.
+    /// Files that must have their earlier content nevertheless, and files that must keep the program's
+    /// content.
     kept: &'static [(&'static str, &'static str)],
 }
 
-const CASES: &[Case] = &[
-    Case {
+const CASES: &[UndoCase] = &[
+    UndoCase {
         script: r"rm a; echo evil > b; touch $'\xff'; mv c $'c\xfe'; ln -s $'\xfd' l",
         named: &[],
         kept: &[],
     },
-    Case { script: r"mv $'\xe9' plain; echo x > $'\xe8'", named: &[], kept: &[] },
-    Case { script: "head -c 100 large > t; mv t large", named: &["large"], kept: &[] },
-    Case { script: "mv large moved", named: &["large"], kept: &[("moved", "large")] },
-    Case { script: "ln large second; rm large", named: &["large"], kept: &[("second", "large")] },
-    Case {
+    UndoCase { script: r"mv $'\xe9' plain; echo x > $'\xe8'", named: &[], kept: &[] },
+    UndoCase { script: "head -c 100 large > t; mv t large", named: &["large"], kept: &[] },
+    UndoCase { script: "mv large moved", named: &["large"], kept: &[("moved", "large")] },
+    UndoCase { script: "ln large second; rm large", named: &["large"], kept: &[("second", "large")] },
+    UndoCase {
         script: "mv folder other",
         named: &["folder/large"],
         kept: &[("other/large", "inner"), ("folder/x", "x")],
     },
-    Case { script: "mv .git/hook stolen", named: &["version control"], kept: &[("stolen", "hook")] },
-    Case { script: "touch s; rm s; mv .git/hook s", named: &["version control"], kept: &[("s", "hook")] },
-    Case { script: "echo x > a; mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case { script: "mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case { script: "python3 exchange.py .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
-    Case {
+    UndoCase { script: "mv .git/hook stolen", named: &["version control"], kept: &[("stolen", "hook")] },
+    UndoCase { script: "touch s; rm s; mv .git/hook s", named: &["version control"], kept: &[("s", "hook")] },
+    UndoCase { script: "echo x > a; mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
+    UndoCase { script: "mv .git/hook a", named: &["version control"], kept: &[("a", "hook")] },
+    UndoCase {
+        script: "python3 exchange.py .git/hook a",
+        named: &["version control"],
+        kept: &[("a", "hook")],
+    },
+    UndoCase {
         script: "mkdir d; echo x > d/hook; rm -r d; mv .git d",
         named: &["version control"],
         kept: &[("d/hook", "hook")],
     },
-    Case { script: "python3 exchange.py full folder", named: &["large"], kept: &[("full/large", "inner")] },
-    Case { script: "python3 exchange.py full small; rm -r small", named: &[], kept: &[] },
-    Case { script: "mkdir n; mv -T full n; rm -r n", named: &[], kept: &[] },
-    Case { script: "mv -T full folder; mv -T folder full; true", named: &[], kept: &[] },
-    // A program gets no lease, and fails.
-    Case { script: "! python3 leased.py a", named: &[], kept: &[] },
-    Case { script: "mkfifo p; mv a p; mv b a", named: &[], kept: &[] },
+    UndoCase {
+        script: "python3 exchange.py full folder",
+        named: &["large"],
+        kept: &[("full/large", "inner")],
+    },
+    UndoCase { script: "python3 exchange.py full small; rm -r small", named: &[], kept: &[] },
+    UndoCase { script: "mkdir n; mv -T full n; rm -r n", named: &[], kept: &[] },
+    UndoCase { script: "mv -T full folder; mv -T folder full; true", named: &[], kept: &[] },
+    // The program gets no lease, and fails.
+    UndoCase { script: "! python3 leased.py a", named: &[], kept: &[] },
+    UndoCase { script: "mkfifo p; mv a p; mv b a", named: &[], kept: &[] },
 ];
 
 const EXCHANGE: &str = "import ctypes,sys\n\
     assert ctypes.CDLL(None).renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2) == 0\n";
 
-/// Holds a lease on a file, so that nothing can copy it, and replaces it.
+/// Takes a lease on a file, so that nothing can copy the file, and replaces the file.
 const LEASED: &str = "import fcntl,os,signal,sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n\
     f = os.open(sys.argv[1], os.O_RDONLY)\nfcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
     open('t', 'w').write('evil')\nos.rename('t', sys.argv[1])\n";
@@ -118,7 +128,7 @@ fn prepare(work: &Path) {
 #[test]
 fn undo_restores_or_names_each_path() {
     python();
-    for Case { script, named, kept } in CASES {
+    for UndoCase { script, named, kept } in CASES {
         let place = Place::new();
         let work = place.work();
         prepare(&work);
@@ -141,7 +151,7 @@ fn undo_restores_or_names_each_path() {
     }
 }
 
-/// Random moves, exchanges, links and changes, of which none destroys the content of a large file.
+/// Random moves, exchanges, links and changes. None of them destroys the content of a large file.
 const RANDOM: &str = r"
 import ctypes, os, random, sys
 random.seed(int(sys.argv[1])); libc = ctypes.CDLL(None, use_errno=True)
@@ -191,7 +201,7 @@ fn random_changes_are_undone_and_large_files_never_lost() {
     }
 }
 
-/// The folder of the record of a running program.
+/// Returns the folder of a running program's record.
 fn record_folder(home: &Path) -> Option<PathBuf> {
     let mut folders = vec![home.join(".local/share/modegate")];
     while let Some(folder) = folders.pop() {
@@ -207,17 +217,13 @@ fn record_folder(home: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn failed_record_is_a_message_an_audit_entry_and_an_exit_code() {
+fn failed_record_has_a_message_an_audit_entry_and_an_exit_code() {
     for is_broken in [false, true] {
         let place = Place::new();
         let script = "echo old > a; until [ -e go ]; do sleep 0.01; done; echo new > b";
         let mut command = place.modegate(&["run", "--mode", "code", "--", "sh", "-c", script]);
         let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let start = std::time::Instant::now();
-        while !place.work().join("a").exists() {
-            assert!(start.elapsed().as_secs() < 30, "the program runs");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        block_until("a", || place.work().join("a").exists());
         if is_broken {
             std::fs::remove_dir_all(record_folder(place.dir.path()).expect("a record")).unwrap();
         }
@@ -227,9 +233,9 @@ fn failed_record_is_a_message_an_audit_entry_and_an_exit_code() {
         let session = messages.split("modegate mode ").nth(1).unwrap().split_whitespace().next().unwrap();
         let (_, audit, _) = place.run(&["audit", session]);
         let (_, undone, why) = place.run(&["sessions", "undo", session]);
-        let named = ["could not be saved", "unreadable"]
+        let reports = ["could not be saved", "unreadable"]
             .map(|text| [&messages, &audit, &format!("{undone}{why}")].map(|place| place.contains(text)));
-        let is_named = named.iter().any(|all| all.iter().all(|is_there| *is_there));
+        let is_named = reports.iter().any(|all| all.iter().all(|is_there| *is_there));
         assert_eq!(is_named, is_broken, "{messages}\n{audit}\n{undone}{why}");
         assert_eq!(out.status.code(), Some(if is_broken { 125 } else { 0 }), "{messages}");
         assert_eq!(place.work().join("b").exists(), is_broken, "{undone}{why}");

@@ -1,4 +1,4 @@
-//! `modegate scripts`: every script of the gallery plays the same twice, and its lines follow the schema.
+//! `modegate scripts`: two runs of each script in the gallery are equal, and the lines follow the schema.
 
 use std::io::Write;
 use std::path::Path;
@@ -27,12 +27,12 @@ fn names() -> Vec<String> {
     printed(&["scripts", "list"]).lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// One prompt of the long scripts is enough.
+/// The long scripts get one prompt, to save time.
 fn prompts(script: &str) -> usize {
     if ["commands", "flood", "limit"].contains(&script) { 1 } else { 5 }
 }
 
-/// A conversation in a folder of its own.
+/// Runs a conversation in a new folder.
 fn play(script: &str) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir().unwrap();
     let cwd = folder.path().canonicalize().unwrap();
@@ -54,7 +54,7 @@ fn play(script: &str) -> (Vec<Value>, String) {
 }
 
 #[test]
-fn scripts_play_the_same_twice_and_answer_every_prompt() {
+fn scripts_are_deterministic_and_answer_every_prompt() {
     let names = names();
     assert_eq!(names.len(), 14);
     let mut updates = std::collections::BTreeSet::new();

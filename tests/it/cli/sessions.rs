@@ -1,4 +1,4 @@
-//! The command line over what is kept: `modegate sessions`, `modegate audit`, `--continue`, `--resume`.
+//! Commands about stored sessions: `modegate sessions`, `modegate audit`, `--continue`, `--resume`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::make_fifo;
+use crate::support::waiting::block_until;
 
 /// A home, a project and a script in which each prompt writes a file.
 struct CliFixture(tempfile::TempDir);
@@ -38,7 +39,7 @@ impl CliFixture {
         std::fs::read_to_string(self.work().join("a.txt")).ok()
     }
 
-    /// Runs the binary in the project: exit code, output, errors.
+    /// Runs the binary in the project. Returns the exit code, stdout and stderr.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         self.run_in(&self.work(), arguments)
     }
@@ -101,7 +102,7 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &report["ok"], &report["head"]["hash"]), (1, &json!(false), &json!(head)));
 
-    // It goes on where it was: in its mode, with its conversation, under its number.
+    // The session continues in its mode, with its conversation, under its id.
     let (code, _, errors) = fixture.prompt(&["--continue", "-p", "again"]);
     assert!(code == 0 && errors.contains(&format!("code mode, session {id}")), "{errors}");
     let (code, _, errors) = fixture.prompt(&["--resume", part, "--mode", "plan", "-p", "once more"]);
@@ -121,7 +122,7 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
         assert!(shown.contains(line), "{line}: {shown}");
     }
 
-    // The mode of a session that nobody has open.
+    // Sets the mode of a closed session.
     let (code, output, errors) = fixture.run(&["sessions", "set-mode", part, "architekt"]);
     assert!(code == 2 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
     let (code, output, _) = fixture.run(&["sessions", "set-mode", part, "build"]);
@@ -144,7 +145,7 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
         (&json!("user_message"), &json!("write it"))
     );
 
-    // Turn 2 wrote what was there already; turn 1 made the file.
+    // Turn 2 wrote the same content again. Turn 1 created the file.
     let (code, output, errors) = fixture.run(&["sessions", "undo", part, "--turn", "1"]);
     assert!(
         code == 0 && output.contains("Undid the changes of turn 1:") && output.contains("a.txt"),
@@ -387,7 +388,7 @@ fn a_call_that_needs_permission_without_a_user_is_in_the_audit_log() {
 }
 
 #[test]
-fn a_slash_command_answers_on_stdout_and_its_exit_code_tells_if_it_worked() {
+fn a_slash_command_answers_on_stdout_and_sets_the_exit_code() {
     let fixture = CliFixture::new();
     for mode in ["plan", "code"] {
         for (prompt, code, answer) in [
@@ -428,7 +429,7 @@ fn a_headless_run_shows_the_limit_of_max_mode_and_how_commands_end() {
         let (_, _, errors) = fixture.prompt(&["--mode", "code", "-p", "x"]);
         assert!(errors.contains(end), "{command}: {errors}");
     }
-    // A question that a rule requires is asked in code mode, too.
+    // A rule also requires a permission request in code mode.
     fixture.run(&["permissions", "ask", "shell(make *)"]);
     fixture.run(&["permissions", "deny", "shell(git push *)"]);
     for (command, hint) in [
@@ -447,7 +448,7 @@ fn a_headless_run_shows_the_limit_of_max_mode_and_how_commands_end() {
     assert!(errors.contains("use --mode code to allow changes without asking"), "the control: {errors}");
 }
 
-/// Before the first session, lists are empty. A missing file that `--store` names is an error.
+/// A missing file is an error only if `--store` names the file.
 #[test]
 fn lists_are_empty_before_the_first_session() {
     for (arguments, text) in [
@@ -488,7 +489,7 @@ fn sessions_list_tells_how_many_it_leaves_out() {
     }
 }
 
-/// The log of a command is for `MODEGATE_LOG`: by default, the user sees the message alone.
+/// By default, a command prints its message without log lines. `MODEGATE_LOG` turns them on.
 #[test]
 fn commands_log_no_warnings_unless_asked_to() {
     let fixture = CliFixture::new();
@@ -530,10 +531,7 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
         .stdin(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    while !fixture.work().join("started").exists() {
-        assert!(killed.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    block_until("started", || fixture.work().join("started").exists());
     killed.kill().unwrap();
     killed.wait().unwrap();
     std::fs::remove_file(folder.join("modes.yaml")).unwrap();
@@ -552,7 +550,7 @@ fn a_headless_run_tells_what_was_interrupted_and_which_mode_is_gone() {
     }
 }
 
-/// Zeroes pages in the middle of the store.
+/// Overwrites pages in the middle of the store with zeroes.
 fn damage(store: &Path) {
     let mut bytes = std::fs::read(store).unwrap();
     let (from, to) = (4096 * 3, (4096 * 12).min(bytes.len()));
@@ -583,12 +581,12 @@ fn damaged_store_is_named_salvaged_and_kept() {
     assert_eq!(std::fs::read(kept).unwrap(), damaged);
     let (code, text, _) = fixture.run(&["store", "check"]);
     assert!(code == 0 && text.starts_with("ok "), "{text}");
-    // The new store takes sessions, and lists them with the saved ones.
+    // The new store accepts sessions, and lists them with the saved ones.
     fixture.prompt(&["--mode", "plan", "-p", "afterwards"]);
     let (_, text, _) = fixture.run(&["sessions", "list", "--all", "--limit", "99"]);
     assert!(text.contains("afterwards") && text.lines().count() > 1, "{text}");
     let names: Vec<_> =
-        std::fs::read_dir(fixture.0.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        std::fs::read_dir(fixture.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains("-salvage-")), "{names:?}");
 }
 

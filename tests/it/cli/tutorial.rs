@@ -1,4 +1,4 @@
-//! The examples of the tutorial and the README, run as they stand, in a scratch home and directory.
+//! Runs the examples of the tutorial and the README unchanged, in a new home and directory.
 
 #![cfg(unix)]
 
@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a page uses for output that it leaves out: in a line any text, as a line any lines.
+/// Stands for output that a page leaves out: within a line for any text, as a line for any lines.
 const ELLIPSIS: &str = "…";
 
-/// A line that ends the output of one example. It is followed by the exit code.
+/// The line after the output of each example, followed by the exit code.
 const END: &str = "@@ exit code ";
 
 /// A fenced block: its language and its text.
@@ -18,7 +18,7 @@ struct Block<'a> {
     text: &'a str,
 }
 
-/// Commands, and the output that the page shows for them, if it shows any.
+/// Commands, and the output that the page shows for them, if there is any.
 struct Example<'a> {
     commands: &'a str,
     shown: Option<&'a str>,
@@ -36,7 +36,8 @@ fn examples(page: &str) -> Vec<Example<'_>> {
     commands.map(|(at, block)| Example { commands: block.text, shown: shown(at + 1) }).collect()
 }
 
-/// Runs the examples in one shell, in this directory, with a home of its own. Returns each one's output and exit code.
+/// Runs the examples in one shell, in this directory, with a new home. Returns the output and the exit code
+/// of each.
 fn run(work: &Path, examples: &[Example<'_>]) -> Vec<(String, String)> {
     let home = tempfile::tempdir().unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_modegate"));
@@ -68,7 +69,7 @@ fn run(work: &Path, examples: &[Example<'_>]) -> Vec<(String, String)> {
     runs
 }
 
-/// Whether a line is as the page shows it.
+/// Returns true if a line matches the page.
 fn is_line_shown(line: &str, shown: &str) -> bool {
     let Some((start, rest)) = shown.split_once(ELLIPSIS) else { return line == shown };
     let Some(mut line) = line.strip_prefix(start) else { return false };
@@ -80,7 +81,7 @@ fn is_line_shown(line: &str, shown: &str) -> bool {
     line.ends_with(end)
 }
 
-/// Compares output with what a page shows of it. Returns the first line of the page that is not there.
+/// Compares output with the page. Returns the first line of the page that the output does not have.
 fn missing<'a>(output: &str, shown: &'a str) -> Option<&'a str> {
     let mut lines = output.lines();
     let mut may_skip = false;
@@ -89,12 +90,12 @@ fn missing<'a>(output: &str, shown: &'a str) -> Option<&'a str> {
             may_skip = true;
             continue;
         }
-        let found = if may_skip {
+        let is_found = if may_skip {
             lines.any(|line| is_line_shown(line, expected))
         } else {
             lines.next().is_some_and(|line| is_line_shown(line, expected))
         };
-        if !found {
+        if !is_found {
             return Some(expected);
         }
         may_skip = false;

@@ -1,4 +1,4 @@
-//! Context overflow: whatever fills the context, before or after a load, the session goes on. Results are
+//! Context overflow. Whatever fills the context, before or after a load, the session continues. Results are
 //! shortened before the user's messages, and the newest message is never cut.
 
 use std::collections::VecDeque;
@@ -24,10 +24,10 @@ use crate::support::{Setup, TestClient};
 
 const CONTEXT: u64 = 16_000;
 
-/// Bytes of a body that the model takes.
+/// The longest body that the model accepts, in bytes.
 const LIMIT: usize = 60_000;
 
-/// What the model makes of a request for a summary.
+/// The model's reply to a request for a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SummaryReply {
     Text,
@@ -37,7 +37,7 @@ enum SummaryReply {
     CutOff,
 }
 
-/// A model that takes [`LIMIT`] bytes, and keeps the requests that it took.
+/// A model that accepts at most [`LIMIT`] bytes, and keeps the accepted requests.
 struct LimitedModel {
     names_limit: bool,
     summary: SummaryReply,
@@ -120,7 +120,7 @@ fn setup(model: &Arc<LimitedModel>) -> Setup {
     Setup { mode: "code", model: Some(Arc::clone(model) as Arc<dyn Model>), models, ..Setup::default() }
 }
 
-/// The answer to a prompt: its stop reason, or its error.
+/// Returns the stop reason or the error of a prompt.
 async fn outcome(client: &mut TestClient, session: &str, prompt: &str) -> String {
     let id = client.prompt(session, prompt).await;
     let answer = client.until_answer(id).await.pop().unwrap();
@@ -130,7 +130,7 @@ async fn outcome(client: &mut TestClient, session: &str, prompt: &str) -> String
         .to_owned()
 }
 
-/// The whole text of a prompt, as the model sees it.
+/// Returns true if a request has the complete text of a prompt.
 fn has_prompt(request: &ModelRequest, prompt: &str) -> bool {
     let blocks = request.messages.iter().flat_map(|message| &message.blocks);
     blocks.into_iter().any(|block| matches!(block, Block::Text(text) if text.contains(prompt)))
@@ -144,7 +144,7 @@ fn reads(paths: &[&str]) -> Vec<ModelEvent> {
 /// A prompt, and each reply of the model in its turn.
 type PromptAndReplies = (String, Vec<Vec<ModelEvent>>);
 
-/// Prompts with the replies to them, that together are too long.
+/// Prompts with the replies to them. Together they are too long.
 fn overflows() -> Vec<(&'static str, Vec<PromptAndReplies>)> {
     let long = |word: &str, bytes: usize| format!("{word} ").repeat(bytes / (word.len() + 1));
     let prompt = |text: &str| text.to_owned();
@@ -188,7 +188,7 @@ fn write_files(client: &TestClient) {
 }
 
 #[tokio::test]
-async fn session_goes_on_whatever_filled_the_context() {
+async fn session_continues_whatever_fills_the_context() {
     for (what, prompts) in overflows() {
         for (names_limit, is_loaded) in [(true, false), (false, false), (true, true), (false, true)] {
             let at = format!("{what}, {names_limit}, {is_loaded}");
@@ -314,12 +314,12 @@ async fn overlong_prompt_is_rejected_before_it_is_recorded() {
     let error = outcome(&mut client, &session, &"paste ".repeat(20_000)).await;
     assert!(error.contains("120,000 bytes") && error.contains("16,000 tokens"), "{error}");
     assert!(model.requests.lock().unwrap().is_empty() && *model.refused.lock().unwrap() == 0);
-    // The control: half of it is accepted.
+    // The control: a prompt of half the length is accepted.
     assert_eq!(outcome(&mut client, &session, &"paste ".repeat(5_000)).await, "end_turn");
     client.end().await;
 }
 
-/// One step of a generated turn: lengths of a thought, of an answer, and of arguments and results of calls.
+/// A step of a generated turn: the lengths of a thought, of an answer, and of arguments and results of calls.
 type StepLengths = (usize, usize, Vec<(usize, usize)>);
 
 fn lengths() -> impl Strategy<Value = usize> {
@@ -336,7 +336,7 @@ fn filled(length: usize) -> String {
     "é word\n".chars().cycle().take(length).collect()
 }
 
-/// The events of generated turns, and the newest prompt.
+/// Returns the events of generated turns, and the newest prompt.
 fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, String) {
     let (mut events, mut newest, mut calls) = (Vec::new(), String::new(), 0);
     for (number, (prompt, has_image, steps)) in turns.iter().enumerate() {
@@ -398,7 +398,7 @@ fn shortened_history_fits_stays_valid_and_keeps_the_newest_prompt() {
             messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum::<usize>()
         );
         if history.bytes() > budget {
-            // Then nothing long is left but the newest prompt and old messages of the user.
+            // Only the newest prompt and old messages of the user may still be long.
             for block in messages.iter().flat_map(|message| &message.blocks) {
                 let is_prompt = matches!(block, Block::Text(text) if *text == newest);
                 prop_assert!(is_prompt || matches!(block, Block::Image(_) | Block::Thought(_)) || block.bytes() < 2_600, "{:?}", block);

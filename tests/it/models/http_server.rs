@@ -1,4 +1,4 @@
-//! An HTTP server on the loopback that sends prepared replies, in the given pieces, and records the requests.
+//! An HTTP server on the loopback that sends prepared replies in the given pieces, and records the requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,19 +9,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What the server answers.
+/// A prepared reply.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
-    /// Written one after the other, each on its own.
+    /// Each piece is written separately.
     pub pieces: Vec<Vec<u8>>,
-    /// The connection stays open and silent after the pieces.
+    /// Keeps the connection open and silent after the pieces.
     pub hangs: bool,
 }
 
 impl Reply {
-    /// A stream that ends when it has been written.
+    /// A stream that ends after its last byte.
     pub(crate) fn stream(body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: 200,
@@ -43,7 +43,7 @@ impl Reply {
     }
 }
 
-/// A request as it came.
+/// A received request, unparsed.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedRequest {
     pub path: String,
@@ -63,30 +63,32 @@ impl ReceivedRequest {
 }
 
 #[derive(Default)]
-struct State {
-    /// Answers requests for the list of models. Without it, there is none.
+struct ServerState {
+    /// The answer to requests for the list of models. Without it, the server has no list.
     models: Mutex<Option<String>>,
     replies: Mutex<VecDeque<Reply>>,
     requests: Mutex<Vec<ReceivedRequest>>,
-    /// Connections that the other side has closed while a reply was hanging.
+    /// Notified when the client closes a connection with a hanging reply.
     connection_closed: Notify,
     request_arrived: Notify,
 }
 
-/// The server. It lives as long as its runtime.
+/// The server runs as long as its runtime.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub url: String,
-    state: Arc<State>,
+    state: Arc<ServerState>,
 }
 
 impl Server {
-    /// Starts one that plays these replies in order; one more request gets a 500.
+    /// Starts a server that sends these replies in order. A further request gets a 500.
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let state =
-            Arc::new(State { replies: Mutex::new(replies.into_iter().collect()), ..State::default() });
+        let state = Arc::new(ServerState {
+            replies: Mutex::new(replies.into_iter().collect()),
+            ..ServerState::default()
+        });
         let of_server = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -101,7 +103,7 @@ impl Server {
         self.state.replies.lock().unwrap().push_back(reply);
     }
 
-    /// The server's list of models.
+    /// Sets the list of models.
     pub(crate) fn lists(&self, models: &str) {
         *self.state.models.lock().unwrap() = Some(models.to_owned());
     }
@@ -110,7 +112,7 @@ impl Server {
         self.state.requests.lock().unwrap().clone()
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until the server has this many requests.
     pub(crate) async fn wait_for(&self, requests: usize) {
         let wait = async {
             loop {
@@ -124,14 +126,14 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the server was not asked");
     }
 
-    /// Waits until the client has closed a connection on which a reply hangs.
+    /// Waits until the client has closed a connection with a hanging reply.
     pub(crate) async fn connection_closed(&self) {
         let wait = self.state.connection_closed.notified();
         tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the request was not given up");
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<State>) {
+async fn serve(mut stream: TcpStream, state: Arc<ServerState>) {
     stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     while let Some(asked) = read(&mut stream, &mut buffer).await {

@@ -1,4 +1,4 @@
-//! Images: one that the server refuses costs that image alone, and those that are too large are scaled down.
+//! Images: a refused image is left out alone, and images that are too large are scaled down.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ fn refusal(message: &str) -> Reply {
     Reply::error(400, &json!({ "error": { "message": message } }).to_string())
 }
 
-/// Which of the images each request contains.
+/// Returns the images that each request contains.
 fn sent(server: &Server) -> Vec<Vec<&'static str>> {
     let contained =
         |text: String| [GOOD, FINE, BAD].into_iter().filter(|image| text.contains(image)).collect();
@@ -35,7 +35,7 @@ fn sent(server: &Server) -> Vec<Vec<&'static str>> {
 }
 
 #[tokio::test]
-async fn refused_image_costs_that_image_alone() {
+async fn refused_image_is_left_out_alone() {
     for id in PROVIDERS {
         let answer = || Reply::stream(provider_streams::text(id, "Seen."));
         let bad = || refusal("messages.0.content.1: Could not process image");
@@ -81,7 +81,7 @@ async fn images_are_left_out_for_good_only_if_the_model_takes_none() {
     assert_eq!(sent(&server), [vec![BAD], vec![], vec![]]);
     assert!(server.requests()[2].text.contains("this model does not accept images"));
     client.end().await;
-    // The controls: a number of images, and an error about something else.
+    // The controls: several images, and an error about something else.
     let (mut client, server) =
         asking("openai", Setup::default(), [refusal("At most 1 image(s) may be provided."), answer()]).await;
     let session = client.session().await;
@@ -106,9 +106,12 @@ async fn older_images_are_left_out_of_a_body_that_is_too_large() {
     look(&mut client, &session, &[&old]).await;
     let messages = look(&mut client, &session, &[&new]).await;
     assert_eq!(messages.last().unwrap()["result"]["stopReason"], "end_turn", "{:#?}", messages.last());
-    let sent = server.requests().into_iter().map(|it| (it.text.contains(&old), it.text.contains(&new)));
+    let sent = server
+        .requests()
+        .into_iter()
+        .map(|request| (request.text.contains(&old), request.text.contains(&new)));
     assert_eq!(sent.collect::<Vec<_>>(), [(true, false), (true, true), (false, true)]);
-    // The control: without an older image, nothing can be left out.
+    // The control: without an older image, the error remains.
     let other = client.session().await;
     let error = look(&mut client, &other, &[&new]).await.pop().unwrap()["error"].clone();
     assert!(error["message"].as_str().unwrap().contains("too l"), "{error}");
@@ -123,13 +126,16 @@ async fn request_has_at_most_a_hundred_images() {
     look(&mut client, &session, &[GOOD; 100]).await;
     look(&mut client, &session, &[FINE]).await;
     let count = |text: &str, image: &str| text.matches(image).count();
-    let sent: Vec<_> =
-        server.requests().iter().map(|it| (count(&it.text, GOOD), count(&it.text, FINE))).collect();
+    let sent: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| (count(&request.text, GOOD), count(&request.text, FINE)))
+        .collect();
     assert_eq!(sent, [(100, 0), (49, 1)]);
     client.end().await;
 }
 
-/// A grey PNG image without compression and checksums.
+/// Returns a grey PNG image without compression and checksums.
 fn png(width: u32, height: u32) -> Vec<u8> {
     let row = [&[0], vec![0x40; width as usize].as_slice()].concat();
     let blocks = row.repeat(height as usize);
@@ -146,7 +152,7 @@ fn png(width: u32, height: u32) -> Vec<u8> {
     [b"\x89PNG\r\n\x1a\n", chunks.as_slice()].concat()
 }
 
-/// Types and sizes of the images in a request.
+/// Returns the types and sizes of the images in a request.
 fn sizes(request: &str) -> Vec<(String, usize, usize)> {
     let size = |part: &str| {
         let (kind, data) = part.split_once(";base64,").unwrap();

@@ -1,4 +1,5 @@
-//! Replies that break off: the request is repeated, nothing of the reply runs, and the history marks its text.
+//! Replies that break off. The request is repeated, nothing of the reply runs, and the history marks its
+//! text.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::support::{Setup, read};
 
 const MARK: &str = "Your reply above broke off.";
 
-/// The parts of a stream, each with one more frame than the one before, up to the last that is incomplete.
+/// Returns beginnings of a stream. Each has one more frame than the one before, and none is complete.
 fn beginnings(id: &str, stream: &[u8]) -> Vec<String> {
     let stream = std::str::from_utf8(stream).unwrap();
     let end = if id == "ollama" { "\n" } else { "\n\n" };
@@ -66,14 +67,14 @@ async fn reply_that_breaks_off_is_requested_again() {
     }
 }
 
-/// Lets time pass at once.
+/// Advances the paused clock.
 async fn skip(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
 
-/// The calls without an end.
+/// Returns the calls without an end.
 fn unfinished(messages: &[Value]) -> Vec<Value> {
     let updates: Vec<&Value> = messages.iter().map(|message| &message["params"]["update"]).collect();
     let ended = |id: &Value| {
@@ -140,7 +141,7 @@ async fn summary_that_breaks_off_is_requested_again() {
 }
 
 #[tokio::test]
-async fn reply_that_fills_the_context_goes_on_after_a_summary() {
+async fn reply_that_fills_the_context_continues_after_a_summary() {
     let fixture = StoreFixture::new();
     let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
     let session = client.session().await;

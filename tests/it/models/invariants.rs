@@ -1,5 +1,5 @@
-//! What every request must keep, whatever the conversation: each call has its result behind it, roles follow each other as
-//! the provider demands, no block is empty, at most one reminder, and that at the very end.
+//! The invariants of all requests. Each call has its result after it, roles alternate as the provider
+//! demands, no block is empty, and the only reminder is at the very end.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub(crate) fn check(provider: &str, body: &Value) {
     );
 }
 
-/// Strict servers reject ids that occur twice, and names that no tool can have. Gemini's calls need no id.
+/// Strict servers reject duplicate ids, and names that no tool can have. Gemini's calls need no id.
 fn check_calls(provider: &str, body: &Value, seen: &[Piece]) {
     let calls = seen.iter().filter_map(|piece| match piece {
         Piece::Call(id) => Some(id),
@@ -73,7 +73,7 @@ enum Piece {
         role: &'static str,
         text: String,
     },
-    /// A picture, a thought, a signature.
+    /// An image, a thought or a signature.
     Other,
 }
 

@@ -1,4 +1,5 @@
-//! Keys in the real binary: stored by `modegate setup`, never passed on, never shown.
+//! Keys in the binary: `modegate setup` stores them, no child process inherits them, and no output shows
+//! them.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 const KEY: &str = "k-very-secret-51";
 
-/// Runs the binary with a home of its own, a key in its environment, and a line at its input.
+/// Runs the binary in this home, with a key in the environment and a line at stdin.
 fn run(home: &Path, arguments: &[&str], input: &str) -> (i32, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_modegate"))
         .current_dir(home)
@@ -22,7 +23,7 @@ fn run(home: &Path, arguments: &[&str], input: &str) -> (i32, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may have ended without reading.
+    // The process may end without reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     let text = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
@@ -47,7 +48,7 @@ fn child_processes_logs_and_store_contain_no_keys() {
     assert!(environment.contains("HOME="), "the command ran: {environment}");
     assert!(!environment.contains(KEY), "{environment}");
     let folder = home.path().join(".local/share/modegate");
-    // The file may be empty yet, and all in the log beside it.
+    // The file may still be empty, with all rows in the write-ahead log.
     let store =
         ["modegate.db", "modegate.db-wal"].map(|name| fs::read(folder.join(name)).unwrap_or_default());
     let store = store.concat();
@@ -62,7 +63,7 @@ fn setup_stores_keys_readable_only_by_the_owner() {
     let (code, text) = run(home.path(), &["setup"], "");
     assert_eq!(code, 1);
     assert!(text.contains("--provider anthropic|openai-responses|openai|gemini|ollama"), "{text}");
-    // Clients append it to the command line that starts the agent.
+    // Clients append `setup` to the command line that starts the agent.
     let arguments = ["--mode", "plan", "--store", "memory", "setup", "--provider", "gemini"];
     let (code, text) = run(home.path(), &arguments, &format!("{KEY}\n"));
     assert_eq!(code, 0, "{text}");

@@ -1,4 +1,4 @@
-//! How requests reach a server, in the real binary: proxies, exceptions, certificates, and a busy server.
+//! The connection to a provider in the binary: proxies, exceptions, certificates, and a busy server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ fn answer() -> Reply {
     Reply::stream(provider_streams::text("openai", "Here."))
 }
 
-/// Output of a headless run with these variables and this `config.yaml`.
+/// Returns the output of a headless run with these variables and this `config.yaml`.
 async fn ask(variables: &[(&str, &str)], config: &str) -> String {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join(".config/modegate");
@@ -30,7 +30,7 @@ async fn ask(variables: &[(&str, &str)], config: &str) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// The address of a server of this machine that does not count as one.
+/// Returns the server's address as `0.0.0.0`, which does not count as loopback, so a proxy is used.
 fn remote_address(server: &Server) -> String {
     server.url.replace("127.0.0.1", "0.0.0.0")
 }
@@ -83,7 +83,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tls").join(name)
 }
 
-/// An `https://` server with a certificate of the authority in `ca.pem`. Returns its address.
+/// Starts an `https://` server with a certificate of the authority in `ca.pem`. Returns the server's address.
 fn encrypted_server() -> String {
     let certificates = CertificateDer::pem_file_iter(fixture("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(fixture("server.key")).unwrap();
@@ -98,7 +98,7 @@ fn encrypted_server() -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-            // A client that does not trust the certificate hangs up.
+            // A client that does not trust the certificate closes the connection.
             let _ = serve(StreamOwned::new(connection, stream.unwrap()));
         }
     });
@@ -124,10 +124,10 @@ fn serve(stream: impl Read + Write) -> std::io::Result<()> {
     stream.get_mut().flush()
 }
 
-/// Other systems decide alone, and do not accept a certificate for a hundred years.
+/// Other systems check certificates themselves, and reject a validity of a hundred years.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn certificates_come_from_variables_and_settings_and_errors_say_so() {
+async fn certificates_come_from_variables_and_settings_and_errors_name_both() {
     let url = encrypted_server();
     let (ca, key) = (fixture("ca.pem").display().to_string(), fixture("server.key").display().to_string());
     let setting = |path: &str| format!("network: {{ca_file: '{path}'}}\n");
@@ -152,7 +152,7 @@ async fn certificates_come_from_variables_and_settings_and_errors_say_so() {
 }
 
 #[tokio::test]
-async fn headless_run_waits_for_a_busy_server_as_long_as_the_settings_say() {
+async fn headless_run_waits_for_a_busy_server_up_to_the_limit() {
     let busy = |wait| Reply::error(429, "{}").header("retry-after-ms", wait);
     let server = Server::start([busy("1500"), busy("1"), answer()]).await;
     let variables = [("OPENAI_BASE_URL", server.url.as_str())];

@@ -1,7 +1,7 @@
-//! The prefix rule, in the bytes of every provider: a request without its reminder is the start of the next one, so that
-//! a provider's cache of it stays warm. Measured over thirty turns with a change of mode in every fifth.
+//! The prefix rule in the bytes of every provider: a request without its reminder is the start of the next
+//! one, so providers' caches stay valid. Measured over thirty turns with a mode change in every fifth.
 //!
-//! `fixtures/providers/prefix.txt` has the figures; `UPDATE_EXPECT=1` writes them anew.
+//! `fixtures/providers/prefix.txt` has the figures. `UPDATE_EXPECT=1` writes them anew.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::models::providers::{folder, wires};
 use crate::support::{Setup, TestClient};
 
-/// A request as a sequence: tools, system prompt, blocks of messages. Cache markers are taken away.
+/// A request as a sequence of tools, system prompt and blocks of messages, without cache markers.
 struct Sequence {
     tools: Vec<String>,
     rest: Vec<String>,
@@ -30,7 +30,8 @@ impl Sequence {
         self.all().map(String::len).sum::<usize>() + self.reminder.as_ref().map_or(0, String::len)
     }
 
-    /// Bytes of this request that are not the start of the one before, so that no cache has them.
+    /// Returns the number of bytes that are not in the start of the request before, so that no cache has
+    /// them.
     fn resent(&self, before: &Sequence) -> usize {
         let same =
             self.all().zip(before.all()).take_while(|(a, b)| a == b).map(|(a, _)| a.len()).sum::<usize>();
@@ -73,7 +74,7 @@ fn sequence(provider: &str, body: &Value) -> Sequence {
     sequence
 }
 
-/// The requests of thirty turns, each with a call, and those before which the mode changed.
+/// Returns the requests of thirty turns with a call each, and the indices of requests after a mode change.
 async fn requests(list: ToolList) -> (Vec<ModelRequest>, Vec<usize>, String) {
     let mut modes = Modes::built_in();
     modes.set_default_tool_list(list);

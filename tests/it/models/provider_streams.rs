@@ -1,8 +1,8 @@
-//! What a model says, in the stream of each provider.
+//! Replies of a model as streams of each provider.
 
 use serde_json::{Value, json};
 
-/// What a model thinks before it says anything.
+/// The thought at the start of each reply.
 pub(crate) const THOUGHT: &str = "Let me see.";
 
 /// A reply of text.
@@ -10,7 +10,7 @@ pub(crate) fn text(provider: &str, text: &str) -> Vec<u8> {
     reply(provider, text, &[])
 }
 
-/// A reply of text, if there is any, and calls: id, name and arguments.
+/// A reply of text, if there is any, and of calls with id, name and arguments.
 pub(crate) fn reply(provider: &str, text: &str, calls: &[(&str, &str, Value)]) -> Vec<u8> {
     let frames = match provider {
         "anthropic" => anthropic(text, calls),

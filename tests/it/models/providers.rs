@@ -1,7 +1,7 @@
-//! The wire formats: streams as providers document them, wherever they are cut, and the requests that are made.
+//! The wire formats: documented streams, split at every position, and the encoded requests.
 //!
-//! `fixtures/providers/PROVIDER/CASE.sse` (or `.ndjson`) is a stream, `CASE.events` what it says. `UPDATE_EXPECT=1` writes
-//! the latter anew.
+//! `fixtures/providers/PROVIDER/CASE.sse` (or `.ndjson`) is a stream, and `CASE.events` its events.
+//! `UPDATE_EXPECT=1` writes the events anew.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use modegate::model::{
 };
 use serde_json::json;
 
-/// Every provider, a model of its, and its wire format.
+/// Every provider with a model and a wire format.
 pub(crate) fn wires() -> [(&'static str, &'static str, Box<dyn Wire>); 5] {
     [
         ("anthropic", "claude-opus-5-5", Box::new(Anthropic)),
@@ -43,12 +43,13 @@ pub(crate) fn streams(provider: &str) -> Vec<PathBuf> {
     streams
 }
 
-/// What a stream says when it comes in these pieces. Pieces of text are one text: how they are cut is the server's affair.
+/// Returns the events of a stream in these pieces. Adjacent texts are joined, because only the server decides
+/// where they split.
 fn output_of(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
     let (events, problem) = decode(wire, pieces);
     let mut lines: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
     lines.extend(problem.map(|problem| format!("{problem:?}")));
-    // Ids that the server left out are made up.
+    // If the server sends no id, the wire format invents one.
     let made_up = |line: &String| {
         let at = ["call_01", "toolu_01", "own_01"]
             .iter()
@@ -64,7 +65,7 @@ fn output_of(wire: &dyn Wire, pieces: &[&[u8]]) -> String {
     lines.iter().map(made_up).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// The events of a stream that comes in these pieces, and the error that ends it.
+/// Returns the events of a stream in these pieces, and the error that ends it.
 pub(crate) fn decode(wire: &dyn Wire, pieces: &[&[u8]]) -> (Vec<ModelEvent>, Option<ProviderError>) {
     let mut events = VecDeque::new();
     let mut decoder = wire.decoder();
@@ -105,7 +106,7 @@ fn every_stream_decodes_the_same_at_any_split() {
     }
 }
 
-/// A conversation with everything in it that a request can hold.
+/// A conversation with every kind of content.
 fn request(model: &ModelId) -> ModelRequest {
     let block = |role, blocks| Arc::new(Message { role, blocks });
     let seal = |origin: &ModelId, data| {
@@ -119,7 +120,7 @@ fn request(model: &ModelId) -> ModelRequest {
         text: text.into(),
         is_error,
     };
-    let own = match model.parts().unwrap().0 {
+    let extra = match model.parts().unwrap().0 {
         "anthropic" => json!({ "signature": "c2ln" }),
         "gemini" => json!({ "thoughtSignature": "c2ln" }),
         "openai" => json!({ "reasoning_content": true }),
@@ -157,7 +158,7 @@ fn request(model: &ModelId) -> ModelRequest {
                 Role::Assistant,
                 vec![
                     Block::Thought("Both files.".into()),
-                    seal(model, own),
+                    seal(model, extra),
                     Block::Text("Reading.".into()),
                     call("call_1", "read_file", json!({ "path": "a.txt" })),
                     call("call_2", "read_file", json!("{broken")),

@@ -1,7 +1,7 @@
-//! What a standing reminder costs a provider's prompt cache: bytes of each request that are not the start of the
-//! request before it, in a session of twenty turns in plan mode.
+//! The cost of a standing reminder for a provider's prompt cache: the bytes of each request that are not in
+//! the start of the request before it, in a session of twenty turns in plan mode.
 //!
-//! `fixtures/providers/reminder.txt` has the figures; `UPDATE_EXPECT=1` writes them anew.
+//! `fixtures/providers/reminder.txt` has the figures. `UPDATE_EXPECT=1` writes them anew.
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ use crate::support::{Setup, TestClient};
 
 const TURNS: usize = 20;
 
-/// Requests of each turn, the last of which gets an answer without a call.
+/// Requests of each turn. The last one gets an answer without a call.
 const STEPS: usize = 5;
 
-/// The bytes that Anthropic's cache may have, in the order in which it compares them.
+/// Returns the parts of a request that Anthropic caches, in the order in which it compares them.
 fn parts(request: &ModelRequest) -> Vec<String> {
     let (provider, name, wire) = wires().into_iter().find(|(provider, ..)| *provider == "anthropic").unwrap();
     let request = ModelRequest { model: ModelId::new(format!("{provider}/{name}")), ..request.clone() };
@@ -41,7 +41,7 @@ fn parts(request: &ModelRequest) -> Vec<String> {
             text => parts.push(json!([role, text])),
         }
     }
-    // The markers of the cache move.
+    // The cache markers move from request to request.
     let bare = |mut part: Value| {
         if let Some(block) = part.get_mut(1).and_then(Value::as_object_mut) {
             block.remove("cache_control");
@@ -63,7 +63,7 @@ async fn requests(position: ReminderPosition, list: ToolList, result: usize) -> 
         mode.reminder_position = position;
     }
     let mut client = TestClient::with(Setup { mode: "plan", modes, ..Setup::default() });
-    // A call that repeats itself in a turn would get a note.
+    // The calls differ, because repeated calls would get a note.
     for step in 0..STEPS {
         let text = "a line of twenty one\n".repeat(result / 28);
         std::fs::write(client.cwd().join(format!("{step}.txt")), text).unwrap();

@@ -1,5 +1,5 @@
-//! The whole agent with a provider at the other end of a loopback connection: the same scenario in each wire format, and
-//! what happens when something goes wrong.
+//! The agent with a provider at the other end of a loopback connection: the same scenario in each wire
+//! format, and provider errors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::models::providers::wires;
 use crate::models::{invariants, provider_streams};
 use crate::support::{Setup, TestClient, read};
 
-/// Stands in no message, log or record.
+/// In no message, log or store.
 const KEY: &str = "very-secret-key";
 
-/// An agent whose model is a provider's, which gives these replies.
+/// An agent whose model is a provider's model, and the provider's replies.
 pub(crate) async fn asking(
     id: &str,
     setup: Setup,
@@ -29,7 +29,7 @@ pub(crate) async fn asking(
     asking_at(id, true, setup, replies).await
 }
 
-/// The same, at the provider's own address or elsewhere.
+/// As `asking`, over this route.
 async fn asking_at(
     id: &str,
     is_official: bool,
@@ -39,11 +39,11 @@ async fn asking_at(
     asking_through(id, Route { is_elsewhere: !is_official, ..Route::default() }, setup, replies).await
 }
 
-/// How the server is reached.
+/// The connection to the server.
 #[derive(Default)]
 struct Route {
     is_elsewhere: bool,
-    /// Behind the server's address.
+    /// The path after the server's address.
     path: &'static str,
     key_header: Option<String>,
     busy_limit: Option<Duration>,
@@ -78,7 +78,7 @@ async fn asking_through(
     (TestClient::with(Setup { model: Some(Arc::new(router)), models, ..setup }), server)
 }
 
-/// The text that the client was shown.
+/// Returns the text that the client shows.
 pub(crate) fn shown(messages: &[Value]) -> String {
     let chunks = messages
         .iter()
@@ -154,10 +154,13 @@ async fn full_turn_works_in_every_provider_format() {
     }
 }
 
-/// The costs in usage updates.
+/// Returns the costs in usage updates.
 fn costs(messages: &[Value]) -> Vec<Value> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
-    updates.filter(|it| it["sessionUpdate"] == "usage_update").map(|it| it["cost"].clone()).collect()
+    updates
+        .filter(|update| update["sessionUpdate"] == "usage_update")
+        .map(|update| update["cost"].clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -198,7 +201,8 @@ async fn cost_is_the_sum_of_the_session_and_survives_load() {
 async fn cancel_during_thinking_leaves_a_valid_conversation() {
     for (id, ..) in wires() {
         let whole = String::from_utf8(provider_streams::text(id, "Said.")).unwrap();
-        // Up to the last frame before the first word, with what the provider wants back.
+        // Returns the stream up to the frame before the first text, with the content that the provider
+        // requires back.
         let frames: Vec<&str> = whole.split_inclusive(if id == "ollama" { "\n" } else { "\n\n" }).collect();
         let thought: String = match id {
             "gemini" | "ollama" => {
@@ -318,7 +322,7 @@ async fn streaming_call_is_shown_and_failed_if_cut_off() {
     agent.end().await;
 }
 
-/// What a turn comes to: the answer to the prompt, the text shown, the server.
+/// Runs a turn. Returns the prompt's answer, the text, and the server.
 async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
     let (mut agent, server) = asking(id, Setup::default(), replies).await;
     let session = agent.session().await;
@@ -327,7 +331,7 @@ async fn turn(id: &str, replies: Vec<Reply>) -> (Value, String, Server) {
     for message in &messages {
         assert!(!message.to_string().contains(KEY), "{message}");
     }
-    // Whatever went wrong, the session goes on: the play is over, and the server says so.
+    // The session continues: the next request reaches the server, which has no replies left.
     let again = agent.prompt(&session, "again").await;
     let error = agent.until_answer(again).await.pop().unwrap();
     assert!(error["error"]["message"].as_str().unwrap().contains("the play is over"), "{error}");
@@ -587,7 +591,7 @@ async fn context_is_read_from_the_servers_list_before_it_is_needed() {
         server.lists(r#"{"data":[{"id":"gpt-6-luna","max_model_len":8192}]}"#);
         let session = agent.session().await;
         let mut sizes = Vec::new();
-        // The list is read beside the first request, so a later turn has its size.
+        // The list is read beside the first request, so the size is known in a later turn.
         for prompt in ["word ".repeat(5_000), "a".into(), "b".into(), "c".into(), "d".into()] {
             let id = agent.prompt(&session, &prompt).await;
             let messages = agent.until_answer(id).await;
@@ -610,7 +614,7 @@ async fn busy_provider_is_given_up_after_the_limit_of_a_run_without_an_editor() 
     assert!(message.contains("Slow down. A run without an editor waits 60 s at most"), "{message}");
     assert_eq!(server.requests().len(), 1);
     agent.end().await;
-    // The control: a shorter wait is waited out.
+    // The control: the run waits for a shorter time.
     let replies = [
         Reply::error(429, "{}").header("retry-after-ms", "1"),
         Reply::stream(provider_streams::text("openai", "Here.")),
@@ -623,7 +627,7 @@ async fn busy_provider_is_given_up_after_the_limit_of_a_run_without_an_editor() 
     agent.end().await;
 }
 
-/// Azure has the name of the model and the version of its interface in the address.
+/// The address has the model's name and the API version.
 #[tokio::test]
 async fn azure_address_and_header_are_used() {
     for (id, path) in [("openai", "/chat/completions"), ("openai-responses", "/responses")] {

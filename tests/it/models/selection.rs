@@ -1,5 +1,5 @@
-//! Who answers: config options for model and thinking, modes that name their own, tools hidden or masked, and room made in
-//! the context.
+//! The model of a session: config options for model and thinking, modes with their own, hidden or masked
+//! tools, and compaction.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn catalogue(context: u64) -> Arc<ModelCatalog> {
     Arc::new(ModelCatalog::new(vec![reachable("anthropic", described), reachable("gemini", Vec::new())]))
 }
 
-/// The built-in modes, where plan has a model and thinking of its own.
+/// The built-in modes, with a separate model and thinking in plan.
 fn modes() -> Modes {
     let mut modes = Modes::built_in();
     let plan = modes.iter_mut().find(|mode| mode.id == "plan").unwrap();
@@ -100,7 +100,7 @@ async fn mask_offers_all_tools_and_names_the_allowed() {
         assert_eq!(request.tools.iter().any(|tool| tool.name == "write_file"), shown);
         assert_eq!(request.allowed.is_some(), allowed);
         assert!(request.allowed.iter().flat_map(|names| names.iter()).all(|name| name != "write_file"));
-        // Shown or not: it is refused.
+        // In both variants, the call is refused.
         let arguments = json!({ "path": "a.txt", "content": "x" });
         client
             .model
@@ -115,7 +115,7 @@ async fn mask_offers_all_tools_and_names_the_allowed() {
     }
 }
 
-/// Lets the model say a text and how full its context is.
+/// Lets the model send a text and the size of the used context.
 fn answers(client: &TestClient, session: &str, text: &str, used: u64) {
     for event in [
         ModelEvent::Text(text.into()),
@@ -199,7 +199,7 @@ async fn overlong_request_is_retried_after_compaction() {
     let roles: Vec<Role> = request.messages.iter().map(|message| message.role).collect();
     assert_eq!(roles.last(), Some(&Role::User));
     assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
-    // It is too long again and again: that is an error, and no circle.
+    // A request that stays too long is an error, and not repeated forever.
     for _ in 0..12 {
         client.model.say(&session, too_long());
     }

@@ -1,5 +1,5 @@
-//! Streams of compatible servers: the same reply in generated variants, which differ in everything that servers do
-//! differently, decodes to the same events. `QUIRKS=5000 SEED=7` makes a longer run.
+//! Streams of compatible servers. Generated variants of one reply, which differ in everything that servers do
+//! differently, decode to the same events. `QUIRKS=5000 SEED=7` makes a longer run.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::models::remote::{asking, shown};
 use crate::models::{invariants, provider_streams};
 use crate::support::Setup;
 
-/// A generator of numbers, the same for the same seed.
+/// A random generator. The same seed gives the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// The meaning of a stream, however it is written.
+/// The events of a stream, independent of the server's style.
 #[derive(Debug, Clone, PartialEq)]
 struct Meaning {
     thoughts: String,
@@ -102,14 +102,14 @@ fn random_meaning(random: &mut Random) -> Meaning {
     }
 }
 
-/// A server's way to say which call a piece belongs to.
+/// The way in which a server assigns a piece to a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Numbering {
     Documented,
     AsText,
     AsFraction,
     Missing,
-    /// Every call begins at 0, and goes on at the next number.
+    /// Every call begins at 0, and continues with the next number.
     Drifts,
     /// Every call has the number 0.
     AlwaysZero,
@@ -136,14 +136,14 @@ enum Naming {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Style {
+struct StreamStyle {
     numbering: Numbering,
     ids: Ids,
     naming: Naming,
 }
 
-/// Styles whose pieces are distinguishable at all.
-fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
+/// Returns a style that keeps the pieces of different calls distinguishable.
+fn random_style(random: &mut Random, calls: &[(String, Value)]) -> StreamStyle {
     loop {
         let numbering = random.pick(&[
             Numbering::Documented,
@@ -181,12 +181,18 @@ fn random_style(random: &mut Random, calls: &[(String, Value)]) -> Style {
         // Without numbers, a call without arguments cannot be distinguished from the start of the next.
         let is_clear = has_numbers || calls.iter().all(|(_, arguments)| *arguments != json!({}));
         if is_readable && is_clear {
-            return Style { numbering, ids, naming };
+            return StreamStyle { numbering, ids, naming };
         }
     }
 }
 
-fn pieces_of_call(at: usize, name: &str, arguments: &Value, style: Style, random: &mut Random) -> Vec<Value> {
+fn pieces_of_call(
+    at: usize,
+    name: &str,
+    arguments: &Value,
+    style: StreamStyle,
+    random: &mut Random,
+) -> Vec<Value> {
     let json = arguments.to_string();
     let mut arguments: Vec<String> = match random.below(3) {
         0 => vec![String::new(), json],
@@ -246,8 +252,8 @@ fn pieces_of_call(at: usize, name: &str, arguments: &Value, style: Style, random
     pieces.collect()
 }
 
-/// A stream with this meaning, and its style.
-fn random_stream(meaning: &Meaning, random: &mut Random) -> (Vec<u8>, Style) {
+/// Returns a stream with these events, and its style.
+fn random_stream(meaning: &Meaning, random: &mut Random) -> (Vec<u8>, StreamStyle) {
     let style = random_style(random, &meaning.calls);
     let mut deltas = Vec::new();
     let thought_form = random.below(4);
@@ -356,7 +362,7 @@ fn generated_variants_of_a_stream_mean_the_same() {
     }
 }
 
-/// Frames without a meaning, between the frames of every provider.
+/// The frames come between the frames of every provider.
 #[test]
 fn frames_without_a_meaning_change_nothing() {
     let call = [("c1", "read_file", json!({ "path": "a.txt" })), ("c2", "todo", json!({}))];
@@ -377,7 +383,7 @@ fn frames_without_a_meaning_change_nothing() {
     }
 }
 
-/// Half a call must not run, so a part of a call that cannot be read ends the reply.
+/// Half a call must not run, so an unreadable part of a call ends the reply.
 #[test]
 fn unreadable_part_of_a_call_ends_the_reply() {
     let call = [("c1", "write_file", json!({ "path": "a.txt", "content": "x" }))];
@@ -396,7 +402,7 @@ fn unreadable_part_of_a_call_ends_the_reply() {
     }
 }
 
-/// A strict server accepts the history of every quirk, also if replies repeat their ids.
+/// Strict servers accept the history, also if replies repeat their ids.
 #[tokio::test]
 async fn next_request_is_valid_after_every_quirk() {
     for path in streams("openai").into_iter().filter(|path| is_quirk(path)) {
@@ -433,7 +439,7 @@ fn is_quirk(path: &Path) -> bool {
     path.file_name().unwrap().to_str().unwrap().starts_with("quirk_")
 }
 
-/// The page names every quirk, and each has a stream.
+/// Each quirk on the page has a stream, and each stream is on the page.
 #[test]
 fn page_lists_every_quirk() {
     let page = fs::read_to_string(folder("").join("../../docs/reference/compatible-servers.md")).unwrap();

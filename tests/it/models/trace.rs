@@ -1,4 +1,5 @@
-//! The trace context of a prompt reaches the provider and the log, with each request of its turn and no other.
+//! The trace context of a prompt reaches the provider and the log, with the requests of its turn and no
+//! others.
 
 use serde_json::json;
 
@@ -6,7 +7,7 @@ use crate::models::http_server::Reply;
 use crate::models::provider_streams;
 use crate::models::providers::wires;
 use crate::models::remote::asking;
-use crate::modes::stored::StoreFixture;
+use crate::modes::stored::BinaryFixture;
 use crate::support::Setup;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -40,7 +41,7 @@ async fn trace_context_of_a_prompt_is_sent_with_the_requests_of_its_turn() {
 
 #[test]
 fn log_lines_of_a_turn_have_the_trace_context_of_its_prompt() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let session = fixture.session(store.to_str().unwrap(), "plan");
     let model =

@@ -10,14 +10,14 @@ use crate::models::provider_streams;
 
 const KEY: &str = "k-typed-72";
 
-/// Exit code and output of the binary, with a home of its own and a line at its input.
+/// Runs the binary in this home with a line at stdin. Returns the exit code and the output.
 async fn run(home: &Path, variables: &[(&str, &str)], arguments: &[&str], input: &str) -> (i32, String) {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_modegate"));
     command.current_dir(home).args(arguments).env_clear().envs(variables.iter().copied());
     command.env("HOME", home).env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It may have ended without reading.
+    // The process may end without reading.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes()).await;
     let output = child.wait_with_output().await.unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -34,7 +34,7 @@ fn refusal(status: u16, message: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn doctor_asks_the_provider_only_if_told_and_says_what_came_back() {
+async fn doctor_asks_the_provider_only_on_request_and_shows_the_answer() {
     for (reply, is_fine, words) in [
         (answer(), true, "openai/m: HOST answered (HTTP 200)"),
         (refusal(401, "no"), false, "HOST does not accept the key (HTTP 401)"),
@@ -94,13 +94,13 @@ async fn setup_tries_the_typed_key_before_it_is_stored() {
     for request in server.requests() {
         assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     }
-    // The control: without the flag, and without a terminal, the network is not used.
+    // The control: without the flag and a terminal, the network is not used.
     let (code, text) = run(home.path(), &variables, &arguments[..7], &input).await;
     assert_eq!((code, server.requests().len()), (0, 2), "{text}");
 }
 
 #[tokio::test]
-async fn setup_refuses_what_cannot_be_a_key() {
+async fn setup_refuses_text_that_cannot_be_a_key() {
     let home = tempfile::tempdir().unwrap();
     let setup = async |provider: &str, key: &str| {
         let arguments = ["setup", "--provider", provider, "--name", "m"];

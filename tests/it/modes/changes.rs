@@ -1,4 +1,4 @@
-//! Mode switches that are asked for, and limits on what a session may do.
+//! Mode switches that the model requests, and limits on the session's mode.
 
 use modegate::mode::ToolList;
 use modegate::model::{ModelEvent, ModelStop};
@@ -42,7 +42,7 @@ async fn answer(client: &mut TestClient, question: &Value, option: &str) {
     client.send_line(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }).to_string()).await;
 }
 
-/// The words are the same in all modes, for the prompt cache.
+/// The description does not depend on the mode, so providers can cache it.
 #[tokio::test]
 async fn exit_tool_names_the_modes_that_may_change_something() {
     let mut modes = layers("modes: [{id: docs, extends: ask}, {id: look, extends: plan}]").modes;

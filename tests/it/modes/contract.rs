@@ -1,5 +1,6 @@
-//! What the definitions of session modes ask for, line by line, where a play shows it only in passing: which tools each mode
-//! offers, how a mode is read and changed, what a failed reply and an unknown target change (nothing), what is kept.
+//! The contract of session modes, where plays cover it only in passing: the tools that each mode offers, how
+//! a mode is read and changed, the effect of a failed reply and of an unknown target (none), and the stored
+//! rows.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +17,10 @@ use crate::support::requirements::require_sandbox;
 use crate::support::{Setup, TestClient, shell};
 use crate::tools::skills;
 
-/// Every tool of Modegate's own, and the built-in modes whose requests offer it: ask, plan, code.
+/// Every built-in tool, and the built-in modes whose requests offer it: ask, plan, code.
 ///
-/// A tool that appears or vanishes, or a mode that offers more or less, fails: decide first, then write it here.
+/// A test fails if a tool is added or removed, or if a mode offers other tools. Decide about the change
+/// first, then update this list.
 const OFFERED: &[(&str, [bool; 3])] = &[
     ("apply_patch", [true, false, true]),
     ("ask_user", [true, true, true]),
@@ -56,8 +58,8 @@ fn expected(mode: usize) -> BTreeSet<String> {
     offered.map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// D20 to D24: in each mode, and with an agent that a user wrote as with the built-in one, exactly these tools are offered, in the
-/// first request and after a switch in the same session.
+/// Each mode offers exactly these tools in the first request and after a switch, with the built-in agent and
+/// with a user's agent (D20 to D24).
 #[tokio::test]
 async fn each_mode_offers_exactly_these_tools_to_every_agent() {
     require_sandbox();
@@ -78,7 +80,7 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
             let answer = client.until_answer(id).await.pop().unwrap();
             assert!(answer.get("error").is_none(), "{answer}");
         }
-        // From code to plan, to ask, and back.
+        // From code to plan and ask, and back.
         for (number, mode) in [(2, "code"), (1, "plan"), (0, "ask"), (1, "plan"), (2, "code")] {
             let params = json!({ "sessionId": session, "modeId": mode });
             let id = client.request("session/set_mode", params).await;
@@ -93,7 +95,8 @@ async fn each_mode_offers_exactly_these_tools_to_every_agent() {
     }
 }
 
-/// Every request contains all tools, so their number and size stay small: at most 20 tools and 11 KiB in `code`.
+/// Every request contains all tools, so their number and size stay small: at most 20 tools and 11 KiB in
+/// `code`.
 #[tokio::test]
 async fn tools_of_the_first_request_are_few_and_lean() {
     require_sandbox();
@@ -124,7 +127,7 @@ async fn tools_of_the_first_request_are_few_and_lean() {
     }
 }
 
-/// Whatever a reminder names as available is what the request offers (D38): no more, and in plan nothing that changes files.
+/// The reminder names no tool that the request lacks (D38), and in plan no tool that changes files.
 #[tokio::test]
 async fn reminder_names_only_offered_tools() {
     for mode in ["ask", "plan", "code"] {
@@ -140,7 +143,8 @@ async fn reminder_names_only_offered_tools() {
         let offered = names(&request);
         let words: BTreeSet<&str> =
             reminder.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
-        // Words of everyday language are no names, and of this one the text says "where it is among the tools".
+        // Words without an underscore are ordinary words. The reminder mentions `shell_read_only` with the
+        // condition "where it is among the tools".
         let is_name = |name: &&str| name.contains('_') && *name != "shell_read_only" && words.contains(name);
         for name in OFFERED.iter().map(|(name, _)| *name).filter(is_name) {
             assert!(offered.contains(name), "{name} is named in {mode}, and not offered: {reminder}");
@@ -148,7 +152,7 @@ async fn reminder_names_only_offered_tools() {
     }
 }
 
-/// Without that, a model asks the user for `git log`.
+/// Without this text, models ask the user before `git log`.
 #[tokio::test]
 async fn first_turn_in_ask_names_asked_and_free_calls() {
     require_sandbox();
@@ -183,7 +187,7 @@ fn reminders(request: &ModelRequest) -> Vec<String> {
         .collect()
 }
 
-/// D8: what `session/load`, `session/resume` and `session/list` say is the mode of that moment.
+/// D8.
 #[tokio::test]
 async fn load_resume_and_list_return_the_current_mode() {
     let mut client = TestClient::new();
@@ -211,7 +215,7 @@ async fn load_resume_and_list_return_the_current_mode() {
     client.end().await;
 }
 
-/// D13: neither surface changes the mode of a session that is unknown, closed or deleted, and both say so.
+/// An unknown, closed or deleted session is an error of `session/set_mode` and of the mode option (D13).
 #[tokio::test]
 async fn mode_of_unknown_sessions_cannot_be_changed() {
     let dir = tempfile::tempdir().unwrap();
@@ -254,7 +258,7 @@ async fn mode_of_unknown_sessions_cannot_be_changed() {
     assert_eq!(to_plan, [open.as_str()]);
 }
 
-/// G6: the default is `ask`, the user's file names another, and the command line comes before it.
+/// The default is `ask`. The user's file overrides the default, and the command line overrides the file (G6).
 #[test]
 fn default_mode_is_configurable() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,7 +280,7 @@ fn default_mode_is_configurable() {
     assert_eq!(first(&[]), "mine", "a name in any case, of a mode of the user's own");
 }
 
-/// G16: a mode's own text stands in the reminder without the space around it, once, inside the element.
+/// G16.
 #[tokio::test]
 async fn mode_prompt_is_trimmed_inside_the_reminder() {
     let mut layers = Layers::default();
@@ -300,7 +304,8 @@ async fn mode_prompt_is_trimmed_inside_the_reminder() {
     assert!(reminder.lines().all(|line| !line.trim().is_empty()), "no line is empty: {reminder}");
 }
 
-/// Has a model write a block in `code`, then end its reply in some way. Returns the answer to the prompt and the recorded targets.
+/// Runs a turn whose model writes a switch block in `code` and then ends its reply in this way. Returns the
+/// prompt's answer and the recorded targets.
 async fn outcome_of_block(
     block: &str,
     end: Result<ModelEvent, ModelError>,
@@ -326,7 +331,8 @@ async fn outcome_of_block(
 
 const SWITCH: &str = "```yaml\nmode_switch: {analysis: Careful., new_mode: plan}\n```\n";
 
-/// G39: the error of a model is the answer, and what the reply said before it switches nothing.
+/// The prompt is answered with the model's error, and a switch block before the error has no effect (G36,
+/// G39).
 #[tokio::test]
 async fn failed_reply_switches_no_mode() {
     let (answer, changes, messages) = outcome_of_block(SWITCH, Err(ModelError::new("the model broke"))).await;
@@ -343,7 +349,7 @@ async fn failed_reply_switches_no_mode() {
     assert!(messages.iter().any(|message| update(message) == "current_mode_update"), "the control");
 }
 
-/// G36: an unknown target is neither applied nor recorded, and the model is told which modes there are.
+/// An unknown target is neither applied nor recorded, and the model gets the list of modes (G36).
 #[tokio::test]
 async fn unknown_switch_target_is_reported_to_the_model() {
     let dir = tempfile::tempdir().unwrap();
@@ -379,7 +385,7 @@ async fn unknown_switch_target_is_reported_to_the_model() {
     assert_eq!(changes, ["code", "plan"]);
 }
 
-/// G42 and G56: the columns, what may be null in them, that ids only grow, the index, and the queries that users are shown.
+/// The columns, their null values, growing ids, the index, and the documented queries (G42, G56).
 #[tokio::test]
 async fn mode_changes_table_has_the_documented_columns() {
     let dir = tempfile::tempdir().unwrap();
@@ -439,7 +445,7 @@ async fn mode_changes_table_has_the_documented_columns() {
         "analysis TEXT, may be null",
         "actor TEXT, may be null",
     ] {
-        assert!(columns.iter().any(|it| it == column), "{column}: {columns:?}");
+        assert!(columns.iter().any(|name| name == column), "{column}: {columns:?}");
     }
     let definition = |name: &str| -> String {
         let query = "SELECT sql FROM sqlite_master WHERE name = ?1";

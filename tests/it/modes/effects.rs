@@ -1,4 +1,5 @@
-//! Running effects: a mode change ends what no longer fits and says what it could not confirm; reads run together.
+//! Running effects. A mode change ends effects that the new mode denies and names those whose end is not
+//! confirmed. Reads run in parallel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 
 use crate::support::{Setup, TestClient};
 
-/// A tool whose effect goes on until it is told to end.
+/// A tool whose effect runs until it is cancelled or released.
 struct Slow {
     spec: ToolSpec,
     shared: Arc<SlowState>,
@@ -25,9 +26,9 @@ struct Slow {
 
 #[derive(Debug, Default)]
 struct SlowState {
-    /// It does not look at its token.
+    /// The effect ignores its cancel token.
     ignores_cancel: bool,
-    /// Lets a deaf effect end.
+    /// Ends an effect that ignores its token.
     release: Notify,
     running: AtomicUsize,
     most: AtomicUsize,
@@ -68,7 +69,7 @@ impl SlowState {
     async fn run(self: Arc<Self>, context: RunContext) -> Result<ToolOutput, ToolError> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
-        // The effect is a task of its own, as a thread or a process would be; it keeps the permit.
+        // As for a thread or a process, the effect is a separate task that keeps the permit.
         let shared = Arc::clone(&self);
         let effect = tokio::spawn(async move {
             if shared.ignores_cancel {
@@ -89,7 +90,7 @@ impl SlowState {
     }
 }
 
-/// A session in `code` with a slow effect that runs.
+/// Opens a session in `code` in which a slow effect runs.
 async fn running(effect: Effect, context: &Arc<SlowState>) -> (TestClient, String, i64) {
     let tools = Toolset::new(vec![Arc::new(Slow::new(effect, context))]);
     let mut client = TestClient::with(Setup { mode: "code", tools, ..Setup::default() });
@@ -109,7 +110,7 @@ async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Va
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
 }
 
-/// What a failed call says.
+/// Returns the text of a failed call.
 fn failed_text(message: &Value) -> Option<String> {
     let update = &message["params"]["update"];
     let text = update["content"][0]["content"]["text"].as_str()?;
@@ -181,7 +182,7 @@ async fn reads_run_in_parallel_and_changes_sequentially() {
                 Some(_) => over += 1,
                 None => {}
             }
-            // One is let go whenever as many run as may.
+            // Releases one effect whenever the expected number runs.
             if started - over == together || started == 3 {
                 context.release.notify_one();
             }

@@ -1,4 +1,4 @@
-//! Every way to write, forced by a model: in plan nothing changes, and in code the same attempts do change something.
+//! Every way to write, forced by a model. In plan nothing changes. In code the same attempts change files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
 
-/// One attempt, and whether it is meant to succeed where writing is allowed.
+/// A call, and the change that is expected in code.
 struct Attempt {
     tool: &'static str,
     arguments: Value,
@@ -22,15 +22,17 @@ fn attempts(outside: &Path) -> Vec<Attempt> {
     vec![
         works("write_file", json!({ "path": "new.txt", "content": "x" })),
         works("write_file", json!({ "path": "deep/er/new.txt", "content": "x" })),
-        // The model has not read the file.
+        // Denied in code, too, because the model has not read the file.
         never("write_file", json!({ "path": "a.txt", "content": "x" })),
         works("edit_file", json!({ "path": "b.txt", "old_text": "old", "new_text": "new" })),
         works("edit_file", json!({ "path": "link.txt", "old_text": "target", "new_text": "new" })),
         works("write_file", json!({ "path": "sub/../new.txt", "content": "x" })),
+        // Outside of the session's folders: by `..`, by an absolute path, and through links.
         never("write_file", json!({ "path": "../outside/kept.txt", "content": "x" })),
         never("write_file", json!({ "path": outside.join("kept.txt"), "content": "x" })),
         never("write_file", json!({ "path": "way_out/kept.txt", "content": "x" })),
         never("edit_file", json!({ "path": "file_out", "old_text": "kept", "new_text": "x" })),
+        // Arguments that the tool does not have, and names of tools that do not exist.
         never("write_file", json!({ "path": "a.txt", "content": "x", "mode": "code" })),
         never("write_file", json!("a.txt")),
         never("Write_File", json!({ "path": "a.txt", "content": "x" })),
@@ -57,7 +59,7 @@ fn create_files(dir: &Path) {
     }
 }
 
-/// Paths, contents, modes and times of everything below a folder.
+/// Returns the paths, contents, modes and times of everything below a folder.
 fn snapshot(folder: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -79,13 +81,13 @@ fn snapshot(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
-/// Forces one attempt in a mode; says whether the tree changed, and what the model was told.
+/// Makes one attempt in a mode. Returns true if the tree changed, and the model's result.
 async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
     let mut client = TestClient::with(Setup { mode, ..Setup::default() });
     let dir = client.dir.path().canonicalize().unwrap();
     create_files(&dir);
     let mut arguments = attempt.arguments.clone();
-    // The attempt's absolute path is this run's.
+    // The absolute path differs in each run.
     if let Some(path) = arguments.get_mut("path")
         && path.as_str().is_some_and(|path| path.starts_with("/outside"))
     {
@@ -118,11 +120,11 @@ async fn force(mode: &'static str, attempt: &Attempt) -> (bool, String) {
 #[tokio::test]
 async fn forced_writes_change_nothing_in_plan_mode() {
     for attempt in attempts(Path::new("/outside")) {
-        let what = format!("{} {}", attempt.tool, attempt.arguments);
+        let case = format!("{} {}", attempt.tool, attempt.arguments);
         let (changed, text) = force("plan", &attempt).await;
-        assert!(!changed, "plan: {what}: {text}");
-        assert!(text.contains("error forced"), "plan: {what}: {text}");
+        assert!(!changed, "plan: {case}: {text}");
+        assert!(text.contains("error forced"), "plan: {case}: {text}");
         let (changed, text) = force("code", &attempt).await;
-        assert_eq!(changed, attempt.works_in_code, "code: {what}: {text}");
+        assert_eq!(changed, attempt.works_in_code, "code: {case}: {text}");
     }
 }

@@ -1,5 +1,5 @@
-//! A reply that started in a tighter mode gains nothing when the mode is loosened: neither its own calls nor
-//! the work that they start (D14, D40-D45).
+//! A reply that started in a tighter mode gains nothing when the mode is loosened. This includes its own
+//! calls and the work that they start (D14, D40-D45).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::support::{Setup, TestClient, shell};
 /// The moment of loosening, relative to the call that starts the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoosenedAt {
-    /// Never: the reply begins under the looser mode. The control.
+    /// The control: the reply begins in the looser mode.
     Never,
     /// The reply has begun, and the call is not announced yet.
     Before,
-    /// What the call started is at work.
+    /// The started work runs.
     While,
-    /// The call is over, and what it started is at work.
+    /// The call is over, and the started work runs.
     After,
 }
 
@@ -34,13 +34,13 @@ fn shell_write(path: &str) -> ModelEvent {
     call("shell", json!({ "command": format!("echo x > {path}") }))
 }
 
-/// Sets a mode; whatever is asked is allowed.
+/// Sets a mode, and allows every permission request.
 async fn set(client: &mut TestClient, session: &str, mode: &str) -> Vec<Value> {
     let id = client.request("session/set_mode", json!({ "sessionId": session, "modeId": mode })).await;
     until(client, |message| message["id"] == id && message.get("method").is_none()).await
 }
 
-/// Reads until some message; whatever is asked is allowed.
+/// Reads until a message matches, and allows every permission request.
 async fn until(client: &mut TestClient, predicate: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut messages = Vec::new();
     loop {
@@ -64,14 +64,13 @@ fn is_over(message: &Value, call: &str) -> bool {
         && ["completed", "failed"].contains(&update["status"].as_str().unwrap_or("-"))
 }
 
-/// With every delegation tool and at every moment, work that a reply of plan mode started writes nothing, at
-/// any level, with any tool.
+/// Covers every delegation tool, every moment, work at every depth, and every tool that writes.
 #[tokio::test]
 async fn loosening_does_not_widen_work_started_by_a_reply() {
     for delegation_kind in DELEGATIONS {
         for when in [LoosenedAt::Never, LoosenedAt::Before, LoosenedAt::While, LoosenedAt::After] {
             for mode in ["ask", "code"] {
-                // A call that is waited for has nothing at work after it.
+                // A blocking call leaves no work behind.
                 if when == LoosenedAt::After && delegation_kind != BACKGROUND {
                     continue;
                 }
@@ -82,7 +81,7 @@ async fn loosening_does_not_widen_work_started_by_a_reply() {
 }
 
 async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
-    let what = format!("{delegation_kind}, {when:?}, {mode}");
+    let case = format!("{delegation_kind}, {when:?}, {mode}");
     let is_written = when == LoosenedAt::Never;
     let (home, folder) = (home(), tempfile::tempdir().unwrap());
     let skills = crate::tools::skills::some(folder.path(), &[("one", "One.", "Do it.")]);
@@ -137,7 +136,7 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
         client.calls("sess_2", vec![write("below"), shell_write("below_shell"), two]);
         client.calls("sess_3", vec![write("deep"), shell_write("deep_shell")]);
         client.answers("sess_3", "three");
-        // The next reply of what it started is no more than the first.
+        // The sub-agent's next reply has the same limits as its first.
         client.calls("sess_2", vec![write("later"), shell_write("later_shell")]);
         client.answers("sess_2", "two");
         paths.extend(["below", "below_shell", "deep", "deep_shell", "later", "later_shell"]);
@@ -151,19 +150,19 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
         until(&mut client, |message| message["id"] == prompt && message.get("method").is_none()).await,
     );
     for path in paths {
-        assert_eq!(client.cwd().join(path).exists(), is_written, "{what}: {path}: {messages:?}");
+        assert_eq!(client.cwd().join(path).exists(), is_written, "{case}: {path}: {messages:?}");
     }
     for path in ["next", "next_shell"] {
-        // Also the control of the others: the session's next reply has the mode that it began in.
-        assert!(client.cwd().join(path).exists(), "{what}: {path}: {messages:?}");
+        // The session's next reply has its own mode. The control of the other checks, too.
+        assert!(client.cwd().join(path).exists(), "{case}: {path}: {messages:?}");
     }
     if !is_external {
         for session in ["sess_2", "sess_3"] {
             for request in client.model.requests(session) {
                 let offers = |name: &str| request.tools.iter().any(|tool| tool.name == name);
-                assert_eq!(offers("write_file") && offers("shell"), is_written, "{what}: {session}");
+                assert_eq!(offers("write_file") && offers("shell"), is_written, "{case}: {session}");
                 let last = format!("{:?}", request.messages.last().unwrap());
-                assert_eq!(last.contains("Plan mode is on"), !is_written, "{what}: {session}: {last}");
+                assert_eq!(last.contains("Plan mode is on"), !is_written, "{case}: {session}: {last}");
             }
         }
     }
@@ -171,7 +170,7 @@ async fn check(delegation_kind: &str, when: LoosenedAt, mode: &'static str) {
     client.end().await;
 }
 
-/// The rest of an old reply is refused, background jobs and what comes after a handoff included; the next reply is not.
+/// The rest of the reply is refused, also background jobs and calls after a handoff. The next reply is not.
 #[tokio::test]
 async fn loosening_does_not_widen_the_rest_of_a_reply() {
     for (mode, when) in
@@ -197,7 +196,7 @@ async fn loosening_does_not_widen_the_rest_of_a_reply() {
         }
         let job =
             |path: &str| call("shell", json!({ "command": format!("echo x > {path}"), "background": true }));
-        // A handoff gives the rest of the reply nothing, either.
+        // A handoff does not widen the rest of the reply.
         client.calls(
             &root,
             vec![
@@ -227,8 +226,8 @@ async fn loosening_does_not_widen_the_rest_of_a_reply() {
     }
 }
 
-/// A prompt that an external agent was sent in plan stays under plan until its turn ends: what it asks leave for is refused, also
-/// where it is not held.
+/// A prompt that was sent to an external agent in plan stays under plan until its turn ends. The agent's
+/// requests are denied, with and without a sandbox.
 #[tokio::test]
 async fn external_agent_keeps_the_mode_of_the_prompt() {
     for (start, mode, expected) in [
@@ -255,7 +254,7 @@ async fn external_agent_keeps_the_mode_of_the_prompt() {
         assert_eq!(text.contains("cancelled"), expected == "cancelled", "{start} {mode}: {text}");
         assert_eq!(client.path("go.txt").exists(), expected != "cancelled", "{start} {mode}: {text}");
         if start == "plan" {
-            // The control: the next prompt is sent under the mode that is on.
+            // The control: the next prompt has the current mode.
             let text = agent_text(
                 &client.prompt(&format!("write {}", client.path("b").display()), Some("restart")).await,
             );
@@ -282,7 +281,7 @@ async fn refusal_names_the_mode_in_which_its_reply_began() {
     assert!(!client.cwd().join("stale.txt").exists());
     assert!(client.cwd().join("next.txt").exists(), "the control");
     client.end().await;
-    // In plan mode itself the refusal is the usual one.
+    // In plan mode the usual reason is given.
     let mut client = TestClient::with(Setup { mode: "plan", ..Setup::default() });
     let session = client.session().await;
     let prompt = client.prompt(&session, "go").await;

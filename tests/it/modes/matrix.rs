@@ -1,6 +1,8 @@
-//! Every mode with every tool and a set of rules: what is offered can be called, and what is not has no effect.
+//! Every mode with every tool and a set of rules. Offered tools can be called, and the other tools have no
+//! effect.
 //!
-//! The modes are the built-in ones and the worked ones of `docs/reference/modes-file.md`, which is read for them.
+//! The modes are the built-in ones and those of the examples in `docs/reference/modes-file.md`, which the
+//! test reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +25,7 @@ use crate::support::{Setup, TestClient, shell};
 use crate::tools::fetch::{HttpServer, fetch_client};
 use crate::tools::skills;
 
-/// A call of each tool that does something to the working directory, to what is remembered, or to a server, where the tool
-/// can.
+/// Returns a call of the tool that changes the working directory, a memory or a server, if the tool can.
 fn call_of(tool: &str, url: &str) -> Value {
     match tool {
         "read_file" | "delete_file" => json!({ "path": "docs/a.md" }),
@@ -53,7 +54,7 @@ fn call_of(tool: &str, url: &str) -> Value {
     }
 }
 
-/// Tools whose call, if it runs, changes the working directory or what is remembered.
+/// Tools whose calls change the working directory or a memory.
 const CHANGES: [&str; 7] =
     ["write_file", "edit_file", "apply_patch", "move_file", "delete_file", "shell", "save_memory"];
 
@@ -65,7 +66,7 @@ const RULES: [&str; 4] = [
     "permissions: {allow: ['*']}",
 ];
 
-/// The built-in modes, and those of the first YAML block of the page for users that begins with `modes:`.
+/// The built-in modes, and those of the page's first YAML block that begins with `modes:`.
 fn layers(rules: &str) -> Layers {
     let page = include_str!("../../../docs/reference/modes-file.md");
     let worked = page.split("```yaml\n").find(|block| block.starts_with("modes:")).expect("worked modes");
@@ -109,11 +110,11 @@ struct Observation {
     has_result: bool,
     recorded: bool,
     fetched: bool,
-    /// What the client sees of the call's end.
+    /// The text of the call's last update.
     text: String,
 }
 
-/// Forces one call in a mode. The client approves every permission request.
+/// Makes one call in a mode. The client approves every permission request.
 async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -> Observation {
     let home = tempfile::tempdir().unwrap();
     let mode: &'static str = Box::leak(mode.0.to_string().into_boxed_str());
@@ -136,7 +137,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     Connection::open(&file).unwrap().execute(remembered, [cwd.to_str().unwrap()]).unwrap();
     let before = (contents(&cwd), memories(&file));
     let prompt = client.prompt(&session, "go").await;
-    // An edit wants to know what it edits.
+    // A read before the call, because edits need one.
     client.model.say(
         &session,
         Ok(ModelEvent::ToolCall {
@@ -152,7 +153,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
     for _ in 0..2 {
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
-    // Whoever works for it has an answer.
+    // The reply of a sub-agent.
     client.model.say("sess_2", Ok(ModelEvent::Text("done".into())));
     client.model.say("sess_2", Ok(ModelEvent::Stop(ModelStop::Done)));
     let mut update = Value::Null;
@@ -173,7 +174,7 @@ async fn force(modes: &Modes, rules: &Rules, mode: &SessionModeId, tool: &str) -
         }
     }
     if client.model.requests(&session).len() == 1 {
-        // A question in the chat ends the turn: the model reads on with the answer.
+        // A question in the chat ends the turn. The next prompt answers the question.
         let answer = client.prompt(&session, "1").await;
         client.until_answer(answer).await;
     }
@@ -226,21 +227,21 @@ async fn offered_tools_run_and_other_tools_have_no_effect() {
         for mode in layers.modes.iter() {
             for tool in all.iter().map(|tool| &*tool.spec().name) {
                 let cell = force(&layers.modes, &layers.rules, &mode.mode_id(), tool).await;
-                let what = format!("{rules} {} {tool}", mode.id);
+                let case = format!("{rules} {} {tool}", mode.id);
                 cells += 1;
-                assert!(cell.has_result, "a result with the call's id: {what}");
-                assert!(!cell.text.contains("Invalid arguments"), "{what}: {}", cell.text);
+                assert!(cell.has_result, "a result with the call's id: {case}");
+                assert!(!cell.text.contains("Invalid arguments"), "{case}: {}", cell.text);
                 if cell.offered {
-                    // A rule or a mode may deny this very call and not the tool as such.
+                    // A rule or a mode can deny this call because of its arguments, and still allow the tool.
                     let by_argument = matches!(cell.denied.as_deref(), Some("deny_rule" | "write_paths"));
-                    assert!(cell.ran || by_argument, "{what}: {:?}", cell.denied);
+                    assert!(cell.ran || by_argument, "{case}: {:?}", cell.denied);
                 } else {
-                    assert!(!cell.ran && cell.denied.is_some(), "{what}");
+                    assert!(!cell.ran && cell.denied.is_some(), "{case}");
                 }
-                assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {what}");
+                assert_eq!(cell.recorded, cell.denied.is_some(), "a row for each denial: {case}");
                 let may_change = cell.ran && CHANGES.contains(&tool);
-                assert_eq!(cell.fetched, cell.ran && tool == "fetch", "{what}");
-                assert_eq!(cell.changed, may_change, "{what}: {:?}", cell.denied);
+                assert_eq!(cell.fetched, cell.ran && tool == "fetch", "{case}");
+                assert_eq!(cell.changed, may_change, "{case}: {:?}", cell.denied);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The exit from plan mode that the model proposes: forms and permission requests, the result for the model,
-//! and clients that approve automatically.
+//! The exit from plan mode that the model proposes: forms and permission requests, the model's result, and
+//! clients that approve automatically.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::support::{Setup, TestClient};
 
 const PLAN: &str = "1. Do it.";
 
-/// A user of a client, and the answer to the question about the plan.
+/// A client, and its user's answer to the plan.
 struct PlanUser {
     client: TestClient,
     session: String,
     answer: Value,
-    /// How long it takes to answer.
+    /// The delay of the answer.
     after: Duration,
 }
 
-/// What came of a prompt in which the model proposes a plan.
+/// The outcome of a prompt in which the model proposes a plan.
 struct Outcome {
     messages: Vec<Value>,
-    /// What the model was told, and the tools of that request.
+    /// The result that the model receives, and the tools of that request.
     model_text: String,
-    /// The mode at the end.
+    /// The mode after the turn.
     mode: String,
 }
 
@@ -94,8 +94,7 @@ impl Outcome {
     }
 }
 
-/// Where the client has forms the user decides in one, and permission requests, which some clients accept by themselves, are
-/// not used at all.
+/// A client with forms gets no permission request, because some clients approve those automatically.
 #[tokio::test]
 async fn form_answer_decides_the_plan_exit() {
     for (answer, mode, text) in [
@@ -123,7 +122,7 @@ async fn form_answer_decides_the_plan_exit() {
         (json!({ "action": "decline" }), "plan", "The user rejected the mode change."),
         (json!({ "action": "cancel" }), "plan", "The question to the user was cancelled."),
         (json!({ "action": 7 }), "plan", "The user could not be asked"),
-        // What accepts every permission request says nothing to a form.
+        // A client that accepts every permission request cannot answer a form.
         (option("code"), "plan", "The user could not be asked"),
     ] {
         let outcome = client(true, Setup::default(), answer.clone()).await.propose().await;
@@ -140,7 +139,7 @@ async fn form_answer_decides_the_plan_exit() {
     }
 }
 
-/// The pending call with its title and the plan is there before anybody is asked, by whichever way.
+/// The pending call shows its title and the plan, both with forms and without.
 #[tokio::test]
 async fn plan_is_shown_before_the_exit_question() {
     for has_forms in [false, true] {
@@ -158,7 +157,7 @@ async fn plan_is_shown_before_the_exit_question() {
     }
 }
 
-/// Without forms the options have the kinds of the protocol's page; each id is a mode or a rejection.
+/// The options have the kinds that ACP defines. Each id is a mode or a rejection.
 #[tokio::test]
 async fn without_forms_plan_exit_is_a_permission_request() {
     let outcome = client(false, Setup::default(), option("reject")).await.propose().await;
@@ -183,7 +182,6 @@ async fn without_forms_plan_exit_is_a_permission_request() {
     assert_eq!(accepted.mode, "ask", "the control");
 }
 
-/// What the model is told is what holds under every ceiling.
 #[tokio::test]
 async fn plan_exit_result_respects_max_mode() {
     for (max_mode, is_free, limit) in [
@@ -197,7 +195,7 @@ async fn plan_exit_result_respects_max_mode() {
             let outcome = client(has_forms, setup, answer).await.propose().await;
             let text = &outcome.model_text;
             assert_eq!(text.contains("Carry the plan out"), is_free, "{max_mode:?} {text}");
-            // Where no mode would allow more, there is no exit and nobody is asked.
+            // If no mode would allow more, there is no exit, and the user is not asked.
             assert_eq!(text.contains("There is no such tool"), !is_free, "{max_mode:?} {text}");
             assert_eq!(outcome.asked().len(), usize::from(is_free), "{max_mode:?}");
             assert_eq!(outcome.mode, if is_free { "code" } else { "plan" });
@@ -210,7 +208,7 @@ async fn plan_exit_result_respects_max_mode() {
     }
 }
 
-/// A block in the model's text asks under the limits of the session, and only if the mode would allow more.
+/// A switch block asks only if the target allows more under the limits of the session.
 #[tokio::test]
 async fn in_band_switch_without_an_effect_is_not_asked() {
     let block = "```yaml\nmode_switch: {analysis: Ready., new_mode: code}\n```\n";
@@ -246,7 +244,6 @@ async fn exit_to_an_unknown_mode_is_answered_with_the_modes() {
     }
 }
 
-/// `/mode` and `/permissions` say what limits the session.
 #[tokio::test]
 async fn mode_and_permissions_commands_show_max_mode() {
     for (max_mode, is_shown) in [(Some("plan"), true), (None, false)] {
@@ -266,7 +263,7 @@ async fn mode_and_permissions_commands_show_max_mode() {
     }
 }
 
-/// A client that accepts by itself is reported, and only that: not a person, not a rejection.
+/// The notice claims nothing else: no user, and no rejection.
 #[tokio::test]
 async fn approval_faster_than_reading_is_reported() {
     let long = Duration::from_mins(1);
@@ -289,7 +286,7 @@ async fn approval_faster_than_reading_is_reported() {
     }
 }
 
-/// With `--no-exit` the tool is not offered, and a switch block in the model's text does not loosen the mode.
+/// The tool is not offered, and a switch block in the model's text does not loosen the mode.
 #[tokio::test]
 async fn no_exit_removes_the_tool_and_in_band_exits() {
     for is_off in [true, false] {

@@ -1,10 +1,10 @@
-//! A permission that is rejected with a reason: asked for in a form, and told to the model.
+//! Rejections of permission requests with a reason. A form asks for the reason, and the model receives it.
 
 use serde_json::{Value, json};
 
 use crate::support::editor_client::EditorClient;
 
-/// What a client says that has forms, and nothing else.
+/// The capabilities of a client that has only forms.
 fn forms() -> Value {
     json!({ "elicitation": { "form": {} } })
 }
@@ -29,28 +29,32 @@ async fn rejection_reason_from_a_form_reaches_the_model() {
     {
         client.override_answer("session/request_permission", picked("reject_with_feedback"));
         client.override_answer("elicitation/create", answer);
-        // Another call each time: the same one, rejected again and again, ends the turn.
+        // The calls differ, because repeated rejections of one call end the turn.
         let call = json!({ "path": format!("{number}.txt"), "content": "x" });
         assert_eq!(client.call("write_file", call).await, message);
     }
     let form = &client.requests.iter().find(|(method, _)| method == "elicitation/create").unwrap().1;
     assert_eq!(form["message"], "Rejected: Write 0.txt. The agent receives your text.");
     assert_eq!(form["requestedSchema"]["required"], json!(["reason"]));
-    // A client may send the reason along, and is then not asked for it.
+    // A client that sends the reason with the answer gets no form.
     let mut along = picked("reject_with_feedback");
     along["_meta"] = json!({ "modegate/feedback": "Not now." });
     client.override_answer("session/request_permission", along);
     assert_eq!(client.call("write_file", write()).await, output("Not now."));
     assert_eq!(client.count("elicitation/create"), 6);
-    let names: Vec<_> =
-        client.requests[0].1["options"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+    let names: Vec<_> = client.requests[0].1["options"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|option| option["name"].clone())
+        .collect();
     assert_eq!(names[2..4], [json!("Reject"), json!("Reject, and say why")]);
     client.override_answer("session/request_permission", picked("allow_once"));
     client.call("write_file", write()).await;
     assert!(client.client.cwd().join("a.txt").exists(), "the control");
     assert!(!client.client.cwd().join("0.txt").exists());
     client.end().await;
-    // Without forms there is nothing to say it in.
+    // A client without forms cannot give a reason.
     let mut client = EditorClient::new("ask", json!({})).await;
     client.override_answer("session/request_permission", picked("reject_once"));
     assert_eq!(client.call("write_file", write()).await, rejected);

@@ -1,4 +1,5 @@
-//! The mode of a stored session: what it opens in, what lists show, and what is recorded and logged of a change.
+//! The mode of a stored session: the mode in which it opens and that lists show, and the rows and log entries
+//! of a mode change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// A home, a working directory and a store.
-pub(crate) struct StoreFixture(tempfile::TempDir);
+pub(crate) struct BinaryFixture(tempfile::TempDir);
 
-/// What a run of the binary wrote.
+/// The output of a run of the binary.
 pub(crate) struct SessionOutput {
     messages: Vec<Value>,
     pub errors: String,
@@ -23,7 +24,7 @@ impl SessionOutput {
     }
 }
 
-impl StoreFixture {
+impl BinaryFixture {
     pub(crate) fn new() -> Self {
         let fixture = Self(tempfile::tempdir().unwrap());
         fs::create_dir(fixture.work()).unwrap();
@@ -56,14 +57,14 @@ impl StoreFixture {
         command
     }
 
-    /// What the command line prints.
+    /// Runs a subcommand and returns its output.
     fn print(&self, arguments: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
         assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
     }
 
-    /// A conversation; each line waits until everything before it is answered.
+    /// Runs a conversation. Each line waits until all requests before it are answered.
     pub(crate) fn converse(
         &self,
         arguments: &[&str],
@@ -84,7 +85,7 @@ impl StoreFixture {
         SessionOutput { messages, errors: String::from_utf8(stderr).unwrap() }
     }
 
-    /// A session with one turn, in this mode; its id.
+    /// Runs a session with one turn in this mode. Returns the session's id.
     pub(crate) fn session(&self, store: &str, mode: &str) -> String {
         let model = self.script(&[json!({ "text": "Hello." }), json!({ "stop": "done" })]);
         let arguments = ["--model", &model, "--store", store, "--mode", mode, "-p", "hello"];
@@ -103,7 +104,7 @@ fn line(id: i64, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-/// The mode that an answer to `session/new`, `load` or `resume` names.
+/// Returns the mode in an answer to `session/new`, `session/load` or `session/resume`.
 fn opened(answer: &Value) -> &str {
     answer["result"]["modes"]["currentModeId"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
@@ -115,7 +116,8 @@ fn copy(from: &Path, to: &Path) {
     Connection::open(from).unwrap().execute("VACUUM INTO ?1", [to.to_str().unwrap()]).unwrap();
 }
 
-/// What is stored; the mode that it names where the user has a mode `docs`, and where not. `None`: the default.
+/// The stored mode, the mode in which the session opens if the user has the mode `docs`, and otherwise.
+/// `None` stands for the default.
 const STORED: [(Option<&str>, Option<&str>, Option<&str>); 10] = [
     (None, None, None),
     (Some(""), None, None),
@@ -129,11 +131,12 @@ const STORED: [(Option<&str>, Option<&str>, Option<&str>); 10] = [
     (Some("yolo"), Some("gone"), Some("gone")),
 ];
 
-/// Stored values × configuration × command line: lists show what opens, the column and the newest row count alike, a mode
-/// that was stored as an alias is not said to be gone, and the mode that a session opened in is its mode from then on.
+/// Stored values × configuration × command line. Lists show the mode in which the session opens. The column
+/// and the newest row count alike. An alias is not reported as missing. The session keeps the mode in which
+/// it opened.
 #[test]
 fn stored_session_opens_in_the_listed_mode() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let (base, store) = (fixture.path("base.db"), fixture.path("store.db"));
     let sessions: Vec<String> =
         STORED.iter().map(|_| fixture.session(base.to_str().unwrap(), "ask")).collect();
@@ -165,7 +168,7 @@ fn stored_session_opens_in_the_listed_mode() {
             let mut expected = Vec::new();
             for (session, (stored, with, without)) in sessions.iter().zip(STORED) {
                 let names = if has_docs { with } else { without };
-                // A row of changes has a mode; the column beside it says something else.
+                // The row has the mode, and the column has another value.
                 let sql = if let (true, Some(_)) = (by_row, stored) {
                     record.execute("UPDATE sessions SET mode = 'code' WHERE id = ?1", [session]).unwrap();
                     "UPDATE mode_changes SET to_mode = ?2 WHERE session_id = ?1"
@@ -208,7 +211,7 @@ fn stored_session_opens_in_the_listed_mode() {
                 assert_eq!(!notices.is_empty(), *is_gone, "{case}: {notices:?}");
                 cases += 1;
             }
-            // Whatever the default is from now on.
+            // Another default no longer matters.
             fixture.modes("modes: [{id: docs, extends: plan}]\ndefault_mode: code\n");
             let again = fixture.converse(&store_flag, "error", &requests);
             for (at, (_, mode)) in expected.iter().enumerate() {
@@ -223,16 +226,16 @@ fn stored_session_opens_in_the_listed_mode() {
     assert_eq!(cases, 140);
 }
 
-/// By id, not by time, and not by the column beside the rows (G43); a fork copies that mode.
+/// The newest row by id decides, not the newest by time, and not the column (G43). A fork copies the mode.
 #[test]
 fn newest_mode_change_row_decides_the_mode() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     for (column, rows, expected) in [
         ("code", &[("code", 1), ("plan", 2)][..], "plan"),
         ("plan", &[("plan", 1), ("code", 2)], "code"),
-        // An older time: the clock was set back.
+        // Earlier time, because the clock was set back.
         ("code", &[("code", 9), ("plan", 3)], "plan"),
         ("ask", &[("plan", 1), ("code", 1), ("ask", 1)], "ask"),
         ("plan", &[], "plan"),
@@ -264,8 +267,8 @@ fn block(mode: &str) -> [Value; 2] {
     [json!({ "text": text }), json!({ "stop": "done" })]
 }
 
-/// However the model spells a mode, everything that tells of the switch names its id; a short notice tells the user, and the
-/// whole reason is in the log of modes, in the session as it is shown, and in its export.
+/// Updates and rows have the id of the mode, however the model spells its name. The user gets a short notice.
+/// The complete reason is in the mode changes, in the replayed session and in the export.
 #[test]
 fn in_band_switch_reports_mode_id_and_reason() {
     for (mode, spelled, to, outcome) in [
@@ -273,11 +276,11 @@ fn in_band_switch_reports_mode_id_and_reason() {
         ("code", "PLAN", "plan", "switched"),
         ("code", "Architect", "plan", "switched"),
         ("plan", "Architect", "plan", "stayed"),
-        // Nobody answers the question: the mode stays.
+        // The question gets no answer, so the mode stays.
         ("plan", "Build", "code", "rejected"),
         ("code", "yolo", "yolo", "unknown_mode"),
     ] {
-        let fixture = StoreFixture::new();
+        let fixture = BinaryFixture::new();
         let model = fixture.script(&block(spelled));
         let store = fixture.path("store.db");
         let arguments = ["--store", store.to_str().unwrap(), "--model", &model, "--mode", mode];
@@ -317,10 +320,10 @@ fn in_band_switch_reports_mode_id_and_reason() {
     }
 }
 
-/// Unknown modes are logged at warn with their name, wherever they come from (G13); known ones are not.
+/// The warning names the mode, wherever the mode came from (G13). Known modes cause no warning.
 #[test]
 fn unknown_modes_are_logged_by_name() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     let session = fixture.session(flag[1], "ask");
@@ -354,11 +357,11 @@ fn unknown_modes_are_logged_by_name() {
     }
 }
 
-/// At debug the log says when a reminder goes into requests, when there is none any more, and what the mode was and is
-/// (G20, G48).
+/// The debug log has the requests that begin and stop having a reminder, and the old and the new mode of a
+/// change (G20, G48).
 #[test]
 fn reminders_and_switches_are_logged_at_debug() {
-    let fixture = StoreFixture::new();
+    let fixture = BinaryFixture::new();
     let store = fixture.path("store.db");
     let flag = ["--store", store.to_str().unwrap()];
     let session = fixture.session(flag[1], "plan");
@@ -392,7 +395,7 @@ fn reminders_and_switches_are_logged_at_debug() {
             }
         })
         .collect();
-    // After the switch to code the first request tells of it; from the second turn on there is no reminder.
+    // The first request after the switch to code has a reminder. The second turn has none.
     assert_eq!(events, ["+plan", "plan>code", "+code", "-code", "code>plan", "+plan"], "{log}");
     assert!(!fixture.converse(&arguments, "info", &requests).errors.contains("reminder"), "the control");
 }

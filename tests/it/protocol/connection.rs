@@ -1,4 +1,5 @@
-//! Behaviour of the connection that a play cannot show: cancels in flight, grace, floods, panics.
+//! Connections with timing that a play cannot show: cancels of running requests, the grace period, floods,
+//! and panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,7 @@ async fn open_request_at_disconnect_is_not_consent() {
     assert_eq!(read(&cwd, "a.txt"), None);
 }
 
-/// A model that panics, to see what is left standing.
+/// A model that panics.
 struct Panics;
 
 impl Model for Panics {

@@ -1,9 +1,9 @@
-//! Random mode changes, prompts, tool calls, cancels and answers over several sessions, in an order that a
-//! seed determines.
+//! Random mode changes, prompts, tool calls, cancels and answers in several sessions, in an order that a seed
+//! determines.
 //!
-//! No change happens without a permit; the store has the mode changes in the order that clients saw; each
-//! request has one answer; nothing hangs. `STORM=10000 cargo test --release interleave -- --nocapture` runs
-//! longer, and `SEED=N` selects the order.
+//! No change happens without a permit. The store has the mode changes in the order that clients saw. Each
+//! request has one answer, and nothing hangs. `STORM=10000 cargo test --release interleave -- --nocapture`
+//! runs longer, and `SEED=N` selects the order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::{Setup, TIMEOUT, TestClient};
 const SESSIONS: usize = 3;
 const MODES: [&str; 3] = ["ask", "plan", "code"];
 
-/// A pseudo-random number below a bound.
+/// Returns a pseudo-random number below a bound.
 fn random_below(seed: &mut u64, bound: usize) -> usize {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -30,15 +30,15 @@ fn random_below(seed: &mut u64, bound: usize) -> usize {
 struct ClientView {
     mode: HashMap<String, String>,
     announced_modes: HashMap<String, Vec<String>>,
-    /// Requests that have no answer yet.
+    /// Requests without an answer.
     open: HashSet<i64>,
-    /// Questions of the agent that have none: the request's id, its call, its options.
+    /// Open permission requests: the request's id, the session, the call, and the options.
     questions: Vec<(Value, String, String, Vec<String>)>,
-    /// Calls that the user said yes to, and sessions that may always in `ask`.
+    /// Calls that the user allowed, and sessions with "always allow" in `ask`.
     allowed: HashSet<(String, String)>,
     always: HashSet<String>,
     writes: HashSet<(String, String)>,
-    /// Messages of each kind, which show that the steps had something to violate.
+    /// The number of messages of each kind, which shows that the steps tested something.
     seen: BTreeMap<&'static str, usize>,
     violations: Vec<String>,
 }
@@ -108,7 +108,7 @@ impl ClientView {
     }
 }
 
-/// What a model says in a turn: some replies.
+/// Returns the model's events of a turn: a few replies.
 fn script(seed: &mut u64, number: usize) -> Vec<ModelEvent> {
     let mut events = Vec::new();
     for _ in 0..=random_below(seed, 3) {
@@ -200,7 +200,7 @@ async fn stress(mut seed: u64, steps: usize) -> ClientView {
             }
         };
         client.open.extend(sent);
-        // Now and then the agent is let go on; then again several lines come at once.
+        // Sometimes the client reads for a moment. Otherwise it sends several lines without reading.
         for _ in 0..random_below(&mut seed, 12) {
             match test_client.next_within(Duration::from_micros(300)).await {
                 Some(message) => client.take(&message),
@@ -208,7 +208,7 @@ async fn stress(mut seed: u64, steps: usize) -> ClientView {
             }
         }
     }
-    // Everything that waits is cancelled, and then answered.
+    // Cancels everything that waits, and reads the answers.
     for session in &sessions {
         test_client.notify("session/cancel", json!({ "sessionId": session })).await;
     }
@@ -251,7 +251,8 @@ async fn random_interleaving_breaks_no_invariant() {
         let ClientView { violations, seen, .. } =
             stress(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), steps).await;
         assert!(violations.is_empty(), "SEED={seed} STORM={steps}: {violations:#?}");
-        // Fewer would leave nothing to violate. The default number of steps reaches three times as many.
+        // Below these shares the run tests too little. The default number of steps reaches three times as
+        // much.
         for (kind, share) in [
             ("answer", 10),
             ("turn", 20),

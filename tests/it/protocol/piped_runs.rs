@@ -1,4 +1,4 @@
-//! Clients that are played from a file: they leave the user's store alone, and every replay ends.
+//! Clients whose input comes from a file. They leave the user's store alone, and every replay ends.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -61,15 +61,15 @@ fn deterministic_runs_in_one_home_give_the_same_bytes_and_store_nothing() {
     assert_eq!(log, "");
     assert_eq!(fixture.play(&["--lockstep", "--deterministic"]), (first, log));
     assert!(!fixture.user_store().exists());
-    // A client that is played from a file is no user either.
+    // Without `--store`, a client from a file uses no store either.
     let (output, _) = fixture.play(&[]);
     assert!(output.contains("\"sessionId\":\"sess_") && !fixture.user_store().exists(), "{output}");
-    let named = fixture.path("named.db");
-    fixture.play(&["--deterministic", "--store", named.to_str().unwrap()]);
-    assert!(named.exists(), "the control");
+    let store = fixture.path("named.db");
+    fixture.play(&["--deterministic", "--store", store.to_str().unwrap()]);
+    assert!(store.exists(), "the control");
 }
 
-/// Waits for a process, and kills it after `limit`.
+/// Waits for a process. Kills the process after `limit` and returns false.
 fn ends(child: &mut Child, limit: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < limit {
@@ -120,7 +120,7 @@ fn spoiled(lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn replay_of_a_spoiled_transcript_ends() {
+fn replay_of_a_corrupted_transcript_ends() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/transcripts");
     let dir = tempfile::tempdir().unwrap();
     fs::copy(fixtures.join("two_sessions.model.jsonl"), dir.path().join("t.model.jsonl")).unwrap();

@@ -1,4 +1,5 @@
-//! `modegate replay --as-agent`: the agent's side of a recording reaches a client with other ids and another directory.
+//! `modegate replay --as-agent` plays the agent's side of a recording to a client with other ids and another
+//! directory.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::replays::{ReplayFixture, scenarios};
 
-/// The agent's messages of a recording, with the directory of another client.
+/// Returns the agent's messages of a recording, with another client's directory.
 fn recorded(recording: &str, from: &str, to: &str) -> Vec<Value> {
     let entries = recording.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
     let sent = entries.filter(|entry| entry["dir"] == "out");
@@ -16,7 +17,7 @@ fn recorded(recording: &str, from: &str, to: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The first requests have ids of their own in each conversation.
+/// Removes the ids of the first requests, which differ in each conversation.
 fn without_answered_ids(mut messages: Vec<Value>) -> Vec<Value> {
     for message in messages.iter_mut().filter(|message| message.get("method").is_none()) {
         message["id"] = Value::Null;
@@ -25,7 +26,7 @@ fn without_answered_ids(mut messages: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn recorded_conversations_play_to_a_client_that_does_the_same() {
+fn recorded_conversations_play_to_a_client_with_the_same_requests() {
     for scenario in scenarios() {
         let fixture = ReplayFixture::new();
         let (recording, _) = fixture.record(&scenario);
@@ -39,7 +40,7 @@ fn recorded_conversations_play_to_a_client_that_does_the_same() {
     }
 }
 
-/// A recording of these lines. `>` is the client's.
+/// Returns a recording of these lines. `>` marks a line of the client.
 fn recording(lines: &[(char, Value)]) -> String {
     let line = |(at, (from, message)): (usize, &(char, Value))| {
         let dir = if *from == '>' { "in" } else { "out" };
@@ -57,7 +58,7 @@ fn result(id: i64, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
-/// A turn with a permission, and two requests around it.
+/// Returns the recording of a turn with a permission request, and of a request before and after it.
 fn turn() -> String {
     let session = json!({ "sessionId": "s1" });
     let update = json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s1", "update": {} } });
@@ -81,7 +82,7 @@ fn turn() -> String {
     ])
 }
 
-/// Exit code, messages and notes.
+/// Returns the exit code, the messages and the notes.
 fn play(arguments: &[&str], recording: &str, input: &[Value]) -> (i32, Vec<Value>, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.jsonl");

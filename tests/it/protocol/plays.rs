@@ -1,6 +1,7 @@
-//! Plays: one conversation a file, read top to bottom. `docs/internals/testing.md` has the forms of their lines.
+//! Plays: one conversation a file, read top to bottom. `docs/internals/testing.md` has the forms of their
+//! lines.
 //!
-//! `UPDATE_EXPECT=1 cargo test plays` writes the agent's lines anew; a person reads the difference.
+//! `UPDATE_EXPECT=1 cargo test plays` writes the agent's lines anew. Read the difference.
 
 mod input;
 mod layout;
@@ -22,7 +23,7 @@ use self::output::Standard;
 
 pub(crate) use self::output::CHUNKS;
 
-/// The pause that ends listening to the agent after each line, when the expectations are written anew.
+/// While expectations are written anew, the agent's lines end after this pause.
 const IDLE: Duration = Duration::from_millis(150);
 
 #[tokio::test]
@@ -52,7 +53,7 @@ pub(crate) fn plays() -> Vec<PathBuf> {
     files
 }
 
-/// Performs a play and writes down what happened, in the play's own form.
+/// Runs a play, and returns its lines with the messages of this run.
 async fn run_play(name: &str, script: &str, standard: &Standard, update: bool) -> String {
     let mut play = PlayRunner {
         client: None,
@@ -107,7 +108,7 @@ async fn run_play(name: &str, script: &str, standard: &Standard, update: bool) -
     play.written.join("\n") + "\n"
 }
 
-/// The statements of a play, each with the number of its first line.
+/// Returns the statements of a play, each with the number of its first line.
 fn statements(script: &str) -> Vec<(usize, Vec<&str>)> {
     let mut statements: Vec<(usize, Vec<&str>)> = Vec::new();
     for (n, line) in script.lines().enumerate() {
@@ -119,7 +120,7 @@ fn statements(script: &str) -> Vec<(usize, Vec<&str>)> {
     statements
 }
 
-/// Parts of messages that are the same in each session with the built-in modes.
+/// Returns the parts of messages that are equal in each session with the built-in modes.
 async fn standard() -> Standard {
     let mut client = TestClient::new();
     let initialized = client.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -135,16 +136,16 @@ struct PlayRunner {
     dir: Arc<tempfile::TempDir>,
     skills: Arc<Mutex<Arc<Skills>>>,
     mode: &'static str,
-    /// Parts of messages that are not printed in full.
+    /// Parts of messages that the play does not show in full.
     standard: Standard,
-    /// The lists of tools so far. A request that repeats one prints its number.
+    /// The lists of tools so far. A request that repeats a list prints its number.
     tools: Vec<String>,
     written: Vec<String>,
     update: bool,
 }
 
 impl PlayRunner {
-    /// The harness, which begins when it is first needed.
+    /// Returns the harness, and starts it at the first call.
     fn client(&mut self) -> &mut TestClient {
         let (mode, dir, skills) = (self.mode, Some(Arc::clone(&self.dir)), Arc::clone(&self.skills));
         self.client.get_or_insert_with(|| TestClient::with(Setup { mode, skills, dir, ..Setup::default() }))
@@ -197,7 +198,7 @@ impl PlayRunner {
         Some(rows)
     }
 
-    /// A list of tools when it is new in this play, and its number otherwise.
+    /// Returns a list of tools that is new in this play, or otherwise the number of the list.
     fn tools_row(&mut self, tools: String) -> Row {
         if let Some(known) = self.tools.iter().position(|known| *known == tools) {
             return layout::words(&format!("tools {}", known + 1));
@@ -207,7 +208,7 @@ impl PlayRunner {
         row
     }
 
-    /// While expectations are written anew: takes messages until none comes within `IDLE`.
+    /// While expectations are written anew, takes messages until none arrives within `IDLE`.
     async fn listen(&mut self) {
         if !self.update {
             return;
@@ -226,12 +227,12 @@ impl PlayRunner {
     }
 
     fn write(&mut self, mark: &str, rows: &[Row]) {
-        let named = |row: &Row| row.iter().map(|word| self.with_names(word)).collect();
-        let rows: Vec<Row> = rows.iter().map(named).collect();
+        let replaced = |row: &Row| row.iter().map(|word| self.with_names(word)).collect();
+        let rows: Vec<Row> = rows.iter().map(replaced).collect();
         self.written.extend(layout::lines(mark, &rows));
     }
 
-    /// Replaces the directories of this performance by names.
+    /// Replaces the directories of this run by names.
     fn with_names(&self, text: &str) -> String {
         let cwd = self.client.as_ref().expect("a message comes from an agent").cwd();
         let above = cwd.parent().unwrap().to_str().unwrap();
@@ -239,7 +240,8 @@ impl PlayRunner {
     }
 }
 
-/// Replaces the hash of a session's audit log: the hash depends on every entry, and the length of the log is enough here.
+/// Replaces the hash of a session's audit log. The hash depends on every entry, and a play shows only the
+/// length.
 fn without_hash(line: &str) -> String {
     let Some((before, rest)) = line.split_once("\"hash\":\"") else { return line.to_owned() };
     let Some((hash, after)) = rest.split_once('"') else { return line.to_owned() };

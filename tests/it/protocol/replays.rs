@@ -1,4 +1,5 @@
-//! Live recordings of the real binary: each replays, and one in which something was changed diverges at the changed member.
+//! Live recordings of the binary. Each recording replays. A recording with one changed member diverges at
+//! this member.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,15 +12,15 @@ use serde_json::{Value, json};
 
 use crate::support::binary_client::BinaryClient;
 
-/// What the client does.
-enum Step {
-    /// `session/new`, in this mode if one is named.
+/// A step of the client.
+enum ClientStep {
+    /// `session/new`, perhaps with a mode.
     New(Option<&'static str>),
     /// A prompt to the nth session, to its end.
     Prompt(usize, &'static str),
-    /// A prompt to the nth session; the session is set to this mode when the model has said something.
+    /// A prompt to the nth session. The mode is set after the model's first text.
     PromptAndSwitch(usize, &'static str),
-    /// A prompt to the nth session, which is cancelled when the model has said something.
+    /// A prompt to the nth session, which is cancelled after the model's first text.
     PromptAndCancel(usize),
     /// A prompt to the nth session, whose permission requests are answered two at a time, the later one first.
     PromptAndAnswerInReverse(usize),
@@ -36,14 +37,14 @@ enum Step {
 pub(super) struct Scenario {
     pub name: &'static str,
     arguments: &'static [&'static str],
-    /// What the client can do.
+    /// The client's capabilities.
     capabilities: Value,
-    /// In a file, not in memory.
+    /// True for a store in a file, false for one in memory.
     is_stored: bool,
     script: Vec<Value>,
-    /// Whether the client allows what it is asked for.
+    /// The option that the client chooses in permission requests.
     option: &'static str,
-    steps: Vec<Step>,
+    steps: Vec<ClientStep>,
 }
 
 fn call(name: &str, arguments: &Value) -> [Value; 2] {
@@ -60,7 +61,7 @@ fn write(path: &str) -> [Value; 2] {
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn scenarios() -> Vec<Scenario> {
-    use Step::{
+    use ClientStep::{
         Both, List, New, Prompt, PromptAndAnswerInReverse, PromptAndCancel, PromptAndSwitch, Reload, SetMode,
     };
     let scenario = |name, arguments, script: &[[Value; 2]], option, steps| Scenario {
@@ -220,7 +221,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             is_stored: false,
             script: [&delegate[..], &text("There are three."), &child.concat()].concat(),
             option: "",
-            // The id of a session that works for another is never on the wire: a later session counts on all the same.
+            // The id of the sub-agent's session is in no message, but the next session gets the id after it.
             steps: vec![New(None), Prompt(0, "go"), New(Some("plan")), Prompt(1, "hello")],
         },
         Scenario {
@@ -263,7 +264,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// A home, a working directory with a few files, and a copy of these for replays.
+/// A home, a working directory with a few files, and a copy of these files for replays.
 pub(super) struct ReplayFixture(tempfile::TempDir);
 
 impl ReplayFixture {
@@ -296,7 +297,7 @@ impl ReplayFixture {
         (status.code().unwrap_or(-1), text)
     }
 
-    /// Plays a scenario live, recorded. Returns the recording and the name of the model.
+    /// Records a live scenario. Returns the recording and the name of the model.
     pub(super) fn record(&self, scenario: &Scenario) -> (PathBuf, String) {
         let (script, recording) = (self.path("script.jsonl"), self.path("recording.jsonl"));
         let lines: String = scenario.script.iter().map(|line| format!("{line}\n")).collect();
@@ -310,7 +311,7 @@ impl ReplayFixture {
         (recording, model)
     }
 
-    /// Takes the client's steps. Returns the messages of the agent.
+    /// Runs the client's steps. Returns the agent's messages.
     pub(super) fn converse(
         &self,
         scenario: &Scenario,
@@ -339,7 +340,7 @@ struct Client {
     option: &'static str,
     id: i64,
     sessions: Vec<String>,
-    /// How many answers to permission requests are held back before they are sent, the last one first.
+    /// The number of answers to permission requests that are collected and then sent, the last one first.
     batch_size: usize,
     batched_answers: Vec<Value>,
 }
@@ -355,7 +356,8 @@ impl Client {
         writeln!(self.binary.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Reads until all of these are answered, and answers what the agent asks. `said` happens once, when the model has spoken.
+    /// Reads until all of these requests are answered, and answers the agent's requests. Sends `said` once,
+    /// after the model's first text.
     fn until(&mut self, ids: &[i64], mut said: Option<Value>) -> Value {
         let mut open = ids.to_vec();
         let mut last = Value::Null;
@@ -411,48 +413,48 @@ impl Client {
         self.send("session/prompt", &json!({ "sessionId": self.sessions[session], "prompt": prompt }))
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &ClientStep) {
         let cwd = self.cwd.clone();
         match step {
-            Step::New(mode) => {
+            ClientStep::New(mode) => {
                 let meta = mode.map_or(json!({}), |mode| json!({ "modegate/mode": mode }));
                 let params = json!({ "cwd": cwd, "mcpServers": [], "_meta": meta });
                 let answer = self.call("session/new", &params);
                 self.sessions.push(answer["result"]["sessionId"].as_str().unwrap().to_owned());
             }
-            Step::Prompt(session, text) => {
+            ClientStep::Prompt(session, text) => {
                 let id = self.prompt(*session, text);
                 self.until(&[id], None);
             }
-            Step::PromptAndSwitch(session, mode) => {
+            ClientStep::PromptAndSwitch(session, mode) => {
                 let id = self.prompt(*session, "go");
                 self.id += 1;
                 let params = json!({ "sessionId": self.sessions[*session], "modeId": mode });
                 let line = json!({ "jsonrpc": "2.0", "id": self.id, "method": "session/set_mode", "params": params });
                 self.until(&[id, self.id], Some(line));
             }
-            Step::PromptAndCancel(session) => {
+            ClientStep::PromptAndCancel(session) => {
                 let id = self.prompt(*session, "go");
                 let params = json!({ "sessionId": self.sessions[*session] });
                 let line = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params });
                 self.until(&[id], Some(line));
             }
-            Step::PromptAndAnswerInReverse(session) => {
+            ClientStep::PromptAndAnswerInReverse(session) => {
                 let id = self.prompt(*session, "go");
                 self.batch_size = 2;
                 self.until(&[id], None);
                 self.batch_size = 1;
             }
-            Step::Both(one, other) => {
+            ClientStep::Both(one, other) => {
                 let ids = [self.prompt(*one, "both"), self.prompt(*other, "both")];
                 self.until(&ids, None);
             }
-            Step::SetMode(session, mode) => {
+            ClientStep::SetMode(session, mode) => {
                 let params = json!({ "sessionId": self.sessions[*session], "modeId": mode });
                 self.call("session/set_mode", &params);
             }
-            Step::List => drop(self.call("session/list", &json!({}))),
-            Step::Reload(session) => {
+            ClientStep::List => drop(self.call("session/list", &json!({}))),
+            ClientStep::Reload(session) => {
                 let session = self.sessions[*session].clone();
                 self.call("session/close", &json!({ "sessionId": session }));
                 let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
@@ -462,7 +464,7 @@ impl Client {
     }
 }
 
-/// Members that are compared as they are, with their paths.
+/// Collects the members that a replay compares exactly, with their paths.
 fn members(path: &str, value: &Value, found: &mut Vec<(String, String)>) {
     const COMPARED: [&str; 8] =
         ["text", "status", "stopReason", "title", "currentModeId", "length", "outcome", "protocolVersion"];
@@ -514,7 +516,8 @@ fn change(value: &mut Value, expected: &str, path: &str) {
     }
 }
 
-/// Changed recordings of one: each with the path of the member that was changed. At most so many, spread over the whole.
+/// Returns at most `count` copies of a recording with one changed member each, spread over the whole
+/// recording, with the path of the member.
 fn changed(recording: &str, count: usize) -> Vec<(String, String)> {
     let lines: Vec<&str> = recording.lines().collect();
     let mut places = Vec::new();
@@ -522,12 +525,12 @@ fn changed(recording: &str, count: usize) -> Vec<(String, String)> {
         let entry: Value = serde_json::from_str(line).unwrap();
         if entry["dir"] == "out" {
             let message: Value = serde_json::from_str(entry["line"].as_str().unwrap()).unwrap();
-            let mut found = Vec::new();
-            members("$", &message, &mut found);
-            // What is shown while a command runs is not compared.
+            let mut paths = Vec::new();
+            members("$", &message, &mut paths);
+            // A replay does not compare the output of running commands.
             let update = &message["params"]["update"];
             let is_shown = update["sessionUpdate"] != "tool_call_update" || update.get("status").is_some();
-            places.extend(found.into_iter().filter(|_| is_shown).map(|(path, _)| (at, path)));
+            places.extend(paths.into_iter().filter(|_| is_shown).map(|(path, _)| (at, path)));
         }
     }
     let step = places.len().div_ceil(count).max(1);
@@ -567,7 +570,7 @@ fn recordings_replay_and_changed_members_diverge() {
     assert!(changes > 50, "only {changes} changes were tried");
 }
 
-/// What the client did differently is a difference, too.
+/// A change of the client's input is a difference, too.
 #[test]
 fn changed_client_input_diverges() {
     let fixture = ReplayFixture::new();
@@ -596,13 +599,13 @@ fn replay_calls_no_provider_unless_named() {
     let url = format!("http://{}/v1", server.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
-    // It ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || {
         for stream in server.incoming() {
             counter.fetch_add(1, Ordering::SeqCst);
             let mut stream = stream.unwrap();
             let _ = stream.read(&mut [0; 4096]);
-            // Whoever asked may be gone.
+            // The client may have closed the connection.
             let _ = stream
                 .write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
@@ -649,7 +652,7 @@ fn replay_calls_no_provider_unless_named() {
     assert!(replay("offline", &["--model", "openai/m"]).0 > 0, "the control: one that is named is asked");
 }
 
-/// Options come from the recording, or from the command line; what is unknown or means nothing is refused.
+/// Options come from the recording or from the command line. Unknown and meaningless options are refused.
 #[test]
 fn replay_uses_recorded_options_and_rejects_others() {
     let fixture = ReplayFixture::new();
@@ -713,7 +716,7 @@ fn replay_uses_recorded_options_and_rejects_others() {
     assert!(code == 1 && message.contains("the modes are ask, plan, code"), "{message}");
 }
 
-/// A recording without expected lines is neither equal nor different, and has its own exit code.
+/// A recording without expected lines is neither equal nor different, and has a separate exit code.
 #[test]
 fn replay_without_expectations_exits_with_3() {
     let fixture = ReplayFixture::new();
@@ -774,7 +777,7 @@ fn files_of_a_replay_may_contain_links() {
     assert_eq!(fixture.replay(&recording, &["--model", &model]).0, 1, "the control");
 }
 
-/// The live session ends before its last notification, and the replay sends it.
+/// The live session ends before its last notification, which the replay sends.
 #[test]
 fn recording_that_ends_early_replays() {
     let fixture = ReplayFixture::new();
@@ -803,7 +806,6 @@ fn recording_that_ends_early_replays() {
     assert_eq!(fixture.replay(&recording, &[]).0, 1, "the control");
 }
 
-/// A recording overwrites nothing.
 #[test]
 fn recording_needs_a_new_file() {
     let fixture = ReplayFixture::new();

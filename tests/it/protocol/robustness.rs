@@ -1,4 +1,4 @@
-//! Robustness of the real binary: malformed lines, unread output, and an unread log.
+//! The binary with malformed lines, unread output, and an unread log.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running binary whose output is read beside, as a client does.
-struct Agent {
+/// A running binary. A thread reads its output, as a client would.
+struct PipedAgent {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Value>,
 }
 
-impl Agent {
+impl PipedAgent {
     fn start(dir: &Path, script: &[Value]) -> Self {
         let file = dir.join("script.jsonl");
         std::fs::write(&file, script.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat())
@@ -36,7 +36,7 @@ impl Agent {
             .env("MODEGATE_LOG", "debug")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Never read: the log must not hold the agent up.
+            // Never read, because an unread log must not block the agent.
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -69,7 +69,7 @@ impl Agent {
         self.lines.recv_timeout(TIMEOUT).expect("an answer")
     }
 
-    /// The next answer, whatever updates come before it.
+    /// Returns the next answer, and skips updates before it.
     fn answer(&mut self) -> Value {
         loop {
             let message = self.next();
@@ -100,7 +100,7 @@ impl Agent {
 #[test]
 fn malformed_lines_get_errors_and_end_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(
+    let mut agent = PipedAgent::start(
         dir.path(),
         &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
     );
@@ -122,7 +122,7 @@ fn malformed_lines_get_errors_and_end_nothing() {
         let answer = agent.answer();
         assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{line:?}");
     }
-    // It still works.
+    // The agent still works.
     agent.prompt("after", &session, "hello");
     assert_eq!(agent.answer()["result"]["stopReason"], "end_turn");
     agent.end();
@@ -131,7 +131,7 @@ fn malformed_lines_get_errors_and_end_nothing() {
 #[test]
 fn huge_and_fragmented_lines_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(
+    let mut agent = PipedAgent::start(
         dir.path(),
         &[json!({ "text": "Yes." }), json!({ "stop": "done" }), json!({ "loop": true })],
     );
@@ -155,7 +155,7 @@ fn duplicate_ids_in_flight_get_two_answers() {
         json!({ "stop": "done" }),
         json!({ "loop": true }),
     ];
-    let mut agent = Agent::start(dir.path(), &script);
+    let mut agent = PipedAgent::start(dir.path(), &script);
     let session = agent.session(dir.path());
     agent.prompt("same", &session, "one");
     agent.prompt("same", &session, "two");
@@ -166,7 +166,7 @@ fn duplicate_ids_in_flight_get_two_answers() {
     agent.end();
 }
 
-/// Resident memory in KiB.
+/// Returns the resident memory in KiB.
 #[cfg(target_os = "linux")]
 fn resident(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -213,7 +213,7 @@ fn unread_output_uses_bounded_memory() {
         json!({ "id": 2, "method": "session/prompt", "params": { "sessionId": session, "prompt": prompt } })
     )
     .unwrap();
-    // Whatever it can send without being read, it has sent once its memory stays the same for a while.
+    // The agent has sent all that it can without being read when its memory stays the same for a while.
     let (mut before, mut still) = (0, 0);
     while still < 20 {
         std::thread::sleep(Duration::from_millis(10));
@@ -225,7 +225,8 @@ fn unread_output_uses_bounded_memory() {
     drop(stdin);
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
-    // The client left without reading: the turn had its grace and was cancelled, in order and whole until then.
+    // The client left without reading. The turn had its grace period and was cancelled. The output until then
+    // is complete and in order.
     let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
     assert_eq!(last["id"], 2);
     assert!(matches!(last["result"]["stopReason"].as_str(), Some("end_turn" | "cancelled")), "{last}");
@@ -236,8 +237,9 @@ fn unread_output_uses_bounded_memory() {
 #[test]
 fn unread_log_does_not_block_requests() {
     let dir = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(dir.path(), &[json!({ "stop": "done" })]);
-    // Each of these is a line in the log at this level: far more than a pipe holds.
+    let mut agent = PipedAgent::start(dir.path(), &[json!({ "stop": "done" })]);
+    // At this level, each of these lines causes a line in the log. Together they exceed the capacity of a
+    // pipe.
     for _ in 0..20_000 {
         agent.bytes(b"{\"method\":\"_nobody/knows_this_notification_with_a_long_name\"}\n");
     }

@@ -11,16 +11,16 @@ const SESSIONS: usize = 20;
 const REQUESTS: usize = 10_000;
 const MODES: [&str; 3] = ["ask", "plan", "code"];
 
-/// What a request is expected to come to.
+/// The expected outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 enum Expected {
     Result,
     Error(i64),
-    /// A mode that is set, by session.
+    /// A mode change of the nth session.
     Mode(usize, &'static str),
 }
 
-/// A pseudo-random number that is the same every time.
+/// Returns a pseudo-random number. The same seed gives the same numbers.
 fn next(seed: &mut u64) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     usize::try_from(*seed >> 33).unwrap()
@@ -49,7 +49,7 @@ fn request(seed: &mut u64, sessions: &[String]) -> (&'static str, Value, Expecte
     }
 }
 
-/// Takes a message; says whether it was an answer.
+/// Takes a message. Returns true if it was an answer.
 fn take(
     message: &Value,
     expected: &mut HashMap<i64, Expected>,
@@ -76,7 +76,7 @@ async fn every_request_is_answered_once_and_in_order() {
     for _ in 0..SESSIONS {
         sessions.push(client.session().await);
     }
-    // Every session has a turn under way, and it stays so until everything else is answered.
+    // Every session has a running turn, until all other requests are answered.
     let mut prompts = Vec::new();
     for session in &sessions {
         prompts.push(client.prompt(session, "wait").await);
@@ -86,7 +86,7 @@ async fn every_request_is_answered_once_and_in_order() {
     let mut pending: Vec<Vec<&str>> = vec![vec!["ask"]; SESSIONS];
     let mut messages: Vec<Vec<String>> = vec![vec!["ask".into()]; SESSIONS];
     let mut answered = 0;
-    // Not one answer is read before the last request is sent.
+    // All requests are sent before the first answer is read.
     for _ in 0..REQUESTS {
         let (method, params, outcome) = request(&mut seed, &sessions);
         let id = client.request(method, params).await;

@@ -1,4 +1,5 @@
-//! Transcripts: replayed by the real binary to the same bytes, wherever it runs; recordings; and what goes wrong.
+//! Transcripts: the binary replays them to the same bytes in any directory. Also recordings, and errors of
+//! both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use agent_client_protocol_schema::v1 as schema;
 use serde_json::Value;
 
-/// Where the transcripts are.
+/// Returns the folder of the transcripts.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/transcripts")
 }
@@ -28,7 +29,6 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The names of the transcripts.
 fn names() -> Vec<String> {
     let names = fs::read_dir(folder()).unwrap().filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -94,7 +94,7 @@ fn transcripts_cover_every_method_and_update() {
     }
 }
 
-/// The methods and updates of the protocol that no play and no transcript has are those that `docs/reference/acp.md` lists.
+/// `docs/reference/acp.md` lists the methods and updates of ACP that no play and no transcript has.
 #[test]
 fn protocol_page_lists_methods_without_fixtures() {
     let mut seen = BTreeSet::new();
@@ -126,7 +126,7 @@ fn protocol_page_lists_methods_without_fixtures() {
         all.len() >= 25 && all.is_superset(&BTreeSet::from(["session/prompt".into(), "plan".into()])),
         "{all:?}"
     );
-    // Plays name a method in a word of its own or in JSON, and an update by its form or in JSON.
+    // Plays have a method as a word or in JSON, and an update as its form or in JSON.
     for play in crate::protocol::plays::plays() {
         let text = fs::read_to_string(play).unwrap();
         let words: BTreeSet<&str> = text.split([' ', '"', '\n']).collect();
@@ -176,7 +176,7 @@ fn deterministic_recording_can_be_replayed() {
     let input = fs::File::open(folder().join(format!("{name}.in.jsonl"))).unwrap();
     let files = folder().join(format!("{name}.files"));
     let recording = dir.path().join("recording.jsonl");
-    // A regular file at stdin is paced by itself; ${CWD} is a name only in deterministic runs.
+    // A file at stdin is paced without an option. `${CWD}` is a placeholder only in deterministic runs.
     let status = Command::new(env!("CARGO_BIN_EXE_modegate"))
         .args(["--deterministic", "--store", "memory", "--record", recording.to_str().unwrap()])
         .current_dir(&files)
@@ -193,11 +193,11 @@ fn deterministic_recording_can_be_replayed() {
     let with = ["replay", "recording.jsonl", "--files", files.to_str().unwrap()];
     let output = modegate(dir.path(), &with);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    // In an empty directory it finds nothing, and says where it diverges.
+    // In an empty directory the model finds nothing, so the replay diverges.
     let output = modegate(dir.path(), &["replay", "recording.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("DIVERGED recording.jsonl"), "{}", text(&output));
-    // What is there already is not recorded over.
+    // A recording does not overwrite an existing file.
     let output = modegate(dir.path(), &["--record", "recording.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&recording).unwrap(), recorded);
@@ -274,7 +274,7 @@ fn file_at_stdin_is_paced_line_by_line() {
     let script = fs::read_to_string(folder().join("permission_answers.model.jsonl")).unwrap();
     let model = dir.path().join("model.jsonl");
     fs::write(&model, script).unwrap();
-    // Real ids: the prompts go to a session that does not exist, and are still each answered in turn.
+    // With real ids the prompts name a session that does not exist. Each is still answered in turn.
     let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
         .args(["--store", "memory", "--model", &format!("scripted:{}", model.display())])
         .stdin(fs::File::open(&input).unwrap())

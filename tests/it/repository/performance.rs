@@ -7,7 +7,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-/// The words between `before` and `after`, one for each line that has both.
+/// Returns the words between `before` and `after`, one for each line that has both.
 fn words<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     let word = |line: &'a str| Some(line.split_once(before)?.1.split_once(after)?.0);
     text.lines().filter_map(word).collect()
@@ -25,8 +25,8 @@ fn every_figure_of_the_bench_is_in_the_baseline_and_on_its_page() {
     for build in builds {
         let (header, lines) = build.split_once('\n').unwrap();
         assert!(header.starts_with("rustc ") && header.contains(", profile "), "{header}");
-        let named: Vec<&str> = lines.lines().filter_map(|line| Some(line.split_once(' ')?.0)).collect();
-        assert_eq!(named, figures, "run `UPDATE_EXPECT=1 cargo bench`, and again with `--profile dev`");
+        let listed: Vec<&str> = lines.lines().filter_map(|line| Some(line.split_once(' ')?.0)).collect();
+        assert_eq!(listed, figures, "run `UPDATE_EXPECT=1 cargo bench`, and again with `--profile dev`");
     }
 
     let page = read("docs/internals/performance.md");

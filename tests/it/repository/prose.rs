@@ -1,5 +1,6 @@
-//! Limits on the project's writing and dependencies. Phrases that newcomers stumble over stay rare in comments and pages, as
-//! they do in well-read Rust projects; pages stay short, and their links lead to a heading.
+//! Limits on the project's writing and dependencies. Phrases that slow down new readers stay rare in pages and in the
+//! comments of code and tests, as they do in well-read Rust projects. Pages stay short, and their links lead to a
+//! heading.
 #![allow(clippy::cast_precision_loss, reason = "counts of words are small")]
 
 use std::fs;
@@ -83,15 +84,21 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, ending, found);
-        } else if path.extension().is_some_and(|it| it == ending) {
+        } else if path.extension().is_some_and(|extension| extension == ending) {
             found.push(path);
         }
     }
 }
 
-/// The comments of a file, without those of its tests: their kind (`///`, `//!` or `//`) and their words.
-fn comments(text: &str) -> Vec<(&'static str, Vec<String>)> {
-    let text = &text[..text.find("#[cfg(test)]\nmod ").unwrap_or(text.len())];
+/// The kind of a comment (`///`, `//!` or `//`) and its words.
+type Comment = (&'static str, Vec<String>);
+
+/// Splits a source file before its tests.
+fn code_and_tests(text: &str) -> (&str, &str) {
+    text.split_at(text.find("#[cfg(test)]\nmod ").unwrap_or(text.len()))
+}
+
+fn comments(text: &str) -> Vec<Comment> {
     let mut blocks: Vec<(&str, String)> = Vec::new();
     let mut before = None;
     for line in text.lines().map(str::trim_start) {
@@ -113,14 +120,24 @@ fn comments(text: &str) -> Vec<(&'static str, Vec<String>)> {
     blocks.into_iter().map(|(kind, text)| (kind, words_of(&text))).collect()
 }
 
-fn source_comments() -> Vec<(&'static str, Vec<String>)> {
-    let mut sources = Vec::new();
-    files(&root().join("src"), "rs", &mut sources);
-    sources.retain(|path| !path.ends_with("tests.rs"));
-    sources.iter().flat_map(|path| comments(&fs::read_to_string(path).unwrap())).collect()
+/// Returns the comments of the code and those of the tests.
+fn comments_of_code_and_tests() -> [Vec<Comment>; 2] {
+    let (mut of_code, mut of_tests) = (Vec::new(), Vec::new());
+    for folder in ["src", "tests"] {
+        let mut sources = Vec::new();
+        files(&root().join(folder), "rs", &mut sources);
+        for path in sources {
+            let text = fs::read_to_string(&path).unwrap();
+            let is_test = folder == "tests" || path.ends_with("tests.rs");
+            let (code, tests) = if is_test { ("", text.as_str()) } else { code_and_tests(&text) };
+            of_code.extend(comments(code));
+            of_tests.extend(comments(tests));
+        }
+    }
+    [of_code, of_tests]
 }
 
-/// Checks every figure; the message has all that are over their limit.
+/// Checks every figure. The message has all figures over their limit.
 fn check(words: &[String]) {
     let over: Vec<String> = FIGURES
         .iter()
@@ -133,11 +150,13 @@ fn check(words: &[String]) {
 
 #[test]
 fn comments_use_plain_words() {
-    let all: Vec<String> = source_comments().into_iter().flat_map(|(_, words)| words).collect();
-    check(&all);
+    for comments in comments_of_code_and_tests() {
+        let all: Vec<String> = comments.into_iter().flat_map(|(_, words)| words).collect();
+        check(&all);
+    }
 }
 
-struct Page {
+struct ProsePage {
     /// Relative to the repository.
     path: String,
     text: String,
@@ -145,7 +164,7 @@ struct Page {
     prose: Vec<String>,
 }
 
-fn pages() -> Vec<Page> {
+fn pages() -> Vec<ProsePage> {
     let mut paths = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
     files(&root().join("docs"), "md", &mut paths);
     let read = |path: &PathBuf| {
@@ -157,7 +176,7 @@ fn pages() -> Vec<Page> {
             !in_code && !is_fence
         };
         let prose = text.lines().filter(is_prose).map(str::to_owned).collect();
-        Page { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
+        ProsePage { path: path.strip_prefix(root()).unwrap().display().to_string(), prose, text }
     };
     paths.iter().map(read).collect()
 }
@@ -170,7 +189,7 @@ fn pages_use_plain_words() {
 
 #[test]
 fn pages_are_short() {
-    for Page { path, text, prose } in pages() {
+    for ProsePage { path, text, prose } in pages() {
         let words = text.split_whitespace().count();
         let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
         assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
@@ -196,7 +215,7 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn links_lead_to_a_page_and_a_heading() {
-    for Page { path, prose, .. } in pages() {
+    for ProsePage { path, prose, .. } in pages() {
         let folder = root().join(&path).parent().unwrap().to_owned();
         let prose = prose.join("\n");
         for (at, _) in prose.match_indices("](") {
@@ -211,7 +230,7 @@ fn links_lead_to_a_page_and_a_heading() {
                 let page = fs::read_to_string(&target).unwrap();
                 let headings = page.lines().filter(|line| line.starts_with('#'));
                 let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
-                assert!(anchors.any(|it| it == heading), "{path}: {link} has no such heading");
+                assert!(anchors.any(|anchor| anchor == heading), "{path}: {link} has no such heading");
             }
         }
     }
@@ -219,29 +238,34 @@ fn links_lead_to_a_page_and_a_heading() {
 
 #[test]
 fn doc_comments_name_their_subject() {
-    let docs: Vec<_> = source_comments().into_iter().filter(|(kind, _)| *kind == "///").collect();
-    let share = |of: &[&str]| {
-        let found =
-            docs.iter().filter(|(_, words)| words.first().is_some_and(|it| of.contains(&it.as_str())));
-        100.0 * found.count() as f64 / docs.len() as f64
-    };
-    let short = docs.iter().filter(|(_, words)| words.len() <= 3).count() as f64 / docs.len() as f64;
-    assert!(share(&QUESTIONS) <= 6.0, "{:.1} % begin with a question word", share(&QUESTIONS));
-    assert!(share(&PRONOUNS) <= 1.0, "{:.1} % begin with a pronoun", share(&PRONOUNS));
-    assert!(short <= 0.06, "{:.1} % have three words or fewer", 100.0 * short);
+    for comments in comments_of_code_and_tests() {
+        let docs: Vec<_> = comments.into_iter().filter(|(kind, _)| *kind == "///").collect();
+        let share = |openers: &[&str]| {
+            let is_opener =
+                |words: &[String]| words.first().is_some_and(|word| openers.contains(&word.as_str()));
+            100.0 * docs.iter().filter(|(_, words)| is_opener(words)).count() as f64 / docs.len() as f64
+        };
+        let short = docs.iter().filter(|(_, words)| words.len() <= 3).count() as f64 / docs.len() as f64;
+        assert!(share(&QUESTIONS) <= 6.0, "{:.1} % begin with a question word", share(&QUESTIONS));
+        assert!(share(&PRONOUNS) <= 1.0, "{:.1} % begin with a pronoun", share(&PRONOUNS));
+        assert!(short <= 0.06, "{:.1} % have three words or fewer", 100.0 * short);
+    }
 }
 
 #[test]
 fn wording_figures_detect_known_bad_text() {
     let text = "What is on at once; nobody is told in whose house it is held.";
-    let found: Vec<usize> = FIGURES.iter().map(|(_, figure, _)| figure(&words(text))).collect();
-    assert_eq!(found, [1, 1, 1, 1, 1, 1]);
+    let counts: Vec<usize> = FIGURES.iter().map(|(_, figure, _)| figure(&words(text))).collect();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1]);
     let plain = "Returns the effective mode, or `None` if the session was never saved.";
     assert!(FIGURES.iter().all(|(_, figure, _)| figure(&words(plain)) == 0));
     let source =
         "//! A module.\n//! More.\n\n/// One.\nfn a() {}\n// Why.\n#[cfg(test)]\nmod tests {\n// no\n}";
-    let kinds: Vec<_> = comments(source).into_iter().map(|(kind, words)| (kind, words.len())).collect();
-    assert_eq!(kinds, [("//!", 3), ("///", 1), ("//", 1)]);
+    let kinds =
+        |text: &str| comments(text).iter().map(|(kind, words)| (*kind, words.len())).collect::<Vec<_>>();
+    let (code, tests) = code_and_tests(source);
+    assert_eq!(kinds(code), [("//!", 3), ("///", 1), ("//", 1)]);
+    assert_eq!(kinds(tests), [("//", 1)]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The pages below `docs/reference` that are generated from the code. `UPDATE_EXPECT=1 cargo test --test it
-//! reference_pages` writes them; without the variable, each test compares a page with what it would write.
+//! reference_pages` writes them. Without the variable, each test compares a page with the generated text.
 //!
-//! Facts come from the code: the command line, schemas, error types, and constants. Tables beside them add what the code
-//! cannot say, and a row that fits nothing in the code fails.
+//! Facts come from the code: the command line, schemas, error types, and constants. Tables beside them add
+//! explanations that the code does not have. A row that matches nothing in the code fails.
 
 use std::fmt::Write;
 use std::fs;
@@ -60,7 +60,7 @@ impl Page {
         write!(self.0, "\n```{language}\n{}\n```\n", text.trim_end()).unwrap();
     }
 
-    /// No table without rows.
+    /// Adds a table, unless there are no rows.
     fn table<const N: usize>(&mut self, head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
         let mut rows = rows.into_iter().peekable();
         if rows.peek().is_none() {
@@ -82,11 +82,11 @@ impl Page {
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             return fs::write(path, self.0).unwrap();
         }
-        let found = fs::read_to_string(&path).unwrap_or_default();
-        let mut lines = self.0.lines().zip(found.lines().chain(std::iter::repeat("(nothing)")));
-        let difference = lines.find(|(expected, found)| expected != found);
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        let mut lines = self.0.lines().zip(old.lines().chain(std::iter::repeat("(nothing)")));
+        let difference = lines.find(|(expected, old)| expected != old);
         assert!(
-            difference.is_none() && self.0.lines().count() == found.lines().count(),
+            difference.is_none() && self.0.lines().count() == old.lines().count(),
             "docs/reference/{name} is out of date: run UPDATE_EXPECT=1 cargo test --test it reference_pages. The \
              first difference, as it should be and as it is: {difference:#?}"
         );
@@ -126,7 +126,7 @@ fn without_default(text: &str) -> (String, Option<String>) {
     }
 }
 
-/// The type that a schema asks for, in a few words. A reference is looked up in the whole schema.
+/// Returns the type of a schema in a few words. A reference is looked up in the whole schema.
 fn type_of(schema: &serde_json::Value, whole: &serde_json::Value) -> String {
     use serde_json::Value;
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {

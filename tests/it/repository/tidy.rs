@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Production lines in one file. Split at 400; this is where the build fails.
+/// The most production lines in one file. Split files at 400 lines.
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
@@ -293,7 +293,7 @@ const CONFIG: &[&str] = &[
     "external_agent",
 ];
 
-/// What tools may name.
+/// Modules that `tool` may name.
 const TOOL: &[&str] = &[
     "acp",
     "bounded_file",
@@ -632,17 +632,17 @@ fn root() -> &'static Path {
 }
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path, ending));
-        } else if path.extension().is_some_and(|it| it == ending) {
-            found.push(path);
+            paths.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            paths.push(path);
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 fn sources() -> Vec<Source> {
@@ -959,12 +959,15 @@ fn layer_table_has_no_cycle() {
 fn libraries_are_named_only_in_allowed_modules() {
     for Source { module, code: text, .. } in sources() {
         for (library, allowed) in LIBRARIES {
-            // A whole word: the end of `String::` is none.
+            // Matches whole words, so that `String::` is not `ring::`.
             let path = format!("{library}::");
             let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let named = text.match_indices(&path).any(|(at, _)| is_word(at))
+            let is_named = text.match_indices(&path).any(|(at, _)| is_word(at))
                 || text.contains(&format!("use {library}"));
-            assert!(!named || allowed.iter().any(|place| within(&module, place)), "{module} names {library}");
+            assert!(
+                !is_named || allowed.iter().any(|place| within(&module, place)),
+                "{module} names {library}"
+            );
         }
         for forbidden in ["tokio::", "std::fs", "std::time::Instant", "std::time::SystemTime", "std::thread"]
         {
@@ -1033,7 +1036,7 @@ fn readme_commands_and_page_links_exist() {
     }
 }
 
-/// Words in code quotes in `sources.md` that are no tests: modes, keys, methods and tools.
+/// Words in code quotes in `sources.md` that are not tests: modes, keys, methods and tools.
 const SOURCE_WORDS: [&str; 16] = [
     "--mode",
     "_meta[\"modegate/mode\"]",
@@ -1071,7 +1074,7 @@ fn test_names() -> HashSet<String> {
     names
 }
 
-/// Every definition of the sources has a row that names existing tests, or says that Modegate differs and why.
+/// Every row names existing tests, or says that Modegate differs and why.
 #[test]
 fn every_source_definition_has_a_row() {
     let page = fs::read_to_string(root().join("docs/internals/sources.md")).unwrap();
@@ -1088,7 +1091,7 @@ fn every_source_definition_has_a_row() {
     let tests = test_names();
     for row in rows {
         let [line, _, shown] = row[..] else { panic!("{row:?} has three columns") };
-        let mut named = 0;
+        let mut test_count = 0;
         for name in shown.split('`').skip(1).step_by(2) {
             let is_test = tests.contains(name);
             let is_play = name.contains(".play") && root().join("fixtures/plays").join(name).exists();
@@ -1098,9 +1101,9 @@ fn every_source_definition_has_a_row() {
                 is_test || is_play || is_page || is_word,
                 "{line}: {name} is no test, play, page or known word"
             );
-            named += usize::from(is_test || is_play || is_page);
+            test_count += usize::from(is_test || is_play || is_page);
         }
         let differs = shown.contains("differs, because ");
-        assert!(named > 0 || differs, "{line}: {shown}");
+        assert!(test_count > 0 || differs, "{line}: {shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! The sandbox of external agents: they read and use the network, and change nothing but their own state.
+//! The sandbox of external agents. Agents read and use the network, and change only their state.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use modegate::process::Exit;
 use modegate::process::shell::Sandbox;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish, free};
+use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish, free};
 use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// Runs a line in a scene as an agent would that keeps its state in `{home}/.state`, which is made for it.
+/// Runs a shell line in the fixture as an agent whose state folder is `{home}/.state`.
 async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions =
@@ -20,8 +20,8 @@ async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }
 
-/// What came of a line that an agent may not do: files that changed, but for its state, and programs that were reached by other
-/// ways than the network.
+/// Returns the forbidden effects of a line: changes outside of the state folder, and programs reached other
+/// than by the network.
 fn forbidden_effects(fixture: &mut SandboxFixture, text: &str) -> Vec<String> {
     forbidden(&fixture.effects(text), fixture.dir().path())
 }
@@ -38,7 +38,7 @@ fn forbidden(effects: &[String], folder: &Path) -> Vec<String> {
 async fn agent_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut fixture = SandboxFixture::new();
         let (text, _) = sandboxed(&fixture, &case.line).await;
         let effects = forbidden_effects(&mut fixture, &text);
@@ -58,7 +58,8 @@ async fn agent_sandbox_blocks_every_escape_case() {
     assert!(counting >= 80, "only {counting} cases count");
 }
 
-/// System calls that fail in the sandbox. Without it each prints EFFECT, if the system allows the call.
+/// System calls that fail in the sandbox. Without the sandbox, each prints EFFECT if the system allows the
+/// call.
 const REFUSED: &[&str] = &[
     "{helper} socket 1 1",
     "{helper} socket 1 2",
@@ -104,11 +105,11 @@ async fn agent_sandbox_blocks_dangerous_system_calls() {
         counting += usize::from(is_control);
         println!("{line}: {}", if is_control { "counts" } else { "does nothing without a hold either" });
     }
-    // Some need a right, or a kernel, that is not there everywhere.
+    // Some calls need a privilege or a newer kernel.
     assert!(counting >= 10, "only {counting} count");
 }
 
-/// What an agent does all day. Each ends with 0.
+/// Ordinary work of an agent. Each line exits with 0.
 const USEFUL: &[&str] = &[
     "cat {home}/.ssh/id_ed25519 a.txt /etc/passwd >/dev/null",
     "echo x > {home}/.state/x && mkdir {home}/.state/d && mv {home}/.state/x {home}/.state/d/y",

@@ -1,5 +1,5 @@
-//! The sandbox of brokered agents: without a policy that allows it nothing changes, and with one nothing outside
-//! of the workspace does.
+//! The sandbox of brokered agents. Without a policy that allows changes, nothing changes. With one, nothing
+//! outside of the workspace changes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use modegate::process::Exit;
 use modegate::process::shell::{AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, finish};
+use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish};
 use crate::sandbox::controls::{Control, controls};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
@@ -26,7 +26,8 @@ pub(crate) async fn brokered(
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }
 
-/// Effects that a brokered command must not have. Like other agents, it reads everything and uses the network.
+/// Returns the forbidden effects of a brokered command. Like other agents, it reads everything and uses the
+/// network.
 pub(crate) fn forbidden_effects(
     fixture: &mut SandboxFixture,
     text: &str,
@@ -51,10 +52,10 @@ fn forbidden(effects: &[String], folder: &Path, policy: BrokerPolicy) -> Vec<Str
 
 /// Runs each case under each policy.
 #[tokio::test]
-async fn brokered_agent_escapes_in_no_case() {
+async fn brokered_agent_never_escapes() {
     require_sandbox();
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut dirs = Vec::new();
         let mut escapes = Vec::new();
         for policy in [BrokerPolicy::Nothing, BrokerPolicy::Ask, BrokerPolicy::Roots] {
@@ -79,7 +80,7 @@ async fn brokered_agent_escapes_in_no_case() {
     assert!(counting >= 80, "only {counting} cases count");
 }
 
-/// Each succeeds where the policy allows changes of the workspace.
+/// Lines that succeed if the policy allows changes of the workspace.
 const CHANGES: &[&str] = &[
     "echo x > new.txt && test $(cat new.txt) = x",
     "echo y >> a.txt && grep -q y a.txt",
@@ -107,7 +108,7 @@ const CHANGES: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn brokered_command_changes_the_workspace_only_where_the_policy_allows_it() {
+async fn brokered_command_changes_the_workspace_only_if_the_policy_allows_it() {
     require_sandbox();
     for line in CHANGES {
         let mut fixture = SandboxFixture::new();

@@ -1,5 +1,5 @@
-//! Attacks on the broker: without a policy that allows it nothing changes, and with one nothing outside of the
-//! workspace does. `tests/escape/attacks.c` has the system calls.
+//! Attacks on the broker. Without a policy that allows changes, nothing changes. With one, nothing outside of
+//! the workspace changes. `tests/escape/attacks.c` has the system calls.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -18,8 +18,9 @@ use crate::sandbox::broker::{brokered, forbidden_effects};
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
+use crate::support::waiting::until_exists;
 
-/// Each changes files outside of the workspace if it runs without a sandbox.
+/// Lines that change files outside of the workspace if they run without a sandbox.
 const ATTACKS: &[&str] = &[
     "{attacks} folder {outside}",
     "{attacks} path-folder {outside}",
@@ -60,10 +61,11 @@ const ATTACKS: &[&str] = &[
     "mkdir -p {home}/.state; {attacks} race-state {outside} 300 {home}/.state/file",
 ];
 
-/// How often an attack is tried without a sandbox until it has an effect.
+/// Runs of an attack without a sandbox until it has an effect.
 const CONTROL_TRIES: usize = 10;
 
-/// Attacks that have no control, because they are about the broker itself, or the system decides what happens.
+/// Attacks without a control, because they concern the broker itself, or because their effect depends on the
+/// system.
 const UNCONTROLLED: &[&str] = &[
     "for number in /proc/$PPID/fd/*; do echo x > $number; echo x > $number/new; done",
     "echo x > /proc/$PPID/cwd/new; echo x > /proc/$PPID/root{outside}/new; mkdir /proc/$PPID/cwd/{folder,sub/x}",
@@ -92,7 +94,7 @@ fn line(text: &str) -> String {
     text.replace("{attacks}", &program().display().to_string())
 }
 
-/// Effects of a line under each policy.
+/// Returns the effects of a line under each policy.
 async fn effects(text: &str, dirs: &mut Vec<std::rc::Rc<tempfile::TempDir>>) -> Vec<String> {
     let mut all = Vec::new();
     for policy in [BrokerPolicy::Nothing, BrokerPolicy::Roots] {
@@ -139,17 +141,15 @@ async fn attacks_change_nothing_outside_of_the_workspace() {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A file that was unnamed once gets no further name when it is outside of the workspace. The same holds for a later
-/// file with the same number.
+/// A file that had no name for a moment gets no new name outside of the workspace. A later file with the same
+/// inode number gets none, either.
 #[tokio::test]
-async fn file_that_was_unnamed_and_moved_out_gets_no_link() {
+async fn file_that_lost_its_name_and_moved_out_gets_no_link() {
     require_sandbox();
     let fixture = SandboxFixture::new();
     let (work, outside) = (fixture.work(), fixture.work().join("../outside"));
     let move_out = async {
-        while !work.join("ready").exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_exists(&work.join("ready")).await;
         fs::rename(work.join("named"), outside.join("named")).unwrap();
         fs::write(outside.join("done"), "").unwrap();
     };
@@ -194,11 +194,11 @@ async fn waiting_writers_do_not_stop_the_broker() {
 
 struct Protected {
     dir: tempfile::TempDir,
-    own: PathBuf,
+    settings: PathBuf,
 }
 
 impl Protected {
-    /// A home folder as the workspace, with Modegate's settings in it or not yet.
+    /// A home folder as the workspace, with or without Modegate's settings.
     fn new(exists: bool, is_linked: bool) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let home = dir.path().join("home");
@@ -208,12 +208,12 @@ impl Protected {
         } else {
             fs::rename(home.join("dotfiles/config"), home.join(".config")).unwrap();
         }
-        let own = home.join(".config/modegate");
+        let settings = home.join(".config/modegate");
         if exists {
-            fs::create_dir(&own).unwrap();
-            fs::write(own.join("config.yaml"), "settings\n").unwrap();
+            fs::create_dir(&settings).unwrap();
+            fs::write(settings.join("config.yaml"), "settings\n").unwrap();
         }
-        Self { dir, own }
+        Self { dir, settings }
     }
 
     async fn run(&self, line: &str) -> String {
@@ -221,7 +221,7 @@ impl Protected {
         let user = User {
             home: Some(home.clone()),
             temporary: std::env::temp_dir(),
-            own: vec![self.own.clone()],
+            own: vec![self.settings.clone()],
             ..User::default()
         };
         let processes = Processes::new(env!("CARGO_BIN_EXE_modegate").into(), std::env::temp_dir());
@@ -234,14 +234,14 @@ impl Protected {
         finish(shell.start(line, &home, &sandbox).await.unwrap()).await.0
     }
 
-    /// The settings as Modegate would read them, and the rights of their folders.
+    /// Returns the settings as Modegate would read them, and the permissions of their folders.
     fn state(&self) -> (Option<String>, bool, Option<u32>) {
-        let rights = self.own.parent().unwrap().metadata().ok().map(|meta| meta.permissions().mode());
-        (fs::read_to_string(self.own.join("config.yaml")).ok(), self.own.exists(), rights)
+        let rights = self.settings.parent().unwrap().metadata().ok().map(|meta| meta.permissions().mode());
+        (fs::read_to_string(self.settings.join("config.yaml")).ok(), self.settings.exists(), rights)
     }
 }
 
-/// Each tries to change the settings, to have them read from another place, or to hide them.
+/// Lines that change the settings, replace the folder from which they are read, or hide them.
 const ON_SETTINGS: &[&str] = &[
     "echo x > .config/modegate/config.yaml; echo x > dotfiles/config/modegate/config.yaml",
     "rm -r .config/modegate; rm .config/modegate/config.yaml",
@@ -280,15 +280,15 @@ async fn settings_in_the_workspace_cannot_be_changed_or_replaced() {
         .collect()
         .await;
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
-    // The control: what is beside the settings changes.
+    // The control: files beside the settings change.
     let fixture = Protected::new(true, true);
     let output = fixture
         .run("echo x > .config/other/new && mv .config/other .config/moved && chmod 700 .config/moved")
         .await;
-    assert!(fixture.own.with_file_name("moved").join("new").exists(), "{output}");
+    assert!(fixture.settings.with_file_name("moved").join("new").exists(), "{output}");
 }
 
-/// Rights of the temporary folder do not change, also not by access control lists.
+/// The permissions of the temporary folder do not change, also not by access control lists.
 #[tokio::test]
 async fn own_folder_of_a_command_stays_closed_to_others() {
     require_sandbox();
@@ -299,7 +299,8 @@ async fn own_folder_of_a_command_stays_closed_to_others() {
     assert!(output.contains("\n700\n") && output.contains("usable"), "{output}");
 }
 
-/// Programs that were just written are executed, descriptors have a limit, and signals repeat no call.
+/// Programs that were just written can be executed, the number of descriptors is limited, and signals repeat
+/// no call.
 #[tokio::test]
 async fn brokered_calls_under_strain_behave_as_usual() {
     require_sandbox();
@@ -313,7 +314,7 @@ async fn brokered_calls_under_strain_behave_as_usual() {
     }
 }
 
-/// Makes a tree of over 3,000 levels, which no path can name, by moving trees into each other.
+/// Makes a tree of over 3,000 levels, longer than any path, by moving trees into each other.
 const DEEP: &str = "import os
 os.makedirs('t')
 for _ in range(4):

@@ -1,5 +1,5 @@
-//! The same random system calls, brokered and without a sandbox: results and files are the same, except for the
-//! listed differences.
+//! Runs the same random system calls brokered and without a sandbox. Results and files are equal, except for
+//! the listed differences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,13 +19,13 @@ use crate::sandbox::commands::finish;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// Sequences of system calls that run in one process, each in a folder of its own.
+/// Sequences of system calls in one process, each in a separate folder.
 const SEQUENCES: usize = 60;
 
 /// Runs of the process. `MODEGATE_DIFFERENTIAL_RUNS` sets another number, and other calls each time.
 const RUNS: u32 = 3;
 
-/// The user that calls without a sandbox if the test runs as root.
+/// The user that runs the calls without a sandbox if the test runs as root.
 const NOBODY: u32 = 65534;
 
 fn program() -> &'static Path {
@@ -42,10 +42,11 @@ fn program() -> &'static Path {
     program
 }
 
-/// Decides about a call and its results: without a sandbox and brokered.
+/// Returns true for a difference between a call's results without a sandbox and brokered. The first argument
+/// is the call.
 type IsDifference = fn(&str, &str, &str) -> bool;
 
-/// Differences that are wanted, or that no program is known to notice, with their reasons.
+/// Intended differences and differences that no known program notices, with their reasons.
 const DIFFERENCES: &[(&str, IsDifference)] = &[
     (
         "RESOLVE_CACHED always fails with EAGAIN, after which programs try again without it",
@@ -88,7 +89,7 @@ const DIFFERENCES: &[(&str, IsDifference)] = &[
     ),
 ];
 
-/// Further ones where the supervisor opens files for reading.
+/// Further differences if the supervisor opens files for reading.
 const READING_DIFFERENCES: &[(&str, IsDifference)] = &[
     ("a descriptor for reading does not report O_NOFOLLOW", |call, plain, brokered| {
         let without = |result: &str| {
@@ -109,7 +110,7 @@ const READING_DIFFERENCES: &[(&str, IsDifference)] = &[
     }),
 ];
 
-/// The result of a call that fails.
+/// Returns the result of a failed call.
 fn error(number: i32) -> String {
     format!("-1 {number}")
 }
@@ -118,7 +119,7 @@ fn is_of_descriptor(call: &str) -> bool {
     ["fchmod ", "fchown ", "fsetxattr ", "fremovexattr "].iter().any(|name| call.starts_with(name))
 }
 
-/// Names of the files that exist at first, and of others.
+/// Names of existing files, and of missing ones.
 const NAMES: &str = "a b hard d d/a d/e d/new new new/x empty locked closed closed/a closed/new hidden/a pipe \
     to_a to_d to_d/a to_d/new dangling loop loop/x around to_d_slash to_d_slash/a to_a_slash \
     twice dangling_slash to_new d/up/a d/up/new here/here/b nothing a/x to_a/x nothing/x \
@@ -273,20 +274,20 @@ fn script(sequences: &[Vec<String>]) -> String {
     sequences.iter().fold(String::new(), |text, calls| text + "case\n" + &calls.join("\n") + "\n")
 }
 
-/// The results of one case each, without the names of folders.
+/// Returns the results of each sequence, without the names of folders.
 fn results(output: &str) -> Vec<Vec<String>> {
     let cases = output.split("case ").skip(1);
     cases.map(|case| case.lines().skip(1).map(str::to_owned).collect()).collect()
 }
 
-/// Type, mode, target, content, names, attributes and set times of everything below a folder.
+/// Returns the type, mode, target, content, names, attributes and set times of everything below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut numbers: BTreeMap<u64, PathBuf> = BTreeMap::new();
     let mut paths = vec![folder.to_owned()];
     while let Some(path) = paths.pop() {
         let name = path.strip_prefix(folder).unwrap().to_owned();
-        // A folder can be closed to an ordinary user.
+        // An ordinary user cannot read every folder.
         let Ok(meta) = path.symlink_metadata() else {
             all.insert(name, "closed".into());
             continue;
@@ -306,7 +307,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
                 let _ = write!(facts, " {name}={:?}", &value[..length]);
             }
         }
-        // Only times that a call has set are so early.
+        // Only times that a call has set are this early.
         for (seconds, part) in [(meta.atime(), meta.atime_nsec()), (meta.mtime(), meta.mtime_nsec())] {
             if seconds < 1_000_000 {
                 let _ = write!(facts, " {seconds}.{part}");
@@ -376,7 +377,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Returns false if the rest cannot be compared, because a listed difference came first.
+    /// Returns false if a listed difference makes the rest incomparable.
     fn compare_results(
         &self,
         calls: &[String],
@@ -384,7 +385,7 @@ impl Folders {
         actual: &[String],
     ) -> Result<bool, String> {
         for (number, call) in calls.iter().enumerate() {
-            // The number of a line differs from case to case.
+            // The line's number differs from case to case.
             let result = |lines: &[String]| {
                 lines
                     .get(number)
@@ -427,7 +428,7 @@ fn brokered_calls_equal_calls_without_a_sandbox() {
     compare(Vec::new());
 }
 
-/// The supervisor opens every file, and no name matches.
+/// The supervisor opens every file, and no pattern matches.
 #[test]
 fn brokered_reads_equal_reads_without_a_sandbox() {
     compare(vec!["**/denied".to_owned()]);
@@ -437,7 +438,7 @@ fn compare(denied: Vec<String>) {
     require_sandbox();
     let limits_reads = !denied.is_empty();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Another user can enter it.
+    // The folder is open to the other user.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
     let folders = std::cell::RefCell::new(Folders { dir, runs: 0, denied });
@@ -455,7 +456,7 @@ fn compare(denied: Vec<String>) {
     let sequences = proptest::collection::vec(proptest::collection::vec(calls(), 1..25), 1..=SEQUENCES);
     let result = runner.run(&sequences, |mut sequences| {
         if limits_reads {
-            // Fails with `ENOSYS`, after which programs use `openat`.
+            // `openat2` fails with `ENOSYS`, after which programs use `openat`.
             for calls in &mut sequences {
                 calls.retain(|call| !call.starts_with("openat2"));
             }

@@ -1,5 +1,5 @@
-//! No input of a command ends its supervisor: after each script the command has its own exit status, and its end is
-//! confirmed.
+//! No input of a command ends its supervisor. After each script, the command has its own exit status, and its
+//! end is confirmed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::shell;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Each makes calls that are suspended. Calls may fail.
+/// Scripts with calls that the broker handles. The calls may fail.
 const SCRIPTS: &[(&str, &str)] = &[
     ("deep tree", "deep('.', b'd', 800)\nmove(b'd', b'e'); move(b'e', b'f', 2); remove(b'f')"),
     (
@@ -75,7 +75,7 @@ def deep(at, name, levels):
     os.fchdir(home)
 ";
 
-/// Runs a script, and answers every question with yes. Returns the exit and whether the end is confirmed.
+/// Runs a script, and allows every question. Returns the exit, and whether the end is confirmed.
 async fn run(script: &str, policy: BrokerPolicy) -> (Option<Exit>, bool, String) {
     let fixture = SandboxFixture::new();
     let shell = shell(&fixture.home(), Sandbox::Workspace);
@@ -110,7 +110,7 @@ async fn no_input_ends_the_supervisor() {
     for (name, script) in SCRIPTS {
         for policy in [BrokerPolicy::Roots, BrokerPolicy::Ask, BrokerPolicy::Nothing] {
             let (exit, is_confirmed, output) = run(script, policy).await;
-            // A script may end early where its calls are refused. The supervisor may not.
+            // The script may end early if its calls are refused. The supervisor must not.
             assert_eq!((exit, is_confirmed), (Some(Exit::Status(7)), true), "{name} ({policy:?}): {output}");
             let is_over = output.ends_with("over\n") || policy == BrokerPolicy::Nothing;
             assert!(is_over, "{name} ({policy:?}): {output}");

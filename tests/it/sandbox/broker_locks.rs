@@ -12,11 +12,11 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// Longer than a command needs that does not wait.
+/// Longer than an unblocked command needs.
 const WATCHED: Duration = Duration::from_millis(300);
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Each changes `a.txt`.
+/// Lines that change `a.txt`.
 const CHANGES: &[&str] = &[
     "echo x > a.txt",
     "echo x >> a.txt",
@@ -30,7 +30,7 @@ const CHANGES: &[&str] = &[
     "cd sub && echo x > ../a.txt",
 ];
 
-/// Locks `a.txt` as another writer does. Returns also the folder of the locks.
+/// Locks `a.txt` as another writer does. Returns the folder of the locks, too.
 fn lock(fixture: &SandboxFixture) -> (PathBuf, FileLock) {
     let folder = fixture.home().join("locks");
     let file = fixture.work().join("a.txt");
@@ -38,7 +38,7 @@ fn lock(fixture: &SandboxFixture) -> (PathBuf, FileLock) {
     (folder, lock)
 }
 
-/// Runs a line after printing `begun`; prints `over` if it succeeds.
+/// Runs a line that first prints `begun`, and `over` if it succeeds.
 async fn start(fixture: &SandboxFixture, line: &str, locks: &Path) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace).with_file_locks(Some(locks));
     let sandbox = shell
@@ -48,7 +48,7 @@ async fn start(fixture: &SandboxFixture, line: &str, locks: &Path) -> Process {
     shell.start(&format!("echo begun && {line} && echo over"), &fixture.work(), &sandbox).await.unwrap()
 }
 
-/// Returns true when the output has the word, and false when the process has ended without it.
+/// Returns true once the output has the word, and false if the process ends without it.
 async fn prints(process: &mut Process, word: &str) -> bool {
     let mut output = String::new();
     while let Some(event) = process.next().await {
@@ -90,7 +90,7 @@ async fn changes_of_other_files_do_not_wait() {
 }
 
 #[tokio::test]
-async fn lock_that_is_never_released_delays_a_command_only() {
+async fn lock_that_is_never_released_only_delays_a_command() {
     require_sandbox();
     let fixture = SandboxFixture::new();
     let (folder, _lock) = lock(&fixture);

@@ -1,13 +1,12 @@
 //! Changes of brokered commands that wait for an answer.
 
-use std::time::Duration;
-
 use modegate::process::shell::{AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::fixture::SandboxFixture;
 use crate::support::shell;
+use crate::support::waiting::until_exists;
 
 async fn start(fixture: &SandboxFixture, line: &str) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
@@ -49,7 +48,7 @@ fn text(fixture: &SandboxFixture, question: &ChangeQuestion) -> String {
     format!("{program}: {change:?} {}{to}{files}", name(path))
 }
 
-/// A command, the questions that it causes, and whether it succeeds without consent.
+/// Commands, their questions, and whether they succeed without consent.
 const COMMANDS: [(&str, &[&str], bool); 14] = [
     ("echo x > new", &["bash: Create new"], false),
     ("echo x > new; echo x >> new", &["bash: Create new", "bash: Write new"], false),
@@ -67,7 +66,7 @@ const COMMANDS: [(&str, &[&str], bool); 14] = [
     ),
     ("echo > t; chmod 600 t", &["bash: Create t", "chmod: Attributes t"], false),
     ("echo > t; truncate -s 3 t", &["bash: Create t", "truncate: Write t"], false),
-    // Nothing would change.
+    // These calls would change nothing.
     ("mkdir .; rm -f missing; [ ! -e missing ]", &[], true),
     ("echo x > {home}/.state/s && echo x > $TMPDIR/t", &[], true),
 ];
@@ -90,12 +89,13 @@ async fn changes_wait_for_the_answer() {
 
 fn names(fixture: &SandboxFixture) -> Vec<String> {
     let entries = std::fs::read_dir(fixture.work()).unwrap();
-    let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-/// The user allows the change of one path. Another path needs another answer, also after a trick.
+/// The user allows the change of one path. Another path needs another answer, even if the paths are
+/// exchanged.
 #[tokio::test]
 async fn consent_covers_one_path() {
     let fixture = SandboxFixture::new();
@@ -124,7 +124,7 @@ async fn consent_covers_one_path() {
     assert!(!fixture.work().join("b/f").exists(), "{output}");
 }
 
-/// A question is withdrawn when its caller ends, or another policy answers it.
+/// A question is withdrawn when its caller ends, or when another policy decides it.
 #[tokio::test]
 async fn questions_are_withdrawn() {
     for (policy, is_written) in
@@ -132,25 +132,34 @@ async fn questions_are_withdrawn() {
     {
         let fixture = SandboxFixture::new();
         let line = "sh -c 'echo x > f' & writer=$!; until [ -e {home}/.state/go ]; do sleep 0.01; done; \
-                    kill -9 $writer; sleep 0.6";
+                    kill -9 $writer; until [ -e {home}/.state/end ]; do sleep 0.01; done";
+        let create = |name: &str| std::fs::write(fixture.home().join(".state").join(name), "").unwrap();
         let mut process = start(&fixture, line).await;
-        let mut asked = None;
-        let mut withdrawn = None;
+        let (mut asked, mut withdrawn) = (None, None);
         while let Some(event) = process.next().await {
             match event {
                 Event::Broker(BrokerEvent::Asked(question)) => {
                     asked = Some(question.number);
-                    if let Some(policy) = policy {
-                        process.set_policy(policy).await;
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                    std::fs::write(fixture.home().join(".state/go"), "").unwrap();
-                    if policy.is_none() {
-                        tokio::time::sleep(Duration::from_millis(500)).await;
-                        process.answer(question.number, true).await;
+                    match policy {
+                        Some(policy) => process.set_policy(policy).await,
+                        None => create("go"),
                     }
                 }
-                Event::Broker(BrokerEvent::Withdrawn(number)) => withdrawn = Some(number),
+                Event::Broker(BrokerEvent::Withdrawn(number)) => {
+                    withdrawn = Some(number);
+                    if policy.is_none() {
+                        // A late answer has no effect. The confirmation of a policy shows that it has arrived.
+                        process.answer(number, true).await;
+                        process.set_policy(BrokerPolicy::Ask).await;
+                    }
+                }
+                Event::Broker(BrokerEvent::PolicySet { .. }) if asked.is_some() => {
+                    if is_written {
+                        until_exists(&fixture.work().join("f")).await;
+                    }
+                    create("go");
+                    create("end");
+                }
                 _ => {}
             }
         }

@@ -1,4 +1,5 @@
-//! Pseudo-terminals of brokered commands: their own under every policy, and no others.
+//! Pseudo-terminals of brokered commands. Under every policy, a command can open its own terminals, and no
+//! others.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -54,7 +55,7 @@ async fn brokered_command_has_terminals_under_every_policy() {
     }
 }
 
-/// A terminal of the test, whose user would see what is written to it.
+/// A terminal of the test, whose user would see the program's output.
 struct OtherTerminal {
     terminal: OwnedFd,
     name: String,

@@ -1,15 +1,14 @@
-//! The real binary: its commands leave no process behind, however it ends, and see no keys in their
+//! Commands of the binary. They leave no process behind, however the binary ends, and see no keys in their
 //! environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::TIMEOUT;
 use crate::support::requirements::{lasting_folder, require_sandbox};
+use crate::support::waiting::block_until;
 
 /// A model script with a background job and a command, each with a process in another session.
 fn script(dir: &Path) -> String {
@@ -64,21 +63,13 @@ fn start(dir: &Path) -> Child {
     writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
     std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
     for name in ["job", "command"] {
-        until(|| work.join(name).exists(), "both run");
+        block_until("both run", || work.join(name).exists());
     }
     assert!(processes_in(&work) >= 6, "the control: two shells, two tickers, two sleepers");
     child
 }
 
-fn until(mut condition: impl FnMut() -> bool, what: &str) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < TIMEOUT, "not within its time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// How many processes work in a folder.
+/// Counts the processes that work in a folder.
 fn processes_in(folder: &Path) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder)).count()
@@ -101,7 +92,7 @@ fn no_process_remains_after_signal_or_end_of_input() {
         let mut child = start(&dir);
         end(&mut child);
         // Not `wait`, which would close the input.
-        until(|| child.try_wait().unwrap().is_some(), name);
+        block_until(name, || child.try_wait().unwrap().is_some());
         assert_eq!(processes_in(&dir.join("work")), 0, "{name}");
     }
 }
@@ -114,7 +105,7 @@ fn no_process_remains_after_sigkill() {
     signal(&child, rustix::process::Signal::KILL);
     child.wait().unwrap();
     // No process waits for the supervisors now, so their end takes some time.
-    until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
+    block_until("everything is gone", || processes_in(&dir.join("work")) == 0);
 }
 
 #[test]
@@ -137,13 +128,13 @@ fn descendants_of_a_killed_supervisor_are_ended() {
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until(|| processes_in(&dir.join("work")) == 0, "everything is gone");
+    block_until("everything is gone", || processes_in(&dir.join("work")) == 0);
     assert!(child.try_wait().unwrap().is_none(), "and it goes on");
     drop(child.stdin.take());
-    until(|| child.try_wait().unwrap().is_some(), "its end");
+    block_until("the end of the binary", || child.try_wait().unwrap().is_some());
 }
 
-/// Runs one command in a mode, with secrets in the environment, and returns all that is printed.
+/// Runs one command in a mode, with secrets in the environment. Returns the whole output.
 fn run(mode: &str, tool: &str, command: &str) -> String {
     let dir = lasting_folder();
     let call = json!({ "tool_call": { "id": "a", "name": tool, "arguments": { "command": command } } });
@@ -174,7 +165,7 @@ fn environment_hides_keys_and_read_only_commands_see_less() {
     let seen = run("code", "shell", "env; echo code-ran");
     assert!(seen.contains("code-ran") && !seen.contains("secret-provider"));
     assert!(seen.contains("secret-other") && seen.contains("/secret-agent"), "the control");
-    // Nor of Modegate itself, which was started with it.
+    // Nor can a command read the key in the environment of Modegate, which started with it.
     let others = "tr '\\0' ' ' < /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/environ | grep -o 'HOME=\\|secret-provider'; echo code-ran";
     let seen = run("code", "shell", others);
     assert!(seen.contains("code-ran") && !seen.contains("secret-provider\\n"));
@@ -182,7 +173,7 @@ fn environment_hides_keys_and_read_only_commands_see_less() {
         assert!(seen.contains("HOME=\\n"), "the control: root can look");
     }
     require_sandbox();
-    // Of Modegate itself, which was started with the key, nothing is seen either.
+    // The command does not see the environment of Modegate, which started with the key.
     let line = "env; echo plan-ran; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '";
     let seen = run("plan", "shell_read_only", line);
     assert!(seen.contains("plan-ran") && seen.contains("LC_ALL=C"));

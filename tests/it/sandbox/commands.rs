@@ -1,6 +1,6 @@
 //! The read-only sandbox: no escape case has an effect, and useful commands work.
 //!
-//! The cases are in `tests/escape`. Each runs twice: in the sandbox, and without it as the control.
+//! The cases are in `tests/escape`. Each runs in the sandbox, and without it as the control.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,20 +14,21 @@ use crate::sandbox::controls::controls;
 use crate::sandbox::fixture::{SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
+use crate::support::waiting::until;
 
-/// How long a command of the corpus may take. None does when it is held.
+/// Limit of a command of the corpus. No sandboxed command reaches it.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Cases at once: they wait more than they work.
+/// Cases that run at the same time. They mostly wait.
 pub(crate) const CONCURRENT_CASES: usize = 6;
 
-pub(crate) struct Case {
+pub(crate) struct EscapeCase {
     pub name: String,
     pub line: String,
 }
 
-/// The cases of a file whose program is there, and how many are left out.
-pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
+/// Returns the cases of a file whose programs are installed, and the number of the other cases.
+pub(crate) fn cases(text: &str) -> (Vec<EscapeCase>, usize) {
     let is_there = |program: &str| {
         std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
@@ -39,7 +40,7 @@ pub(crate) fn cases(text: &str) -> (Vec<Case>, usize) {
         let (name, needs) =
             head.split_once(" needs ").map_or((head, None), |(name, needs)| (name, Some(needs)));
         if needs.is_none_or(is_there) {
-            cases.push(Case { name: name.into(), line: line.into() });
+            cases.push(EscapeCase { name: name.into(), line: line.into() });
         } else {
             missing += 1;
         }
@@ -57,29 +58,29 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
                 Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, false).await,
                 Event::Broker(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
-                // A supervisor that is killed reports no exit.
+                // A killed supervisor reports no exit.
                 Event::Gone { confirmed, .. } => is_lost = !confirmed || exit.is_none(),
             }
         }
     };
-    // A command that runs longer is ended by dropping it.
+    // Dropping a command that runs longer ends it.
     let _ = tokio::time::timeout(LIMIT, all).await;
     let mut output = String::from_utf8_lossy(&output).into_owned();
     if is_lost {
-        // Its supervisor is gone: that is an effect, too.
+        // The loss of its supervisor is an effect, too.
         output.push_str("\nEFFECT\n");
     }
     (output, exit)
 }
 
-/// Runs a line in a scene as `shell_read_only` does.
+/// Runs a line in a fixture as `shell_read_only` does.
 async fn sandboxed(fixture: &SandboxFixture, line: &str) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions = shell.read_only(&[fixture.work()]).expect("the kernel can hold it");
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }
 
-/// Runs a line in a scene as `shell` does where nothing else is set.
+/// Runs a line in a fixture as `shell` does by default.
 async fn workspace_sandbox(fixture: &SandboxFixture, line: &str) -> String {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions = shell.workspace(&[fixture.work()]);
@@ -115,10 +116,10 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
 async fn read_only_sandbox_blocks_every_escape_case() {
     require_sandbox();
     let (cases, missing) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut fixture = SandboxFixture::new();
         let (text, _) = sandboxed(&fixture, &case.line).await;
-        // Some file systems are slow to make files while others are being removed.
+        // The folders are removed at the end, because some file systems create files slowly during removals.
         (fixture.dir(), case, fixture.effects(&text), text)
     };
     let controls = controls().await;
@@ -166,7 +167,7 @@ async fn useful_commands_work_in_the_read_only_sandbox() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// What a command in `code` cannot do, in the scenes' words: it may write in `work`, and read what the user can.
+/// Forbidden effects of a command in `code`, which may write in `work` and read what the user can.
 const OUTSIDE_THE_WORKSPACE: &[&str] = &[
     "echo x > {outside}/kept.txt",
     "echo x >> {home}/.bashrc",
@@ -213,13 +214,9 @@ async fn workspace_sandbox_blocks_effects_outside() {
         assert_eq!(effects_outside(&mut fixture, &text), Vec::<String>::new(), "{line}: {text}");
         let mut copy = SandboxFixture::new();
         let text = free(&copy, line).await;
-        // A signal is sent at once, but the other process shows it only when it has run.
-        let mut timeout = 500;
-        while effects_outside(&mut copy, &text).is_empty() {
-            timeout -= 1;
-            assert!(timeout > 0, "the control: {line}: {text}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        // A signal is sent immediately, but the other process shows its effect only after it has run.
+        until(&format!("the control: {line}: {text}"), || !effects_outside(&mut copy, &text).is_empty())
+            .await;
     }
     let fixture = SandboxFixture::new();
     for (line, says) in [

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 
-use crate::sandbox::commands::{CONCURRENT_CASES, Case, cases, free};
+use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, free};
 use crate::sandbox::fixture::SandboxFixture;
 
 pub(crate) struct Control {
@@ -24,7 +24,7 @@ pub(crate) async fn controls() -> &'static HashMap<String, Control> {
 
 async fn run_without_sandbox() -> HashMap<String, Control> {
     let (cases, _) = cases(include_str!("../../escape/cases.txt"));
-    let run = |case: Case| async move {
+    let run = |case: EscapeCase| async move {
         let mut fixture = SandboxFixture::new();
         let output = free(&fixture, &case.line).await;
         let effects = fixture.effects(&output);

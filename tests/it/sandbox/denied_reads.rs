@@ -1,5 +1,5 @@
-//! Files that rules keep commands from reading: no command gets at their content, and everything else can be read.
-//! `tests/escape/reads.c` has the system calls.
+//! Files that rules keep commands from reading. No command gets their content, and everything else can be
+//! read. `tests/escape/reads.c` has the system calls.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::sandbox::fixture::{SECRET, SandboxFixture};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// Each prints a denied file if it runs without a sandbox.
+/// Lines that print a denied file if they run without a sandbox.
 const ATTACKS: &[&str] = &[
     "cat .env",
     "cat ./sub/../.env",
@@ -71,8 +71,8 @@ const ATTACKS: &[&str] = &[
     "{reads} race-link secrets/key a.txt",
 ];
 
-/// Attacks without a control, because the file they print is gone or elsewhere afterwards, or they attack the
-/// sandbox itself.
+/// Attacks without a control, because they remove or move the file, or because they attack the sandbox
+/// itself.
 const UNCONTROLLED: &[&str] = &[
     "{reads} race-exchange secrets src; cat src/key",
     "{reads} path-removed .env",
@@ -142,7 +142,8 @@ async fn run(fixture: &SandboxFixture, line: &str, sandbox: &CommandSandbox) -> 
     finish(shell.start(&line, &fixture.work(), sandbox).await.unwrap()).await.0
 }
 
-/// Runs an attack without a sandbox: an attack that is a race a few times, as it can lose on a busy machine.
+/// Returns true if an attack succeeds without a sandbox. A race runs several times, because it can lose on a
+/// busy machine.
 async fn reads_without_sandbox(line: &str) -> bool {
     let tries = if line.contains("race-") { 10 } else { 1 };
     for _ in 0..tries {
@@ -188,7 +189,7 @@ async fn no_attack_reads_a_denied_file() {
     assert!(idle.is_empty(), "the control reads nothing: {idle:?}");
 }
 
-/// Each prints `done` where other files are denied, as it does without a sandbox.
+/// Lines that print `done` without a sandbox, and in a sandbox that denies other files.
 const ALLOWED: &[&str] = &[
     "test \"$(cat a.txt)\" = 'old a' && echo done",
     "grep -q 'old a' < a.txt && echo done",
@@ -216,7 +217,7 @@ const ALLOWED: &[&str] = &[
     "flock -n $TMPDIR/other true && echo done",
 ];
 
-/// Each prints `done` where changes are allowed.
+/// Lines that print `done` if changes are allowed.
 const CHANGES: &[&str] = &[
     "echo new > new.txt && grep -q new new.txt && echo done",
     "exec 9<>both.txt && echo text >&9 && grep -q text both.txt && echo done",

@@ -1,4 +1,4 @@
-//! The network of brokered commands: where the mode allows no changes, they reach allowed hosts only.
+//! The network of brokered commands. In modes that allow no changes, they reach only allowed hosts.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::{python, require_sandbox};
 use crate::support::shell;
 
-/// The program of `tests/escape/network.c`.
+/// Compiles `tests/escape/network.c`.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = PROGRAM.get_or_init(|| {
@@ -30,7 +30,7 @@ fn program() -> &'static Path {
     program
 }
 
-/// A server of the test that answers HTTP.
+/// Starts a server that answers HTTP.
 fn serve(ip: impl Into<std::net::IpAddr>) -> SocketAddr {
     let listener = TcpListener::bind((ip.into(), 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -48,7 +48,7 @@ fn serve(ip: impl Into<std::net::IpAddr>) -> SocketAddr {
     address
 }
 
-/// Two servers of this machine, of which the command may reach one, under a name and by its address.
+/// Two loopback servers. The command may reach one of them, by a name and by its address.
 pub(crate) struct Servers {
     pub(crate) fixture: SandboxFixture,
     pub(crate) allowed: SocketAddr,
@@ -86,7 +86,7 @@ impl Servers {
         shell.start(&line, &self.fixture.work(), &sandbox).await.unwrap()
     }
 
-    /// Returns the output, and the hosts that were refused.
+    /// Returns the output, and the refused hosts.
     async fn run(&self, line: &str, policy: BrokerPolicy) -> (String, Vec<String>) {
         let mut process = self.start(line, policy).await;
         let (mut output, mut refused) = (Vec::new(), Vec::new());
@@ -103,7 +103,7 @@ impl Servers {
     }
 }
 
-/// `{name}` is replaced by a host.
+/// `{name}` stands for a host.
 const PROGRAMS: &[&str] = &[
     "curl -sS --max-time 9 http://{name}:{port}/",
     "{python} -c \"import urllib.request as r; print(r.urlopen('http://{name}:{port}/', timeout=9).read().decode())\"",
@@ -130,8 +130,8 @@ async fn programs_reach_allowed_names_only() {
     }
 }
 
-/// A way with its arguments, and what is refused with a report where only allowed hosts are reached. Each succeeds
-/// where the network is open.
+/// Ways to connect or listen, with their arguments. If only allowed hosts can be reached, each is refused. The
+/// second value is the address that is then reported. With an open network, each succeeds.
 const WAYS: &[(&str, Option<&str>)] = &[
     ("stream 127.0.0.1 {other}", Some("127.0.0.1:{other}")),
     ("nonblocking 127.0.0.1 {other}", Some("127.0.0.1:{other}")),
@@ -157,7 +157,7 @@ const WAYS: &[(&str, Option<&str>)] = &[
     ("listen-untied 0.0.0.0 0", None),
 ];
 
-/// Refused in every mode.
+/// Ways that every mode refuses.
 const CLOSED: &[&str] = &[
     "fastopen-sendto 127.0.0.1 {other}",
     "fastopen-sendmsg 127.0.0.1 {other}",
@@ -168,7 +168,7 @@ const CLOSED: &[&str] = &[
     "route 127.0.0.1 {other}",
 ];
 
-/// Allowed in every mode.
+/// Ways that every mode allows.
 const ALLOWED: &[&str] = &[
     "stream 127.0.0.1 {port}",
     "nonblocking 127.0.0.1 {port}",
@@ -185,7 +185,7 @@ const ALLOWED: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn other_addresses_are_reached_in_no_way() {
+async fn other_addresses_cannot_be_reached() {
     let servers = Servers::new();
     let line = |way: &str| format!("{{network}} {way}");
     for (way, reported) in WAYS {
@@ -212,7 +212,7 @@ async fn other_addresses_are_reached_in_no_way() {
     for way in CLOSED {
         let arguments = way.replace("{other}", &servers.other.port().to_string());
         let output = Command::new(program()).args(arguments.split(' ')).output().unwrap();
-        // The machine may have no multipath TCP, and may need a privilege for raw sockets.
+        // Multipath TCP may be missing, and raw sockets may need a privilege.
         let is_optional = ["multipath", "raw"].iter().any(|word| way.starts_with(word));
         assert!(is_optional || output.stdout == b"reached\n", "{way}: the control");
     }
@@ -226,7 +226,7 @@ async fn address_cannot_change_after_the_decision() {
         (BrokerPolicy::Roots, "tries many, allowed some, reached\n"),
     ] {
         let mut text = String::new();
-        // A busy machine may leave time for few tries only.
+        // A busy machine may leave time for few tries.
         for _ in 0..5 {
             (text, _) = servers.run("{network} race 127.0.0.1 {port} {other}", policy).await;
             assert!(policy != BrokerPolicy::Nothing || text.ends_with("never the other\n"), "{text}");
@@ -275,7 +275,7 @@ async fn network_follows_the_policy() {
     process.end().await;
 }
 
-/// A connection to an address that never answers.
+/// The connection is to an address that never answers.
 #[tokio::test]
 async fn waiting_connection_delays_no_other_call() {
     let servers = Servers::new();

@@ -1,6 +1,6 @@
 //! A fixture for commands that try to escape: a working directory with a repository, folders and a home
-//! beside it, sockets that count connections, and a process with a secret. Every effect of a command is
-//! detected.
+//! beside it, sockets that count connections, and a process with a secret. The fixture detects every effect
+//! of a command.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// A secret that no sandboxed command may print.
 pub(crate) const SECRET: &str = "s3cret-decoy";
 
-/// The template of all scenes, made once; none without a C compiler.
+/// The template of all fixtures, made once. Needs a C compiler.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<tempfile::TempDir> = OnceLock::new();
     TEMPLATE
@@ -102,7 +102,7 @@ fn create_template(dir: &Path) {
             .env("HOME", &home)
             .env_remove("GIT_DIR")
             .env_remove("GIT_CONFIG_GLOBAL");
-        // Without git its cases count for nothing.
+        // Without git, its cases do not count.
         git.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
     if git(&["init", "-q", "--template="]) {
@@ -121,7 +121,7 @@ fn create_template(dir: &Path) {
     }
     fs::write(work.join("changed.txt"), "as it is\n").unwrap();
     fs::write(work.join("untracked.txt"), "untracked\n").unwrap();
-    // Not every file system keeps attributes; then a case counts for nothing.
+    // On file systems without attributes, these cases do not count.
     for (file, value) in [(work.join("a.txt"), "1"), (outside.join("secret.txt"), SECRET)] {
         let _ = rustix::fs::setxattr(file, "user.decoy", value.as_bytes(), rustix::fs::XattrFlags::empty());
     }
@@ -174,7 +174,7 @@ impl SandboxFixture {
         Self { dir, victim, address, mark, sockets, abstract_name: name, before }
     }
 
-    /// Its folder, which is there as long as this is.
+    /// Returns the folder, which exists as long as one of its owners.
     pub(crate) fn dir(&self) -> Rc<tempfile::TempDir> {
         Rc::clone(&self.dir)
     }
@@ -187,7 +187,7 @@ impl SandboxFixture {
         self.dir.path().join("home")
     }
 
-    /// A command line of the corpus, about this scene.
+    /// Replaces the placeholders of a command line in the corpus.
     pub(crate) fn fill_in(&self, line: &str) -> String {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         line.replace("{home}", &path("home"))
@@ -202,7 +202,7 @@ impl SandboxFixture {
             .replace("{address}", &self.address)
     }
 
-    /// The effects of a command, in words. Empty if there are none.
+    /// Returns descriptions of the effects of a command.
     pub(crate) fn effects(&mut self, output: &str) -> Vec<String> {
         let mut effects = Vec::new();
         let now = fingerprint(self.dir.path());
@@ -241,7 +241,7 @@ impl SandboxFixture {
 
 impl Drop for SandboxFixture {
     fn drop(&mut self) {
-        // It may be what a command has ended.
+        // A command may have ended the process.
         let _ = self.victim.kill();
         let _ = self.victim.wait();
     }
@@ -253,7 +253,7 @@ fn hash(bytes: &[u8]) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
-/// Names and values.
+/// Returns names and values.
 fn attributes(path: &Path, names: &[u8]) -> String {
     let mut all = String::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -264,7 +264,7 @@ fn attributes(path: &Path, names: &[u8]) -> String {
     all
 }
 
-/// Of everything below a folder: type, mode, owner, attributes, time of change, content.
+/// Returns the type, mode, owner, attributes, change time and content of everything below a folder.
 fn fingerprint(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut paths = vec![folder.to_owned()];

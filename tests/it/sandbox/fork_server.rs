@@ -1,21 +1,20 @@
-//! The fork server: supervisors share nothing, and what is killed leaves nothing behind.
+//! The fork server. Supervisors share nothing, and killed processes leave nothing behind.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use modegate::process::{Command, Event, Exit, Process};
 use modegate::sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::supervisor::{ESCAPES, escape_script, events, is_alive, processes, shell};
-use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until;
 
 fn supervisor(process: &Process) -> Pid {
     process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap()
 }
 
-/// A line of `/proc/PID/status`; `None` if the process is gone or a zombie.
+/// Returns a line of `/proc/PID/status`, or `None` if the process is gone or a zombie.
 fn status(pid: Pid, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -35,14 +34,6 @@ fn guard(process: &Process) -> Pid {
 
 fn descriptors(pid: Pid) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
-}
-
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < TIMEOUT, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn running(processes: &modegate::process::Processes, cwd: &Path) -> Process {
@@ -65,7 +56,7 @@ async fn commands_survive_a_killed_fork_server() {
     assert!(matches!(events(&mut first).await.1[..], [Event::Gone { confirmed: true, .. }]));
 }
 
-/// The kernel hands the processes of a killed supervisor over after its connection has ended.
+/// The kernel reparents the processes of a killed supervisor after its connection has ended.
 #[tokio::test]
 async fn processes_of_a_killed_supervisor_end_before_the_command_counts_as_ended() {
     for (name, way) in ESCAPES {
@@ -94,7 +85,7 @@ async fn processes_of_a_killed_supervisor_end_before_the_command_counts_as_ended
     }
 }
 
-/// This process is no subreaper, unlike Modegate.
+/// The test process is no subreaper, unlike Modegate.
 #[tokio::test]
 async fn end_is_unconfirmed_without_a_guard() {
     let dir = tempfile::tempdir().unwrap();
@@ -161,9 +152,9 @@ async fn supervisors_share_no_descriptors() {
     let second = running(&processes, dir.path()).await;
     let (server, before) = (fork_server(&first), descriptors(fork_server(&first)));
     let is_equal = || descriptors(supervisor(&first)) == descriptors(supervisor(&second));
-    until("the second supervisor has more descriptors", is_equal).await;
+    until("both supervisors have equally many descriptors", is_equal).await;
     let third = running(&processes, dir.path()).await;
-    until("a descriptor is left", || descriptors(server) == before).await;
+    until("no descriptor is left", || descriptors(server) == before).await;
     kill_process(supervisor(&first), Signal::KILL).unwrap();
     assert!(matches!(events(&mut first).await.1[..], [Event::Gone { .. }]));
     assert!(status(supervisor(&second), "PPid:").is_some() && status(supervisor(&third), "PPid:").is_some());
@@ -191,7 +182,7 @@ async fn command_gets_its_own_environment_and_default_signals() {
 }
 
 #[tokio::test]
-async fn two_hundred_commands_at_once_leave_nothing() {
+async fn two_hundred_parallel_commands_leave_nothing() {
     require_sandbox();
     let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let processes = processes(scratch.path());
@@ -210,12 +201,12 @@ async fn two_hundred_commands_at_once_leave_nothing() {
         tokio::spawn(async move {
             let command = Command { confinement, ..shell(&cwd, &line) };
             let mut process = processes.start(command).await.unwrap();
-            let own = supervisor(&process);
+            let supervisor_pid = supervisor(&process);
             let echoed = format!("{number}\n");
             if number % 4 == 0 {
                 let end = [Event::Exited(Exit::Status(0)), Event::Gone { left_behind: 0, confirmed: true }];
                 assert_eq!(events(&mut process).await, (echoed, end.to_vec()));
-                return own;
+                return supervisor_pid;
             }
             assert_eq!(process.next().await, Some(Event::Output(echoed.into_bytes())));
             if number % 4 == 1 {
@@ -225,15 +216,15 @@ async fn two_hundred_commands_at_once_leave_nothing() {
                 let (_, rest) = events(&mut process).await;
                 assert!(matches!(rest[..], [Event::Gone { confirmed: true, .. }]), "{number}: {rest:?}");
             }
-            own
+            supervisor_pid
         })
     });
     let commands: Vec<_> = commands.collect();
     for command in commands {
         let supervisor = command.await.unwrap();
-        until("a supervisor is left", || status(supervisor, "PPid:").is_none()).await;
+        until("the supervisor is gone", || status(supervisor, "PPid:").is_none()).await;
     }
-    until("a descriptor is left", || descriptors(server) == before).await;
+    until("no descriptor is left", || descriptors(server) == before).await;
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
     assert_eq!(children.trim(), supervisor(&control).to_string(), "zombies count, too");

@@ -1,5 +1,5 @@
-//! The Seatbelt profiles of macOS, evaluated: no system call that an escape case needs is allowed. The trial, run with
-//! the sandbox of Linux: it accepts that sandbox, and refuses none at all.
+//! Evaluates the Seatbelt profiles of macOS: they allow no operation that an escape case needs. Also runs the
+//! trial of the sandbox with the sandbox of Linux, which it accepts, and without a sandbox, which it rejects.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::sandbox::fixture::SandboxFixture;
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// Operations on a file or folder, of which a change needs at least one.
+/// A change of a file or folder needs at least one of these operations.
 const CHANGES: [&str; 9] = [
     "file-write-create",
     "file-write-data",
@@ -36,7 +36,8 @@ enum Verdict {
     NotEvaluated,
 }
 
-/// Whether a profile allows any operation that an effect needs; see [`SandboxFixture::effects`].
+/// Decides whether a profile allows any operation that an effect needs. [`SandboxFixture::effects`] lists the
+/// effects.
 fn verdict(profile: &Profile, fixture: &Path, effect: &str) -> Verdict {
     let allows = |operations: &[&str], objects: &[Object<'_>]| {
         let allowed = operations
@@ -87,7 +88,7 @@ async fn seatbelt_profile_denies_every_escape_case() {
         if outcome == Verdict::Allowed {
             allowed.push(name);
         }
-        // The control: the same effects in a profile that allows some of them.
+        // The control: a profile that allows some of these effects.
         let control = Profile::of(&Confinement::Workspace { write: vec![work] }, None).unwrap().unwrap();
         *writable.entry(all(&control).unwrap_or(Verdict::NotEvaluated)).or_default() += 1;
     }
@@ -97,7 +98,7 @@ async fn seatbelt_profile_denies_every_escape_case() {
     assert!(writable[&Verdict::Allowed] >= 150, "{writable:?}");
 }
 
-/// Runs the trial with the sandbox of Linux, or without any.
+/// Runs the trial with the sandbox of Linux, or without a sandbox.
 fn attempt_trial(is_enforced: bool) -> Result<(), String> {
     let fixture = SandboxFixture::new();
     let folder = std::fs::canonicalize(fixture.home()).unwrap().join("trial");
@@ -115,13 +116,13 @@ fn attempt_trial(is_enforced: bool) -> Result<(), String> {
         } else {
             CommandSandbox::none()
         };
-        // A read-only sandbox has its own `TMPDIR`.
-        let own = if sandbox.is_read_only() {
+        // A read-only sandbox has a separate `TMPDIR`.
+        let temporary_folder = if sandbox.is_read_only() {
             String::new()
         } else {
             format!("TMPDIR='{}'\n", command.own_folder.display())
         };
-        let line = format!("{own}OTHER={other}\n{}", command.script);
+        let line = format!("{temporary_folder}OTHER={other}\n{}", command.script);
         let output = runtime
             .block_on(async { finish(shell.start(&line, command.folder, &sandbox).await.unwrap()).await.0 });
         Ok(output)
@@ -139,7 +140,7 @@ impl Drop for EndOnDrop {
 }
 
 #[test]
-fn trial_accepts_only_a_sandbox_that_holds() {
+fn trial_accepts_only_an_enforced_sandbox() {
     require_sandbox();
     assert_eq!(attempt_trial(true), Ok(()));
     let reason = attempt_trial(false).unwrap_err();

@@ -1,13 +1,14 @@
-//! The supervisor: all processes that a command starts end with it.
+//! The supervisor: all processes of a command end with it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use modegate::process::{Command, Event, Exit, Process, Processes, Streams};
 use modegate::sandbox::Confinement;
 
 use crate::support::TIMEOUT;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until;
 
 pub(super) fn processes(scratch: &Path) -> Processes {
     Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), scratch.to_owned())
@@ -28,7 +29,7 @@ pub(super) fn shell(cwd: &Path, command: &str) -> Command {
     }
 }
 
-/// Everything that happens, the output in one piece.
+/// Returns the whole output and all other events.
 pub(super) async fn events(process: &mut Process) -> (String, Vec<Event>) {
     let (mut output, mut rest) = (Vec::new(), Vec::new());
     while let Some(event) = tokio::time::timeout(TIMEOUT, process.next()).await.expect("nothing happened") {
@@ -75,7 +76,7 @@ async fn failed_start_reports_the_reason() {
 }
 
 /// Ways to escape from the parent process. Each escaped process creates `started`, and then writes to `alive`
-/// for ever.
+/// forever.
 pub(super) const ESCAPES: [(&str, &str); 6] = [
     ("background", "(WORK) &"),
     ("nohup", "nohup sh -c 'WORK' >/dev/null 2>&1 &"),
@@ -90,7 +91,7 @@ pub(super) fn escape_script(way: &str, stay: &str) -> String {
     format!("{}\nwhile ! [ -e started ]; do sleep 0.01; done; {stay}", way.replace("WORK", work))
 }
 
-/// Whether anything still writes.
+/// Returns true if a process still writes.
 pub(super) async fn is_alive(dir: &Path) -> bool {
     let size = || std::fs::metadata(dir.join("alive")).map_or(0, |file| file.len());
     let before = size();
@@ -128,7 +129,7 @@ async fn ending_a_command_ends_all_descendants() {
     }
 }
 
-/// Dropping a process closes the connection, which is what the supervisor of a killed Modegate sees.
+/// Dropping a process closes the connection. The supervisor of a killed Modegate sees the same.
 #[tokio::test]
 async fn dropping_a_process_ends_all_descendants() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,15 +139,12 @@ async fn dropping_a_process_ends_all_descendants() {
     let supervisor = PathBuf::from(format!("/proc/{}", process.id().unwrap()));
     assert!(supervisor.exists() && is_alive(dir.path()).await, "the control");
     drop(process);
-    let started = Instant::now();
-    while std::fs::read(supervisor.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
-        assert!(started.elapsed() < TIMEOUT, "the supervisor is still there");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_gone = || std::fs::read(supervisor.join("cmdline")).map_or(true, |line| line.is_empty());
+    until("the end of the supervisor", is_gone).await;
     assert!(!is_alive(dir.path()).await);
 }
 
-/// Each process makes the next and ends, in a session of its own: there is never one that stays to be killed.
+/// Each process makes the next one in a new session and ends, so no process exists long enough to be killed.
 #[tokio::test]
 async fn fork_chain_cannot_outrun_the_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,14 +191,14 @@ async fn supervisor_ignores_termination_signals() {
     assert!(!is_alive(dir.path()).await);
 }
 
-/// A command sees neither the connection nor anything else that Modegate has open.
+/// A command inherits neither the connection nor any other open file of Modegate.
 #[tokio::test]
 async fn command_inherits_only_three_descriptors() {
     let dir = tempfile::tempdir().unwrap();
     let mut process = processes(dir.path()).start(shell(dir.path(), "echo /proc/$$/fd/*")).await.unwrap();
     let (output, _) = events(&mut process).await;
     let mut names: Vec<_> = output.split_whitespace().filter_map(|path| path.rsplit('/').next()).collect();
-    // The shell's own, for reading the folder.
+    // The shell itself opens 3 for reading the folder.
     names.retain(|name| *name != "3");
     assert_eq!(names, ["0", "1", "2"]);
 }

@@ -1,5 +1,5 @@
-//! The session store: mode changes before the client's update, denials, events, and changes that could not be
-//! recorded.
+//! The audit log: mode changes are stored before the client's update, denials and events are recorded, and a
+//! change that cannot be recorded fails.
 
 use rusqlite::Connection;
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn system_prompt_is_built_once_and_names_no_mode() {
         systems.push(client.model.next_request(&session).await.system);
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
         client.until_answer(id).await;
-        // Neither another mode nor another file changes a byte of it.
+        // Neither another mode nor a changed file changes the prompt.
         std::fs::write(&agents, "Spaces.").unwrap();
         let params = json!({ "sessionId": session, "modeId": mode });
         let id = client.request("session/set_mode", params).await;
@@ -93,7 +93,7 @@ async fn failed_store_write_fails_the_mode_change() {
     });
     let session = client.session().await;
     let set = json!({ "sessionId": session, "modeId": "code" });
-    // The first change waits for the file to be there.
+    // The answer to the first change shows that the store's file exists.
     assert_eq!(client.request("session/set_mode", json!({ "sessionId": session, "modeId": "ask" })).await, 3);
     client.until_answer(3).await;
     Connection::open(&path).unwrap().execute_batch("ALTER TABLE mode_changes RENAME TO away").unwrap();

@@ -1,4 +1,4 @@
-//! `systemPrompt` of the client on session/new, session/load, session/resume and session/fork.
+//! The client's `systemPrompt` in `session/new`, `session/load`, `session/resume` and `session/fork`.
 
 use serde_json::{Value, json};
 
@@ -29,13 +29,13 @@ async fn open(client: &mut TestClient, method: &str, id: Option<&str>, prompt: O
     let request = client.request(method, params).await;
     let answer = client.until_answer(request).await.pop().unwrap();
     if answer.get("result").is_some() {
-        // The commands.
+        // Reads the list of commands.
         client.next().await;
     }
     answer
 }
 
-/// The system prompt of the session's next request.
+/// Returns the system prompt of the session's next request.
 async fn system(client: &mut TestClient, session: &str) -> String {
     turn(client, session, "go", &[&[text("Yes.")]]).await;
     let requests = client.model.requests(session);
@@ -47,7 +47,7 @@ async fn system(client: &mut TestClient, session: &str) -> String {
 }
 
 #[tokio::test]
-async fn client_prompt_is_added_or_replaces_the_own_one() {
+async fn client_prompt_extends_or_replaces_the_system_prompt() {
     for (mode, has_own) in [(None, true), (Some("append"), true), (Some("override"), false)] {
         let fixture = StoreFixture::new();
         let mut client = initialized(&fixture).await;
@@ -58,7 +58,7 @@ async fn client_prompt_is_added_or_replaces_the_own_one() {
         assert_eq!(first.contains(NEUTRALISED), mode.is_some(), "{mode:?}: {first}");
         assert!(first.contains(TRUST) && first.contains("<environment>"), "{mode:?}: {first}");
         client.end().await;
-        // Without a prompt of the client, a reopened session keeps its text.
+        // A reopened session keeps its system prompt if the client sends none.
         for method in ["session/load", "session/resume"] {
             let mut client = initialized(&fixture).await;
             open(&mut client, method, Some(&session), None).await;

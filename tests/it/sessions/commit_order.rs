@@ -1,4 +1,5 @@
-//! The end of a call is stored before the client sees it, whoever makes the call; the session goes on meanwhile.
+//! The end of a call is stored before the client sees it, in the session and in sub-agents. The session
+//! continues in the meantime.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::agents::external::sessions::{SANDBOXED, agents, home};
 use crate::sessions::load::{self as sessions, StoreFixture};
 use crate::support::{Setup, TIMEOUT, TestClient, shell};
 
-/// How long the record is locked: less than the writer waits for it.
+/// Shorter than the writer's wait for the lock.
 const LOCKED: Duration = Duration::from_millis(500);
 
 fn status(message: &Value) -> Option<&str> {
@@ -23,7 +24,7 @@ fn is_end(message: &Value) -> bool {
     status(message).is_some_and(|status| status == "completed" || status == "failed")
 }
 
-/// Reads until some message.
+/// Reads until a message matches.
 async fn until(client: &mut TestClient, predicate: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut messages = Vec::new();
     loop {
@@ -34,8 +35,7 @@ async fn until(client: &mut TestClient, predicate: impl Fn(&Value) -> bool) -> V
     }
 }
 
-/// While the store is locked, no call is shown as ended, but the next request to the model is sent. Later the
-/// end is stored when it is shown.
+/// While the store is locked, no call is shown as ended, but the next request to the model is sent.
 #[tokio::test]
 async fn call_end_is_stored_before_being_shown() {
     for (caller, id) in [
@@ -74,7 +74,7 @@ async fn call_end_is_stored_before_being_shown() {
         };
         until(&mut client, runs).await;
         if caller == "delegate in the background" {
-            // The call above has ended and is stored: what follows is about the one below.
+            // The end of the first call is stored. The rest of the test is about the second call.
             client.model.next_request(&session).await;
             client.model.next_request(&session).await;
         }
@@ -84,7 +84,7 @@ async fn call_end_is_stored_before_being_shown() {
         std::fs::write(&go, "").unwrap();
         let locked = tokio::time::Instant::now();
         if caller != "external agent" {
-            // The session hears of the end, and goes on.
+            // The session receives the end of the call, and continues.
             client.model.next_request(&worker).await;
         }
         while let Some(left) = LOCKED.checked_sub(locked.elapsed()) {
@@ -117,7 +117,8 @@ async fn call_end_is_stored_before_being_shown() {
     }
 }
 
-/// A change that was made while the store was locked is complete, not an operation that a kill interrupted.
+/// A change that was made while the store was locked is complete, unlike an operation that a kill
+/// interrupted.
 #[tokio::test]
 async fn changes_made_while_the_store_is_locked_remain() {
     let fixture = StoreFixture::new();
@@ -143,7 +144,7 @@ async fn changes_made_while_the_store_is_locked_remain() {
         other.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     };
     assert_eq!((count("changes"), count("intents")), (2, 0));
-    // Somebody puts one back: of an operation that was cut off, the other would be, too.
+    // The user restores one of the files. Only an interrupted operation would restore the other one, too.
     std::fs::write(cwd.join("a.txt"), "one\n").unwrap();
     let mut client = fixture.agent(Setup::default());
     let shown = sessions::open(&mut client, "session/load", &session).await;

@@ -1,23 +1,22 @@
-//! A fault of the disk at each step of a change of files, and of its undo: the files are as before or as after, the
-//! result says which, and nothing is lost.
+//! A failing system call at each step of a change of files, and of its undo. All files have their old or all have
+//! their new content, the result says which, and no content is lost.
 //!
-//! strace makes system calls fail, so the whole binary is tested. `FAULTS=all` tries each call with each
-//! error; otherwise the distance grows.
+//! `FAULTS=all` tries each call with each error.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::store_faults::STRACE;
+use super::strace::{FaultFixture, FaultedRun, each_call};
 
-/// Calls of the system that change a folder or create a file.
+/// System calls that change a folder or create a file.
 const STEPS: [&str; 5] = ["openat2", "renameat2", "unlinkat", "mkdirat", "fchmod"];
 
 const ERRORS: [&str; 2] = ["ENOSPC", "EIO"];
 
-/// Larger than the limit of [`full_disk_in_the_middle_of_a_file_leaves_it_as_it_was`].
+/// Larger than the limits of [`full_disk_during_a_write_keeps_the_old_content`].
 const LARGE: usize = 3 << 20;
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -34,71 +33,41 @@ fn acts() -> [(&'static str, Value); 5] {
     ]
 }
 
-struct FileFaultFixture(tempfile::TempDir);
+struct FileFaultFixture(FaultFixture);
 
 impl FileFaultFixture {
     fn new(tool: &str, arguments: &Value) -> Self {
-        assert!(Path::new(STRACE).exists(), "this test needs {STRACE}: install the package strace");
-        let fixture = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(fixture.path("work")).unwrap();
+        let fixture = Self(FaultFixture::new(tool, arguments));
         for (name, text) in [("old.txt", "a\nb\nc\n"), ("gone.txt", "x\n")] {
-            std::fs::write(fixture.path("work").join(name), text).unwrap();
+            std::fs::write(fixture.work().join(name), text).unwrap();
         }
-        let call = json!({ "tool_call": { "id": "c", "name": tool, "arguments": arguments } });
-        let lines = [call, json!({ "stop": "done" }), json!({ "text": "Done." }), json!({ "stop": "done" })];
-        std::fs::write(fixture.path("script.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
         fixture
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().canonicalize().unwrap().join(name)
+    fn work(&self) -> PathBuf {
+        self.0.path("work")
     }
 
-    /// Runs Modegate, which fails as `fault` says: an argument of strace's option `inject`. Returns also whether the
-    /// fault has happened.
-    fn modegate(&self, arguments: &[&str], fault: Option<&str>) -> (Output, bool) {
-        let (binary, trace) = (env!("CARGO_BIN_EXE_modegate"), self.path("trace"));
-        let mut command = Command::new(if fault.is_some() { STRACE } else { binary });
-        if let Some(fault) = fault {
-            let (calls, _) = fault.split_once(':').unwrap();
-            command.args(["-f", "-qq", "-o", trace.to_str().unwrap()]);
-            command.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={fault}"), binary]);
-        }
-        let output = command
-            .args(arguments)
-            .current_dir(self.path("work"))
-            .env_clear()
-            .env("HOME", self.path(""))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let is_hit = fault.is_some() && std::fs::read_to_string(trace).unwrap().contains("INJECTED");
-        (output, is_hit)
+    fn run(&self, fault: Option<&str>) -> FaultedRun {
+        let run = self.0.prompt(&[], fault);
+        assert!(!run.errors.contains("panicked"), "{fault:?}: {}", run.errors);
+        run
     }
 
-    fn run(&self, fault: Option<&str>) -> (Value, bool) {
-        let model = format!("scripted:{}", self.path("script.jsonl").display());
-        let arguments = ["--mode", "code", "--model", &model, "--output", "json", "-p", "go"];
-        let (output, is_hit) = self.modegate(&arguments, fault);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!errors.contains("panicked"), "{fault:?}: {errors}");
-        (serde_json::from_slice(&output.stdout).unwrap_or_default(), is_hit)
-    }
-
-    /// `result` is that of the run.
-    fn undo(&self, result: &Value, fault: Option<&str>) -> (Output, bool) {
-        self.modegate(&["sessions", "undo", result["sessionId"].as_str().unwrap()], fault)
+    /// Undoes the change of the run that had this result.
+    fn undo(&self, result: &Value, fault: Option<&str>) -> FaultedRun {
+        self.0.run(&["sessions", "undo", result["sessionId"].as_str().unwrap()], &[], fault)
     }
 
     fn files(&self) -> Files {
         let mut files = Files::new();
-        let mut folders = vec![self.path("work")];
+        let mut folders = vec![self.work()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).unwrap().flatten() {
                 if entry.file_type().unwrap().is_dir() {
                     folders.push(entry.path());
                 } else {
-                    let path = entry.path().strip_prefix(self.path("work")).unwrap().to_owned();
+                    let path = entry.path().strip_prefix(self.work()).unwrap().to_owned();
                     files.insert(path, std::fs::read(entry.path()).unwrap());
                 }
             }
@@ -107,7 +76,7 @@ impl FileFaultFixture {
     }
 }
 
-/// Names of the files that differ, without temporary files, which a failing disk may leave behind.
+/// Returns the names of the files that differ, without temporary files, which a failing disk may leave behind.
 fn changed(before: &Files, after: &Files) -> Vec<String> {
     let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
     names.sort();
@@ -117,23 +86,17 @@ fn changed(before: &Files, after: &Files) -> Vec<String> {
     names.filter(|name| !name.contains(".modegate-")).collect()
 }
 
-/// `check` is called with each fault until one does not happen any more. Returns the number of faults.
+/// Calls `check` with each fault until `check` returns false because the fault did not happen. Returns the number of
+/// faults that happened.
 fn each_fault(mut check: impl FnMut(&str) -> bool) -> usize {
-    let mut hits = 0;
     let is_all = std::env::var_os("FAULTS").is_some();
     let errors = if is_all { &ERRORS[..] } else { &ERRORS[..1] };
-    for (step, error) in STEPS.iter().flat_map(|step| errors.iter().map(move |error| (step, error))) {
-        let mut at = 1;
-        while check(&format!("{step}:error={error}:when={at}")) {
-            hits += 1;
-            at += if is_all { 1 } else { 1 + at / 2 };
-        }
-    }
-    hits
+    let faults = STEPS.iter().flat_map(|step| errors.iter().map(move |error| (step, error)));
+    faults.map(|(step, error)| each_call(|at| check(&format!("{step}:error={error}:when={at}")))).sum()
 }
 
 #[test]
-fn change_with_a_fault_at_any_step_is_whole_or_did_not_happen() {
+fn change_with_a_fault_at_any_step_is_complete_or_absent() {
     for (tool, arguments) in acts() {
         let whole = FileFaultFixture::new(tool, &arguments);
         let before = whole.files();
@@ -142,23 +105,22 @@ fn change_with_a_fault_at_any_step_is_whole_or_did_not_happen() {
         assert!(!all.is_empty(), "the control: {tool}");
         let hits = each_fault(|fault| {
             let fixture = FileFaultFixture::new(tool, &arguments);
-            let (result, is_hit) = fixture.run(Some(fault));
+            let FaultedRun { result, is_hit, .. } = fixture.run(Some(fault));
             let changed_files = changed(&before, &fixture.files());
             let report = format!("{tool}, {fault}: {changed_files:?}: {result}");
             assert!(changed_files.is_empty() || changed_files == all, "{report}");
-            // What cannot be read after the change is named.
+            // The result names files that cannot be read after the change.
             let uncovered = result["uncoveredChanges"].to_string();
-            // A moved file is named by its old path.
+            // For a moved file, the result has the old path.
             let is_moved = tool == "move_file" && uncovered.contains("old.txt");
             let (unknown, known): (Vec<_>, Vec<_>) =
                 changed_files.into_iter().partition(|file| is_moved || uncovered.contains(file.as_str()));
-            // No result: Modegate did not start.
+            // Without a result, the fault kept Modegate from starting.
             if !result.is_null() {
                 assert_eq!(result["changedFiles"], json!(known), "{report}");
             }
             if !known.is_empty() {
-                let (output, _) = fixture.undo(&result, None);
-                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                let FaultedRun { errors, .. } = fixture.undo(&result, None);
                 assert_eq!(changed(&before, &fixture.files()), unknown, "{report}: {errors}");
             }
             is_hit
@@ -173,25 +135,21 @@ fn undo_with_a_fault_at_any_step_can_be_repeated() {
         let hits = each_fault(|fault| {
             let fixture = FileFaultFixture::new(tool, &arguments);
             let before = fixture.files();
-            let (result, _) = fixture.run(None);
+            let FaultedRun { result, .. } = fixture.run(None);
             let after = fixture.files();
-            let (output, is_hit) = fixture.undo(&result, Some(fault));
-            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            let FaultedRun { code, errors, is_hit, .. } = fixture.undo(&result, Some(fault));
             assert!(!errors.contains("panicked"), "{tool}, {fault}: {errors}");
             let different = changed(&before, &fixture.files());
             assert!(
                 different.iter().all(|file| changed(&before, &after).contains(file)),
                 "{tool}, {fault}: {errors}"
             );
-            assert!(!output.status.success() || different.is_empty(), "{tool}, {fault}: {different:?}");
-            // Modegate may not have started.
+            assert!(code != 0 || different.is_empty(), "{tool}, {fault}: {different:?}");
+            // If the fault kept Modegate from starting, the files are unchanged.
             let is_named =
                 errors.contains("only partly undone") && different.iter().all(|file| errors.contains(file));
             let is_unchanged = different == changed(&before, &after);
-            assert!(
-                output.status.success() || is_unchanged || is_named,
-                "{tool}, {fault}: {different:?}: {errors}"
-            );
+            assert!(code == 0 || is_unchanged || is_named, "{tool}, {fault}: {different:?}: {errors}");
             fixture.undo(&result, None);
             assert_eq!(changed(&before, &fixture.files()), Vec::<String>::new(), "{tool}, {fault}: {errors}");
             is_hit
@@ -200,29 +158,29 @@ fn undo_with_a_fault_at_any_step_can_be_repeated() {
     }
 }
 
-/// The limit of a file's size stands for the end of the disk, also in the middle of a write.
+/// A limit on file sizes stands for a full disk. A write can reach it after its first bytes.
 #[test]
-fn full_disk_in_the_middle_of_a_file_leaves_it_as_it_was() {
+fn full_disk_during_a_write_keeps_the_old_content() {
     let large = "x".repeat(LARGE);
     let acts = [
         ("write_file", json!({ "path": "new/a.txt", "content": large })),
         ("edit_file", json!({ "path": "old.txt", "old_text": "b\n", "new_text": large })),
     ];
     for (tool, arguments) in acts {
-        // In KiB. The store stays smaller.
+        // Limits in KiB.
         for limit in ["2048", "2500", "3071", "unlimited"] {
             let fixture = FileFaultFixture::new(tool, &arguments);
             let before = fixture.files();
             let line = format!(
-                "trap '' XFSZ; ulimit -f {limit}; exec {} --store memory --mode code --model scripted:{} --output json -p go",
+                "trap '' XFSZ; ulimit -f {limit}; exec {} --store memory --mode code --model {} --output json -p go",
                 env!("CARGO_BIN_EXE_modegate"),
-                fixture.path("script.jsonl").display()
+                fixture.0.model()
             );
             let output = Command::new("/bin/bash")
                 .args(["-c", &line])
-                .current_dir(fixture.path("work"))
+                .current_dir(fixture.work())
                 .env_clear()
-                .env("HOME", fixture.path(""))
+                .env("HOME", fixture.0.path(""))
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();

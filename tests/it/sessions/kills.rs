@@ -1,5 +1,5 @@
-//! The real binary, killed at random moments of a busy session and when the client reads the end of a call:
-//! the next load shows all that the client saw.
+//! Kills the binary at random moments of a busy session, and when the client reads the end of a call. The
+//! next load shows all that the client saw.
 //!
 //! `KILLS=200 SEED=n cargo test kills -- --nocapture` runs more rounds.
 
@@ -16,7 +16,7 @@ use crate::sessions::load::{is_user_message, updates};
 use crate::sessions::undo::report;
 use crate::support::requirements::python;
 
-/// Rounds that one session is killed in before another begins.
+/// After this many kills, a new session begins.
 const ROUNDS: u64 = 25;
 
 const MODES: [&str; 3] = ["plan", "code", "ask"];
@@ -40,7 +40,7 @@ fn script(dir: &Path) -> String {
     write_script(dir, &lines)
 }
 
-/// A script of these lines, as a model.
+/// Writes a script for the scripted model. Returns its model id.
 pub(crate) fn write_script(dir: &Path, lines: &[Value]) -> String {
     let file = dir.join("script.jsonl");
     std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
@@ -76,7 +76,7 @@ impl Agent {
         agent
     }
 
-    /// Sends a request. Whether it could be written says nothing: the agent may be dead.
+    /// Sends a request. A write error is ignored, because the agent may be dead.
     fn send(&mut self, method: &str, params: &Value) -> i64 {
         self.next += 1;
         let line = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
@@ -84,14 +84,14 @@ impl Agent {
         self.next
     }
 
-    /// The next message; none once the agent is dead. A line that was cut off is none.
+    /// Returns the next message, or `None` after the last complete line of a dead agent.
     fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.output.read_line(&mut line).ok()?;
         line.ends_with('\n').then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// The messages up to the answer.
+    /// Returns the messages up to the answer, or `None` if the agent dies before it.
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Option<Vec<Value>> {
         let id = self.send(method, params);
         let mut messages = Vec::new();
@@ -105,20 +105,19 @@ impl Agent {
     }
 }
 
-/// What a client knows when its agent dies.
+/// The messages that a client has received when its agent dies.
 #[derive(Default)]
 struct ClientKnowledge {
-    /// All messages.
     seen: Vec<Value>,
-    /// How many had come when the last prompt was answered.
+    /// The number of messages up to the answer to the last prompt.
     answered: usize,
-    /// The mode that was acknowledged last.
+    /// The last acknowledged mode.
     mode: Option<String>,
-    /// One that was asked for and not answered.
+    /// A requested mode without an acknowledgement.
     asked: Option<String>,
 }
 
-/// Prompts and mode changes at once, until the agent dies.
+/// Sends prompts and mode changes without waiting, until the agent dies.
 fn send_work_until_killed(agent: &mut Agent, session: &str, random: &mut u64) -> ClientKnowledge {
     let mut known = ClientKnowledge::default();
     loop {
@@ -152,13 +151,12 @@ fn send_work_until_killed(agent: &mut Agent, session: &str, random: &mut u64) ->
     }
 }
 
-/// Whether an update is the end of a call.
 fn is_end(update: &Value) -> bool {
     ["completed", "failed"].contains(&update["status"].as_str().unwrap_or_default())
 }
 
-/// The updates that are stored for certain: those of prompts that were answered, those before the message or call seen last, and
-/// the end of a call with all that came before it.
+/// Returns the updates that must be stored: those of answered prompts, those before the message or call that
+/// the client saw last, and the end of a call with everything before it.
 fn completed(known: &ClientKnowledge) -> Vec<Value> {
     let mut sure = updates(&known.seen[..known.answered]).len();
     let all = updates(&known.seen);
@@ -213,12 +211,12 @@ async fn events_seen_before_a_kill_are_reloaded() {
             for (at, expected) in shown.iter().enumerate() {
                 assert_eq!(replay.get(at), Some(expected), "round {round}, seed {seed}, update {at}");
             }
-            // The change itself is shown, too.
+            // The load also replays the mode change.
             let changes = replay.iter().filter(|update| update["sessionUpdate"] == "current_mode_update");
             let mut changes = changes;
             let last = changes.next_back().map(|update| update["currentModeId"].as_str().unwrap());
             assert!(
-                // The first mode that is asked for may be the one that sessions begin in: that is no change.
+                // Without a change, the mode is that of new sessions.
                 last.unwrap_or(MODES[2]) == mode || (last.is_none() && known.mode.is_none()),
                 "round {round}: {last:?}, {mode}"
             );
@@ -243,7 +241,7 @@ async fn events_seen_before_a_kill_are_reloaded() {
     assert!(turns + open > 0, "no kill came after a prompt");
 }
 
-/// Who makes the calls whose ends are stored.
+/// The maker of the calls.
 #[derive(Debug, Clone, Copy)]
 enum Caller {
     Session,
@@ -252,7 +250,7 @@ enum Caller {
 }
 
 impl Caller {
-    /// What the binary is started with, beside its store.
+    /// Returns the arguments of the binary, without `--store`.
     fn arguments(self, dir: &Path) -> Vec<String> {
         let call = |id: &str, name: &str, arguments: Value| json!({ "tool_call": { "id": id, "name": name, "arguments": arguments } });
         let done = json!({ "stop": "done" });
@@ -288,7 +286,7 @@ impl Caller {
     }
 }
 
-/// The moment the client reads that a call is over, the process is killed: the end is there after the next load.
+/// Kills the process as soon as the client reads the end of a call. The next load has that end.
 #[tokio::test]
 async fn calls_seen_completed_stay_completed_after_a_kill() {
     let variable = |name: &str, default: u64| {
@@ -310,7 +308,7 @@ async fn calls_seen_completed_stay_completed_after_a_kill() {
             let answer = agent.call("session/new", &folders("")).unwrap().pop().unwrap();
             let session = answer["result"]["sessionId"].as_str().unwrap().to_owned();
             let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "calls" }] });
-            // Some die with the first end, some with a later one, also of a later turn.
+            // The process is killed at one of the first ends, perhaps of a later turn.
             let mut remaining = 1 + random_below(&mut random, 6);
             let mut seen: HashMap<String, Value> = HashMap::new();
             let mut running = agent.send("session/prompt", &prompt);
@@ -320,7 +318,7 @@ async fn calls_seen_completed_stay_completed_after_a_kill() {
                     seen.insert(update["toolCallId"].to_string(), update["status"].clone());
                     remaining = remaining.saturating_sub(1);
                     if remaining == 0 {
-                        // What still comes through the pipe was sent before: it counts, too.
+                        // The client also reads the rest of the pipe, which was sent before the kill.
                         agent.child.kill().unwrap();
                     }
                 } else if message["id"] == running && message.get("method").is_none() {
@@ -349,7 +347,7 @@ async fn calls_seen_completed_stay_completed_after_a_kill() {
     }
 }
 
-/// The record is whole, and its audit finds nothing.
+/// Checks that the log is complete, and that its audit finds nothing.
 async fn check_record(dir: &Path, session: &str, round: u64) {
     let store: PathBuf = dir.join("store.db");
     let connection = rusqlite::Connection::open(&store).unwrap();

@@ -1,7 +1,7 @@
-//! The real binary, killed in the middle of calls that change files: after the next load no call is half done, no temporary
-//! file is left, and an undo brings back what was.
+//! Kills the binary during calls that change files. After the next load no call is half done, no temporary
+//! file is left, and an undo restores the files.
 //!
-//! `KILLS=200 SEED=n cargo test kills_files -- --nocapture` runs as many rounds.
+//! `KILLS=200 SEED=n cargo test kills_files -- --nocapture` runs this many rounds.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::sessions::undo::tree;
 /// Files of a patch.
 const FILES: usize = 24;
 
-type Tree = BTreeMap<String, (u32, String)>;
+type FolderState = BTreeMap<String, (u32, String)>;
 
 fn name(number: usize) -> String {
     format!("f{number}.txt")
@@ -29,7 +29,7 @@ fn tool(id: &str, name: &str, arguments: &Value) -> Vec<Value> {
     ]
 }
 
-/// A turn with calls of every kind, and one file by which it is seen that each has begun.
+/// Turns with calls of each kind. The second value is a file whose change shows that the calls have begun.
 fn calls() -> Vec<(Vec<Value>, &'static str)> {
     let names: Vec<String> = (0..FILES).map(name).collect();
     let mut patch: String = names
@@ -70,7 +70,8 @@ fn create_files(work: &Path) {
     }
 }
 
-/// Kills a process a while after a file has changed, or, if that does not happen, after a second.
+/// Kills a process after a file has changed and this time has passed. The kill comes after five seconds if
+/// the file does not change.
 fn kill_after_change(agent: &Agent, file: PathBuf, wait: Duration) -> std::thread::JoinHandle<()> {
     let pid = rustix::process::Pid::from_raw(agent.child.id().cast_signed()).unwrap();
     let before = std::fs::read(&file).ok();
@@ -92,7 +93,7 @@ fn kill_in(agent: &Agent, wait: Duration) -> std::thread::JoinHandle<()> {
     })
 }
 
-fn temporaries(tree: &Tree) -> Vec<&String> {
+fn temporaries(tree: &FolderState) -> Vec<&String> {
     tree.keys().filter(|name| name.contains(".modegate-")).collect()
 }
 
@@ -136,7 +137,7 @@ fn killed_file_changes_are_completed_or_rolled_back() {
         in_the_middle += usize::from(!temporaries(&after_kill).is_empty());
         changed_files += usize::from(after_kill != before);
         let folders = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
-        // Sometimes what settles it is killed, too.
+        // In a third of the rounds the recovery is killed, too.
         if round % 3 == 1 {
             twice += 1;
             let mut agent = Agent::with(dir.path(), &["--model", &model]);
@@ -145,7 +146,7 @@ fn killed_file_changes_are_completed_or_rolled_back() {
             killer.join().unwrap();
             agent.child.wait().unwrap();
         }
-        // Sometimes a user has written meanwhile.
+        // In some rounds the user has changed a file in the meantime.
         let users = (round % 5 == 0 && round % 2 == 0).then(|| work.join("f3.txt"));
         if let Some(file) = &users {
             by_others += 1;

@@ -1,4 +1,5 @@
-//! Stored sessions: a load replays what the client saw, and a resumed session continues where it stopped.
+//! Stored sessions: a load replays the updates that the client saw, and a resumed session continues where it
+//! stopped.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient};
 
-/// A store, a folder and a clock that several agents use in sequence.
+/// A store, a folder and a clock that several agents use one after the other.
 pub(crate) struct StoreFixture {
     pub folder: tempfile::TempDir,
     work: Arc<tempfile::TempDir>,
@@ -22,7 +23,7 @@ impl StoreFixture {
         Self { folder: tempfile::tempdir().unwrap(), work, source: Source::counted() }
     }
 
-    /// Like [`Self::new`], with real ids and times, so that paths are recorded in full.
+    /// Like [`Self::new`], with real ids and times, so that the log has complete paths.
     #[cfg(unix)]
     pub(crate) fn real() -> Self {
         Self { source: Source::real(), ..Self::new() }
@@ -50,7 +51,7 @@ pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
     ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments }
 }
 
-/// A prompt and its turn; each list is one reply of the model.
+/// Runs a prompt and its turn. Each list is one reply of the model.
 pub(crate) async fn turn(
     client: &mut TestClient,
     session: &str,
@@ -72,7 +73,7 @@ pub(crate) async fn set_mode(client: &mut TestClient, session: &str, mode: &str)
     client.until_answer(id).await
 }
 
-/// Opens a session that is kept: the messages up to the answer. The greeting behind it is read, too.
+/// Opens a stored session. Returns the messages up to the answer, and reads the greeting after it.
 pub(crate) async fn open(client: &mut TestClient, method: &str, session: &str) -> Vec<Value> {
     client.call("initialize", json!({ "protocolVersion": 1 })).await;
     let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
@@ -85,7 +86,7 @@ pub(crate) async fn open(client: &mut TestClient, method: &str, session: &str) -
     messages
 }
 
-/// The updates among messages; pieces of one message are one.
+/// Returns the updates in messages, with the chunks of each message joined.
 pub(crate) fn updates(messages: &[Value]) -> Vec<Value> {
     let mut updates: Vec<Value> = Vec::new();
     for message in messages {
@@ -154,7 +155,7 @@ async fn requests_to_a_session_that_is_opening_are_invalid_until_it_is_open() {
     client.end().await;
 }
 
-/// A conversation with everything that can happen in one. Returns what the client saw.
+/// Runs a conversation with every kind of event. Returns the messages that the client saw.
 async fn conversation(client: &mut TestClient, session: &str) -> Vec<Value> {
     let cwd = client.cwd();
     std::fs::write(cwd.join("a.txt"), "one\n").unwrap();
@@ -181,11 +182,11 @@ async fn conversation(client: &mut TestClient, session: &str) -> Vec<Value> {
     let started = ModelEvent::ToolCallStarted { id: "w".into(), name: "write_file".into() };
     let denied: &[ModelEvent] = &[started, write("w", "three\n")];
     seen.extend(turn(client, session, "write in plan", &[denied, &[text("I may not.")]]).await);
-    // A switch in the model's own text, which the client does not see.
+    // A switch block in the model's text, which the client does not see.
     set_mode(client, session, "code").await.into_iter().for_each(|message| seen.push(message));
     let block = "Better plan.\n```yaml\nmode_switch:\n  analysis: safer\n  new_mode: plan\n```\nSo I do.";
     seen.extend(turn(client, session, "/ask and switch", &[&[text(block)]]).await);
-    // Cancelled in the middle of a call.
+    // Cancels a prompt during a call.
     let id = client.prompt(session, "wait").await;
     client.model.say(session, Ok(text("I wait")));
     client.model.say(session, Ok(ModelEvent::ToolCallStarted { id: "z".into(), name: "read_file".into() }));
@@ -285,7 +286,7 @@ async fn resumed_session_keeps_mode_grants_and_history() {
     let messages = open(&mut client, "session/resume", &session).await;
     assert_eq!(messages.len(), 1, "nothing is shown: {messages:?}");
     assert_eq!(messages[0]["result"]["modes"]["currentModeId"], "ask");
-    // What was allowed once and for all is not asked again.
+    // "Allow always" is still valid.
     let read = call("r", "read_file", json!({ "path": "a.txt" }));
     let seen = turn(&mut client, &session, "again", &[&[read, write("w2")], &[]]).await;
     assert!(!seen.iter().any(|message| message["method"] == "session/request_permission"), "{seen:?}");
@@ -300,7 +301,7 @@ async fn resumed_session_keeps_mode_grants_and_history() {
     });
     let new = whole.strip_prefix(kept.trim_end_matches("] }]")).expect("what was said is said as it was");
     assert!(new.contains("again") && new.contains("This session was closed and now continues"), "{new}");
-    // Ids go on, too.
+    // Ids continue, too.
     let calls: Vec<&str> = seen
         .iter()
         .filter(|message| message["params"]["update"]["sessionUpdate"] == "tool_call")
@@ -310,8 +311,13 @@ async fn resumed_session_keeps_mode_grants_and_history() {
     client.end().await;
 }
 
+fn listed_ids(answer: &Value) -> Vec<String> {
+    let sessions = answer["result"]["sessions"].as_array().unwrap();
+    sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
-async fn sessions_are_paginated_closed_and_deleted() {
+async fn session_list_has_pages_and_begins_with_the_latest_change() {
     let fixture = StoreFixture::new();
     let mut client = fixture.agent(Setup::default());
     let mut ids = Vec::new();
@@ -323,51 +329,71 @@ async fn sessions_are_paginated_closed_and_deleted() {
         ids.push(session);
     }
     set_mode(&mut client, &ids[3], "plan").await;
-    let list = |answer: &Value| -> Vec<String> {
-        let sessions = answer["result"]["sessions"].as_array().unwrap();
-        sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()).collect()
-    };
     let first = client.call("session/list", json!({ "cwd": client.cwd() })).await;
     let newest = &first["result"]["sessions"][0];
     assert_eq!(
         (&newest["title"], &newest["_meta"]["modegate/mode"], &newest["sessionId"]),
-        (&json!("prompt 3"), &json!("plan"), &json!(ids[3])),
-        "what changed last comes first"
+        (&json!("prompt 3"), &json!("plan"), &json!(ids[3]))
     );
     assert!(newest["updatedAt"].as_str().unwrap().starts_with("1970-01-01T00:00:0"));
     let cursor = &first["result"]["nextCursor"];
     let second = client.call("session/list", json!({ "cwd": client.cwd(), "cursor": cursor })).await;
-    let mut all = list(&first);
-    assert_eq!(all.len(), 50);
-    all.extend(list(&second));
     assert!(second["result"].get("nextCursor").is_none());
+    assert_eq!(listed_ids(&first).len(), 50);
+    let mut all = [listed_ids(&first), listed_ids(&second)].concat();
     all.sort();
     let mut expected = ids.clone();
     expected.sort();
     expected.retain(|id| *id != ids[7]);
-    assert_eq!(all, expected, "each once, without the one in which nothing has happened");
-    let none = client.call("session/list", json!({ "cwd": "/" })).await;
-    assert_eq!(none["result"]["sessions"], json!([]));
+    assert_eq!(all, expected, "each once, without the session that had no prompt");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn session_list_selects_by_folder_and_rejects_bad_parameters() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let session = client.session().await;
+    turn(&mut client, &session, "one", &[&[text("Yes.")]]).await;
+    let here = client.call("session/list", json!({ "cwd": client.cwd() })).await;
+    assert_eq!(listed_ids(&here), [session], "the control");
+    let elsewhere = client.call("session/list", json!({ "cwd": "/" })).await;
+    assert_eq!(elsewhere["result"]["sessions"], json!([]));
     for bad in [json!({ "cursor": "zz" }), json!({ "cwd": "relative" })] {
         assert_eq!(client.call("session/list", bad).await["error"]["code"], -32602);
     }
+    client.end().await;
+}
 
-    let close = json!({ "sessionId": ids[7] });
+#[tokio::test]
+async fn closed_session_is_unknown() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let close = json!({ "sessionId": client.session().await });
     assert!(client.call("session/close", close.clone()).await.get("result").is_some());
-    assert_eq!(client.call("session/close", close).await["error"]["code"], -32002);
-    let prompt = json!({ "sessionId": ids[7], "prompt": [{ "type": "text", "text": "?" }] });
+    assert_eq!(client.call("session/close", close.clone()).await["error"]["code"], -32002);
+    let prompt = json!({ "sessionId": close["sessionId"], "prompt": [{ "type": "text", "text": "?" }] });
     assert_eq!(client.call("session/prompt", prompt).await["error"]["code"], -32002);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn deleted_session_is_neither_listed_nor_loaded() {
+    let fixture = StoreFixture::new();
+    let mut client = fixture.agent(Setup::default());
+    let mut ids = Vec::new();
+    for prompt in ["one", "two"] {
+        let session = client.session().await;
+        turn(&mut client, &session, prompt, &[&[text("Yes.")]]).await;
+        ids.push(session);
+    }
     for _ in 0..2 {
         let deleted = client.call("session/delete", json!({ "sessionId": ids[0] })).await;
-        assert_eq!(deleted["result"], json!({}));
+        assert_eq!(deleted["result"], json!({}), "the second deletion succeeds, too");
     }
     let load = json!({ "sessionId": ids[0], "cwd": client.cwd(), "mcpServers": [] });
     assert_eq!(client.call("session/load", load).await["error"]["code"], -32002);
-    let first = client.call("session/list", json!({})).await;
-    let second = client.call("session/list", json!({ "cursor": first["result"]["nextCursor"] })).await;
-    let remaining = [list(&first), list(&second)].concat();
-    assert_eq!(remaining.len(), 58);
-    assert!(!remaining.contains(&ids[0]) && !remaining.contains(&ids[7]));
+    assert_eq!(listed_ids(&client.call("session/list", json!({})).await), [ids[1].clone()]);
     client.end().await;
 }
 
@@ -387,7 +413,7 @@ async fn closed_session_answers_prompt_and_can_be_loaded() {
     let messages = client.until_answer(load).await;
     assert!(messages.last().unwrap().get("result").is_some(), "{messages:?}");
     client.next().await;
-    // One that is active is shown as it is.
+    // Loading an active session replays the same updates.
     let load = client.request("session/load", params).await;
     let again = client.until_answer(load).await;
     assert_eq!(updates(&again), updates(&messages));
@@ -451,7 +477,7 @@ async fn additional_directories_come_from_each_request() {
     let listed = &list["result"]["sessions"][0]["additionalDirectories"];
     assert_eq!(listed, &json!([other.path().canonicalize().unwrap()]));
     client.end().await;
-    // Not named again, it is none of the session's any more.
+    // A load without the directory removes it from the session.
     let mut client = fixture.agent(Setup::default());
     open(&mut client, "session/resume", &session).await;
     turn(&mut client, &session, "write there", &[&[write("two")], &[]]).await;
@@ -466,10 +492,10 @@ async fn session_with_missing_mode_opens_in_plan() {
         layers.add("modes.yaml", text, modegate::policy::LayerOwner::User).unwrap();
         layers.modes
     };
-    let own = "modes:\n  - id: docs\n    extends: code\n";
-    for (kept, expected) in [(own, "docs"), ("modes: []\n", "plan")] {
+    let docs_mode = "modes:\n  - id: docs\n    extends: code\n";
+    for (kept, expected) in [(docs_mode, "docs"), ("modes: []\n", "plan")] {
         let fixture = StoreFixture::new();
-        let mut client = fixture.agent(Setup { modes: modes(own), mode: "docs", ..Setup::default() });
+        let mut client = fixture.agent(Setup { modes: modes(docs_mode), mode: "docs", ..Setup::default() });
         let session = client.session().await;
         turn(&mut client, &session, "hello", &[&[text("Yes.")]]).await;
         client.end().await;
@@ -533,7 +559,7 @@ async fn widening_by_the_client_after_reopening_is_reported() {
             |messages: &[Value]| messages.iter().any(|message| message.to_string().contains(notice));
         let seen = turn(&mut client, &session, "two", &[&[text("Two.")]]).await;
         assert_eq!(reports(&seen), is_reported, "{method} {mode:?}: {seen:?}");
-        // After the first prompt it is the user who changes the mode.
+        // After the first prompt, the user is the source of mode changes.
         set_mode(&mut client, &session, "plan").await;
         set_mode(&mut client, &session, "code").await;
         let seen = turn(&mut client, &session, "three", &[&[text("Three.")]]).await;
@@ -542,7 +568,7 @@ async fn widening_by_the_client_after_reopening_is_reported() {
     }
 }
 
-/// No model reads so much, and the session would keep several copies.
+/// No model reads that much, and the session would keep several copies.
 #[tokio::test]
 async fn prompts_beyond_16_mib_are_refused() {
     let mut client = TestClient::new();

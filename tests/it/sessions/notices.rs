@@ -1,4 +1,4 @@
-//! Messages of Modegate itself, for clients with and without `session.notices`.
+//! Modegate's own messages, for clients with and without `session.notices`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn initialized(fixture: &StoreFixture, setup: Setup, has_notices: bool) ->
     client
 }
 
-/// Notices as `(severity, title and description)`. The severity of a notice in a message is `None`.
+/// Returns notices as `(severity, title and description)`. The severity of a notice in a message is `None`.
 fn notices(messages: &[Value]) -> Vec<(Option<String>, String)> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
     let as_notice = |update: &Value| match update["sessionUpdate"].as_str()? {
@@ -70,7 +70,7 @@ async fn passing_notices_are_not_replayed_and_answers_stay_messages() {
 }
 
 #[tokio::test]
-async fn changes_since_the_last_time_are_shown_once_when_a_session_is_loaded() {
+async fn session_load_shows_changes_since_the_last_time_once() {
     let gone = "Modegate no longer has the gone mode";
     let mut layers = Layers::default();
     layers.add("modes.yaml", "modes:\n  - id: gone\n    extends: code\n", LayerOwner::User).unwrap();
@@ -116,7 +116,7 @@ async fn warning_about_a_widened_mode_is_a_message() {
     }
 }
 
-/// Only a session that was closed was left in a mode.
+/// Only closing a session stores the mode in which the user left it.
 #[tokio::test]
 async fn widened_mode_is_reported_only_after_a_session_was_closed() {
     for is_closed in [true, false] {

@@ -1,8 +1,7 @@
-//! Sessions that are reopened, forked, moved, closed during work, or opened by two processes: no limit
+//! Sessions that are reopened, forked, moved, closed during work, or opened by two processes. No limit
 //! becomes wider, and no event is lost or wrong.
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use modegate::acp::{MessageId, SessionId};
 use modegate::event::{NoticeKind, SessionEvent};
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn, updates};
 use crate::sessions::undo::{SANDBOXES, report};
+use crate::support::waiting::{until, until_content};
 use crate::support::{Setup, TestClient, shell};
 
 fn with_shell(home: &std::path::Path, sandbox: Sandbox) -> Setup {
@@ -42,12 +42,13 @@ async fn allow_always(client: &mut TestClient, session: &str, content: &str) -> 
     answer_always(client, session, content, "allow_always").await
 }
 
-/// A prompt with one write, about which the user says the same once and for all; how often the user was asked.
+/// Sends a prompt with one write, and answers permission requests with this "always" option. Returns the
+/// number of permission requests.
 async fn answer_always(client: &mut TestClient, session: &str, content: &str, option: &str) -> u32 {
     answer_call(client, session, write(content), option).await
 }
 
-/// The same with another call.
+/// As `answer_always`, with any call.
 async fn answer_call(client: &mut TestClient, session: &str, event: ModelEvent, option: &str) -> u32 {
     let id = client.prompt(session, "write").await;
     let read = call("read", "read_file", json!({ "path": "a.txt" }));
@@ -68,7 +69,7 @@ async fn answer_call(client: &mut TestClient, session: &str, event: ModelEvent, 
     }
 }
 
-/// Copies a session; the copy's id, and the answer.
+/// Forks a session. Returns the fork's id and the answer.
 async fn fork(client: &mut TestClient, session: &str) -> (String, Value) {
     let params = json!({ "sessionId": session, "cwd": client.cwd(), "mcpServers": [] });
     let answer = client.call("session/fork", params).await;
@@ -77,16 +78,6 @@ async fn fork(client: &mut TestClient, session: &str) -> (String, Value) {
         client.next().await;
     }
     (id, answer)
-}
-
-/// A file's content once it has it: what runs beside the turn is not told of.
-async fn until_file(path: &std::path::Path, content: &str) {
-    let wait = async {
-        while std::fs::read_to_string(path).unwrap_or_default() != content {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::TIMEOUT, wait).await.expect("it is written");
 }
 
 fn text_of(messages: &[Value]) -> String {
@@ -189,7 +180,7 @@ async fn missing_chain_is_found_and_late_chains_are_valid() {
     let record = Connection::open(fixture.store()).unwrap();
     record.execute_batch("DELETE FROM chain").unwrap();
     assert_eq!(findings(&fixture, &session).await, ["the chain was deleted"]);
-    // As in a record from before there were chains.
+    // As in a store that was written before chains existed.
     record.execute_batch("UPDATE sessions SET chained = 0").unwrap();
     assert_eq!(findings(&fixture, &session).await, Vec::<String>::new());
     let mut client = fixture.agent(code());
@@ -243,7 +234,7 @@ async fn unrecorded_tightening_applies_after_resume() {
     assert_eq!(answer["result"]["modes"]["currentModeId"], "code", "what the record says");
     turn(&mut client, &session, "write", &[&[write("1")], &[]]).await;
     assert!(!client.cwd().join("a.txt").exists());
-    // A change that is recorded ends the hold.
+    // A recorded change ends the restriction.
     set_mode(&mut client, &session, "ask").await;
     set_mode(&mut client, &session, "code").await;
     turn(&mut client, &session, "write", &[&[write("2")], &[]]).await;
@@ -295,7 +286,7 @@ async fn close_during_a_command_keeps_changes_undoable() {
         let line = "echo two > a.txt; sleep 100";
         client.model.say(&session, Ok(call("s", "shell", json!({ "command": line }))));
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        until_file(&file, "two\n").await;
+        until_content(&file, "two\n").await;
         let close = client.request("session/close", json!({ "sessionId": session })).await;
         client.until_answer(close).await;
         client.end().await;
@@ -323,7 +314,7 @@ async fn background_job_changes_are_undone() {
             Ok(call("s", "shell", json!({ "command": "echo two > a.txt", "background": true }))),
         );
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
-        until_file(&file, "two\n").await;
+        until_content(&file, "two\n").await;
         client.model.say(&session, Ok(ModelEvent::Stop(ModelStop::Done)));
         client.until_answer(id).await;
         let answer = text_of(&turn(&mut client, &session, "/undo", &[]).await);
@@ -346,7 +337,7 @@ async fn undo_completes_a_partly_restored_turn() {
     let write = |path: &str| call(path, "write_file", json!({ "path": path, "content": "changed" }));
     let writes = ["a.txt", "b.txt", "c.txt", "d/d.txt", "e.txt"].map(write);
     turn(&mut client, &session, "write", &[&writes, &[]]).await;
-    // A file as before, and files and a folder that are gone again.
+    // One file has its old content, and the new files and the folder are gone.
     std::fs::write(client.cwd().join("a.txt"), "one\n").unwrap();
     std::fs::remove_file(client.cwd().join("c.txt")).unwrap();
     std::fs::remove_dir_all(client.cwd().join("d")).unwrap();
@@ -429,13 +420,8 @@ async fn mode_change_applies_while_load_output_is_unread() {
     let load = client.request("session/load", params).await;
     client.request("session/set_mode", json!({ "sessionId": session, "modeId": "plan" })).await;
     let mode = || -> String { record.query_row("SELECT mode FROM sessions", [], |row| row.get(0)).unwrap() };
-    let wait = async {
-        while mode() != "plan" {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::TIMEOUT, wait).await.expect("it is heard");
-    // Now the client reads: everything is shown before the answer.
+    until("plan mode in the store", || mode() == "plan").await;
+    // When the client reads again, it gets all updates before the answer.
     let messages = client.until_answer(load).await;
     let notices = messages.iter().filter(|message| message["params"]["update"]["content"]["text"] == "x");
     assert_eq!(notices.count(), 3000);
@@ -461,7 +447,7 @@ async fn pending_store_writes_lock_out_other_processes() {
     let mut other = fixture.agent(code());
     let refused = open(&mut other, "session/load", &session).await;
     assert_eq!(refused[0]["error"]["code"], -32600, "{refused:?}");
-    // With the next write everything is written, and it is let go of.
+    // The next write succeeds, and the lock is released.
     let next = one.session().await;
     turn(&mut one, &next, "x", &[&[text("y")]]).await;
     let params = json!({ "sessionId": session, "cwd": other.cwd(), "mcpServers": [] });
@@ -571,7 +557,7 @@ async fn outdated_always_grants_are_dropped_with_a_notice() {
     assert_eq!(answer_call(&mut client, &session, run("2", "false"), "reject_always").await, 1);
     assert_eq!(allow_always(&mut client, &session, "3").await, 1);
     client.end().await;
-    // As an earlier version had kept them.
+    // As an earlier version stored them.
     let record = Connection::open(fixture.store()).unwrap();
     let old = "UPDATE grants SET kind = 'command', value = CASE allows WHEN 1 THEN 'true' ELSE 'false' END WHERE kind = 'line'";
     assert_eq!(record.execute(old, []).unwrap(), 2);

@@ -1,4 +1,4 @@
-//! Steering: a prompt that is sent in the middle of a turn joins it at the next model request.
+//! Steering: a prompt that arrives during a turn joins the turn at its next model request.
 
 use modegate::model::{Block, ModelEvent, ModelRequest, ModelStop};
 use serde_json::{Value, json};
@@ -7,7 +7,8 @@ use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn};
 use crate::support::scripted_model::{last_message, tools};
 use crate::support::{Setup, TestClient, read};
 
-/// Starts a turn whose first reply calls a tool, and sends a second prompt before the reply ends. Returns the ids.
+/// Starts a turn whose first reply calls a tool, and sends a second prompt before the reply ends. Returns the
+/// ids.
 async fn steer(client: &mut TestClient, session: &str, first: ModelEvent, meta: Value) -> (i64, i64) {
     let prompt = client.prompt(session, "go").await;
     client.model.next_request(session).await;
@@ -16,7 +17,7 @@ async fn steer(client: &mut TestClient, session: &str, first: ModelEvent, meta: 
     let content = json!([{ "type": "text", "text": "and count" }]);
     let params = json!({ "sessionId": session, "prompt": content, "_meta": meta });
     let steering = client.request("session/prompt", params).await;
-    // Answered behind the prompt.
+    // The answer to this request shows that the prompt before it was received.
     let list = client.request("session/list", json!({})).await;
     client.until_answer(list).await;
     (prompt, steering)
@@ -60,7 +61,6 @@ async fn setting_and_meta_decide_whether_a_prompt_steers() {
     }
 }
 
-/// Also when only one of the requests is cancelled.
 #[tokio::test]
 async fn cancel_of_either_prompt_ends_both() {
     for cancels_second in [false, true] {

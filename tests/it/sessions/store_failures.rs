@@ -1,5 +1,5 @@
-//! An unusable session store: the user gets the reason, sessions continue, and no mode becomes wider. Also a
-//! store that many sessions use at the same time.
+//! Unusable stores and stores that many sessions use at the same time. The user gets the reason, sessions
+//! continue, and no mode becomes wider.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -80,7 +80,7 @@ async fn unusable_store_is_reported_and_sessions_use_memory() {
             }
         }
         assert!(!client.cwd().join("a.txt").exists(), "plan mode holds");
-        // All else works: the mode can be changed, and the session is listed, closed and loaded again.
+        // Everything else works: the mode changes, and the session is listed, closed and loaded again.
         set_mode(&mut client, &session, "code").await;
         turn(&mut client, &session, "write", &[&[write()], &[]]).await;
         assert!(client.cwd().join("a.txt").exists(), "the control");
@@ -117,7 +117,7 @@ async fn missing_store_file_is_reported_and_denies_loosening() {
         "{seen:?}"
     );
     assert!(!client.cwd().join("a.txt").exists());
-    // Once it is back, what happened meanwhile is recorded, and modes change again.
+    // When the file is back, the earlier events are recorded, and the mode can be loosened.
     std::fs::rename(&away, fixture.store()).unwrap();
     set_mode(&mut client, &session, "code").await;
     turn(&mut client, &session, "write", &[&[write()], &[]]).await;
@@ -130,7 +130,7 @@ async fn missing_store_file_is_reported_and_denies_loosening() {
     client.end().await;
 }
 
-/// Prompts of each session in the crowd.
+/// Prompts of each session.
 const PROMPTS: i64 = 4;
 
 /// Sessions of each process.
@@ -149,7 +149,7 @@ fn binary(store: &Path, script: &Path) -> Child {
         .unwrap()
 }
 
-/// Begins all sessions, then prompts all of them and changes their modes without waiting.
+/// Opens all sessions, then sends all prompts and mode changes without waiting.
 fn run_many_sessions(mut child: Child, work: &Path) {
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -224,15 +224,14 @@ fn two_processes_with_fifty_sessions_lose_no_events() {
         assert_eq!(counts["user_message"].0, PROMPTS);
         assert_eq!(counts["stop"].0, PROMPTS);
         assert_eq!(counts["mode_change"].0, PROMPTS);
-        // A mode change in the middle of a message cuts it in two; nothing of it is lost, and nothing is there twice.
+        // A mode change during a message splits the message. No part is lost or stored twice.
         assert_eq!(counts["agent_text"].1, PROMPTS * i64::try_from("yes ".len() * 5).unwrap());
     }
 }
 
-/// Events of the long session.
 const EVENTS: u64 = 10_000;
 
-/// Bytes of each.
+/// Length of the text of each event.
 const BYTES: usize = 2_000;
 
 #[tokio::test]
@@ -256,7 +255,7 @@ async fn long_session_loads_within_bounded_memory() {
     for seq in 0..EVENTS {
         let text = format!("{seq} ").repeat(BYTES / 5);
         let message_id = MessageId::new(format!("m{seq}"));
-        // Thoughts are shown and, being long ago, are nothing that the model has to be told in full.
+        // The client sees thoughts, and the model does not get old thoughts in full.
         let event = if seq % 2 == 0 {
             SessionEvent::UserMessage { message_id, content: vec![text.into()], typed: None }
         } else {
@@ -300,7 +299,8 @@ async fn long_session_loads_within_bounded_memory() {
     }
     let grown = most(&child) - before;
     assert_eq!(updates, EVENTS);
-    // The conversation as the model sees it stays, which is half of it; what is shown comes and goes.
+    // The conversation for the model, which is half of the text, stays in memory. Updates for the client do
+    // not.
     let said = usize::try_from(EVENTS).unwrap() * BYTES / 1024;
     println!("{EVENTS} events, {said} KiB: loaded with {grown} KiB");
     assert!(grown < said, "{grown} KiB for {said} KiB");

@@ -1,5 +1,5 @@
-//! System notes: the model gets each fact once and sees it in every later request, also after a summary and a
-//! reload, and never as a reminder.
+//! System notes: the model gets each fact once, in every later request, also after a summary and a load, and
+//! never as a reminder.
 
 use std::time::Duration;
 
@@ -29,12 +29,15 @@ fn notes(request: &ModelRequest) -> Vec<String> {
 }
 
 fn stable(request: &ModelRequest) -> Vec<(Role, Block)> {
-    let blocks =
-        request.messages.iter().flat_map(|it| it.blocks.iter().map(|block| (it.role, block.clone())));
+    let blocks = request
+        .messages
+        .iter()
+        .flat_map(|message| message.blocks.iter().map(|block| (message.role, block.clone())));
     blocks.filter(|(_, block)| !matches!(block, Block::Reminder(_))).collect()
 }
 
-/// Each request less its reminder is a prefix of the next, and none has two reminders or a fact in one.
+/// Checks that each request without its reminder is a prefix of the next one, and that no request has two
+/// reminders or a fact in a reminder.
 fn check(requests: &[ModelRequest]) {
     for pair in requests.windows(2) {
         assert!(
@@ -55,7 +58,7 @@ fn check(requests: &[ModelRequest]) {
     }
 }
 
-/// What the record has of a session, as one text.
+/// Returns the stored events of a session as texts.
 fn record(fixture: &StoreFixture, session: &str) -> Vec<String> {
     let record = Connection::open(fixture.store()).unwrap();
     let mut rows =
@@ -67,8 +70,8 @@ fn record(fixture: &StoreFixture, session: &str) -> Vec<String> {
 const UNDO_NOTE: &str = "The user has undone your changes of an earlier turn. Restored files: a.txt.";
 const RESUME_NOTE: &str = "This session was closed and now continues.";
 
-/// After `/undo` the model sees in every later request that its changes were taken back: in plan and in code, after a summary,
-/// after a reload. The record has the note once, and has no reminder.
+/// The note stays in plan and in code, after a summary, and after a load. The store has the note once, and no
+/// reminder.
 #[tokio::test]
 async fn undo_note_stays_in_every_later_request() {
     for mode in ["code", "plan"] {
@@ -87,12 +90,12 @@ async fn undo_note_stays_in_every_later_request() {
         let requests = client.model.requests(&session);
         check(&requests);
         assert_eq!(
-            requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(),
+            requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(),
             [0, 0, 1, 1, 1, 1, 1, 1],
             "{mode}"
         );
         assert_eq!(notes(&requests[2]), [UNDO_NOTE], "{mode}");
-        // A summary may forget it; it stays all the same.
+        // The summary may omit the undo. The note stays.
         turn(&mut client, &session, "/compact", &[&[text("All is well.")]]).await;
         turn(&mut client, &session, "four", &[&[text("Yes.")]]).await;
         let last = client.model.requests(&session).pop().unwrap();
@@ -151,7 +154,7 @@ async fn resume_note_is_added_once_per_continuation() {
     }
 }
 
-/// An agent that has loaded a session, with all that it showed read.
+/// Loads a session in a new agent, and reads all replayed updates.
 async fn reopened(fixture: &StoreFixture, session: &str) -> TestClient {
     let mut client = fixture.agent(Setup::default());
     client.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -162,7 +165,7 @@ async fn reopened(fixture: &StoreFixture, session: &str) -> TestClient {
     client
 }
 
-/// What became of a change that a kill cut off is told for good, also if the session was closed again before its next turn.
+/// The note remains, also if the session is closed before its next turn.
 #[tokio::test]
 async fn interrupted_change_note_stays_in_every_request() {
     for opens in [1, 3] {
@@ -172,7 +175,7 @@ async fn interrupted_change_note_stays_in_every_request() {
         let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
         turn(&mut client, &session, "write", &[&[write], &[text("Written.")]]).await;
         client.end().await;
-        // As a kill leaves it before the operation is concluded.
+        // As a kill leaves the store before the operation is completed.
         let intent = "INSERT INTO intents (session_id, turn, token, body) SELECT session_id, turn, 'token', \
                       json_object('changed', json_array(json_object('path', path, 'before', before, 'after', after)), \
                       'contents', json_array(), 'folders', json_array(), 'uncovered', json_array()) FROM changes";
@@ -206,8 +209,8 @@ async fn until(client: &mut TestClient, predicate: impl Fn(&Value) -> bool) {
     while !predicate(&client.next().await) {}
 }
 
-/// A background agent and a background job that have finished are told once: in the middle of a turn with its next request,
-/// between turns with the next turn's first. What a title has in it that looks like a tag is none.
+/// Work that ends during a turn is noted in the next request. Work that ends between turns is noted in the
+/// first request of the next turn. Tags in a title are escaped.
 #[tokio::test]
 async fn finished_background_work_is_noted_once() {
     for is_idle in [false, true] {
@@ -233,7 +236,7 @@ async fn finished_background_work_is_noted_once() {
         }
         std::fs::write(client.cwd().join("go"), "").unwrap();
         client.answers("sess_2", "done");
-        // Both are heard of.
+        // Waits until the session has received both ends.
         let written = tokio::time::Instant::now();
         while written.elapsed() < Duration::from_millis(700) {
             client.next_within(Duration::from_millis(50)).await;
@@ -283,7 +286,8 @@ async fn stopped_background_jobs_add_no_note() {
     client.end().await;
 }
 
-/// Jobs that are over are forgotten beyond the last ones: the model is told once, and told so when it looks.
+/// Only the newest finished jobs remain. The model gets each end once, and a later look at the job says that
+/// it is gone.
 #[tokio::test]
 async fn oldest_finished_jobs_are_discarded() {
     let (fixture, home) = (StoreFixture::new(), tempfile::tempdir().unwrap());
@@ -317,7 +321,7 @@ async fn oldest_finished_jobs_are_discarded() {
         output("call_36_4")
     );
     let kept = output("call_36_5");
-    // `true` may have ended before it was stopped.
+    // `true` may end before it is stopped.
     let is_kept = kept.contains("Stopped on request") || kept.contains("Exit status 0");
     assert!(is_kept && !kept.contains("discarded"), "the control: {kept}");
     let requests = client.model.requests(&session);
@@ -328,12 +332,12 @@ async fn oldest_finished_jobs_are_discarded() {
 }
 
 #[tokio::test]
-async fn model_is_told_once_that_its_turn_will_end() {
+async fn model_is_warned_once_before_its_turn_ends() {
     let mut modes = Modes::built_in();
     modes.iter_mut().find(|mode| mode.id == "code").unwrap().max_steps = 7;
     let mut client = TestClient::with(Setup { mode: "code", modes, ..Setup::default() });
     let session = client.session().await;
-    // Different calls, because repetition would end the turn.
+    // The calls differ, because repeated calls would end the turn.
     let replies: Vec<_> =
         (0..7).map(|number| [call("t", "find_files", json!({ "glob": format!("{number}") }))]).collect();
     let replies: Vec<&[_]> = replies.iter().map(<[_; 1]>::as_slice).collect();
@@ -343,15 +347,15 @@ async fn model_is_told_once_that_its_turn_will_end() {
         let requests = client.model.requests(&session);
         check(&requests);
         let requests = &requests[requests.len() - 7..];
-        assert_eq!(requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(), expected);
+        assert_eq!(requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(), expected);
         let note = notes(&requests[6]).pop().unwrap();
         assert!(note.starts_with("This turn ends after 5 more replies of yours (limit: 7)."), "{note}");
     }
     client.end().await;
 }
 
-/// A folder's instructions come with its first file, stay in the history of a resumed session, and come again only
-/// when a summary has replaced them.
+/// The instructions of a folder come with its first file. They stay in the history of a resumed session, and
+/// come again only when a summary has replaced them.
 #[tokio::test]
 async fn folder_instructions_are_quoted_once_per_context() {
     let fixture = StoreFixture::new();
@@ -378,7 +382,7 @@ async fn folder_instructions_are_quoted_once_per_context() {
     turn(&mut client, &session, "/compact", &[&[text("All is well.")]]).await;
     turn(&mut client, &session, "four", &[&[read()], &[read()], &[text("Yes.")]]).await;
     let requests = client.model.requests(&session);
-    // The request for the summary is the fourth.
+    // The fourth request is for the summary.
     assert_eq!(counts(&requests), [1, 1, 1, 1, 0, 1, 1]);
     check(&requests[..3]);
     check(&requests[4..]);

@@ -1,4 +1,4 @@
-//! Undo of a turn's changes, and audits of a session's log, also of a log that was tampered with.
+//! Undo of a turn's changes, and audits of a session's log, also of a manipulated log.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -16,27 +16,28 @@ use serde_json::{Value, json};
 use crate::sessions::load::{StoreFixture, call, open, set_mode, text, turn};
 use crate::sessions::resume::layers;
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until_content;
 use crate::support::{Setup, TestClient, shell};
 
-/// What lies in a folder: for each path its mode bits and its content, or where a link leads.
+/// Returns the mode bits and the content of each path in a folder. The content of a link is its target.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<String, (u32, String)> {
-    let mut found = BTreeMap::new();
+    let mut entries = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let metadata = path.symlink_metadata().unwrap();
         let bits = metadata.permissions().mode() & 0o777;
         if metadata.is_symlink() {
-            found.insert(name, (0, format!("-> {}", path.read_link().unwrap().display())));
+            entries.insert(name, (0, format!("-> {}", path.read_link().unwrap().display())));
         } else if metadata.is_dir() {
             let below = tree(&path).into_iter().map(|(below, what)| (format!("{name}/{below}"), what));
-            found.extend(below);
-            found.insert(name + "/", (bits, String::new()));
+            entries.extend(below);
+            entries.insert(name + "/", (bits, String::new()));
         } else {
-            found.insert(name, (bits, std::fs::read_to_string(&path).unwrap()));
+            entries.insert(name, (bits, std::fs::read_to_string(&path).unwrap()));
         }
     }
-    found
+    entries
 }
 
 fn create_files(cwd: &Path) {
@@ -48,7 +49,7 @@ fn create_files(cwd: &Path) {
     std::os::unix::fs::symlink("a.txt", cwd.join("link")).unwrap();
 }
 
-/// Changes of commands are found by comparison, or recorded.
+/// `Workspace` finds the changes of commands by comparing folders, `Broker` records them.
 pub(crate) const SANDBOXES: [Sandbox; 2] = [Sandbox::Workspace, Sandbox::Broker];
 
 fn with_shell(home: &Path, sandbox: Sandbox) -> Setup {
@@ -56,7 +57,7 @@ fn with_shell(home: &Path, sandbox: Sandbox) -> Setup {
     Setup { mode: "code", tools, ..Setup::default() }
 }
 
-/// What a slash command answered.
+/// Returns the answer to a slash command.
 fn text_of(messages: &[Value]) -> String {
     let text = messages.iter().map(|message| message["params"]["update"]["content"]["text"].as_str());
     text.map(Option::unwrap_or_default).collect()
@@ -104,7 +105,7 @@ async fn undo_restores_changes_of_tools_and_commands() {
         assert_eq!(tree(&cwd), first);
         let answer = slash(&mut client, &session, "/undo").await;
         assert!(answer.contains("there is nothing to undo") && !answer.contains("Commands ran"), "{answer}");
-        // The model learns of it with its next request.
+        // The next request tells the model about the undo.
         turn(&mut client, &session, "and now?", &[&[text("Well.")]]).await;
         let mut last = None;
         for _ in 0..5 {
@@ -115,7 +116,7 @@ async fn undo_restores_changes_of_tools_and_commands() {
     }
 }
 
-/// Recorded changes include those that a comparison leaves out: of ignored files, and of files over 4 MiB.
+/// A comparison leaves out ignored files and files over 4 MiB. The record has them.
 #[tokio::test]
 async fn brokered_commands_are_undone_exactly() {
     require_sandbox();
@@ -143,7 +144,7 @@ async fn brokered_commands_are_undone_exactly() {
     client.end().await;
 }
 
-/// A rule that denies reading keeps commands from a file; the supervisor then makes their changes, which are undone.
+/// If a rule denies reading a file, the supervisor makes the changes of commands, and they can be undone.
 #[tokio::test]
 async fn commands_that_rules_keep_from_files_are_undone_exactly() {
     require_sandbox();
@@ -195,7 +196,8 @@ async fn undo_rejects_conflicts_and_read_only_modes() {
         "{answer}"
     );
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "changed\n");
-    // As it was left, it is put back: the control. Also after the session was closed.
+    // The control: with the content that the turn left, undo restores the file, also after the session was
+    // closed.
     std::fs::write(cwd.join("b.txt"), "changed\n").unwrap();
     client.end().await;
     let mut client = fixture.agent(Setup { max_mode: Some("plan"), ..Setup::default() });
@@ -211,7 +213,7 @@ async fn undo_rejects_conflicts_and_read_only_modes() {
     let answer = slash(&mut client, &session, "/undo 1").await;
     assert!(answer.contains("the changes of turn 1"), "{answer}");
     assert_eq!(std::fs::read_to_string(cwd.join("a.txt")).unwrap(), "one\n");
-    // While a turn runs, nothing is.
+    // During a turn, undo is refused.
     let prompt = client.prompt(&session, "wait").await;
     client.model.next_request(&session).await;
     let answer = slash(&mut client, &session, "/undo").await;
@@ -221,16 +223,16 @@ async fn undo_rejects_conflicts_and_read_only_modes() {
     client.end().await;
 }
 
-/// What is done before the model makes a call.
+/// An action before a call of the model.
 enum Before {
     Nothing,
-    /// A file has this content.
+    /// Waits until a file has this content.
     Wait(&'static str, &'static str),
     /// The user writes a file.
     User(&'static str),
 }
 
-/// Runs a turn whose model makes each call after what is done before it.
+/// Runs a turn whose model makes each call after the action before it.
 async fn turn_in_steps(
     client: &mut TestClient,
     session: &str,
@@ -242,7 +244,7 @@ async fn turn_in_steps(
         client.model.next_request(session).await;
         match before {
             Before::Nothing => {}
-            Before::Wait(file, content) => until_file_contains(&cwd.join(file), content).await,
+            Before::Wait(file, content) => until_content(&cwd.join(file), content).await,
             Before::User(file) => std::fs::write(cwd.join(file), "user\n").unwrap(),
         }
         client.model.say(session, Ok(call));
@@ -251,15 +253,6 @@ async fn turn_in_steps(
     client.model.next_request(session).await;
     client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
     client.until_answer(prompt).await;
-}
-
-/// Waits until a file has this content.
-async fn until_file_contains(file: &Path, content: &str) {
-    let started = std::time::Instant::now();
-    while std::fs::read_to_string(file).unwrap_or_default() != content {
-        assert!(started.elapsed() < crate::support::TIMEOUT, "{} never said {content:?}", file.display());
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
 }
 
 fn run(id: &str, line: &str) -> ModelEvent {
@@ -299,15 +292,15 @@ async fn undo_keeps_user_changes_made_while_idle() {
         let cwd = client.cwd();
         create_files(&cwd);
         let session = client.session().await;
-        // Between two commands of one turn.
+        // The user writes between two commands of one turn.
         let steps = [(Before::Nothing, run("1", "true")), (Before::User("u1"), run("2", "echo x > a.txt"))];
         turn_in_steps(&mut client, &session, steps).await;
         slash(&mut client, &session, "/undo").await;
-        // Between two turns, while a job ends that the first one began.
+        // The user writes between two turns, while a job of the first turn ends.
         let job = "until test -e go; do sleep 0.01; done; echo late > late";
         turn_in_steps(&mut client, &session, [(Before::Nothing, run_job("3", job))]).await;
         std::fs::write(cwd.join("go"), "user\n").unwrap();
-        until_file_contains(&cwd.join("late"), "late\n").await;
+        until_content(&cwd.join("late"), "late\n").await;
         turn_in_steps(&mut client, &session, [(Before::Nothing, run("4", "echo x > a.txt"))]).await;
         let answer = slash(&mut client, &session, "/undo").await;
         let read = |file: &str| std::fs::read_to_string(cwd.join(file)).unwrap_or_default();
@@ -322,10 +315,11 @@ async fn undo_keeps_user_changes_made_while_idle() {
     }
 }
 
-/// Something that is done to the files between two changes of one turn.
+/// Another change to the files between two changes of one turn.
 type Between = fn(&Path);
 
-/// One turn that changes `a.txt` twice, with something else between the two changes; then `/undo`. Returns what it said.
+/// Runs a turn that changes `a.txt` twice, with another change between the two, and then `/undo`. Returns the
+/// files and the answer.
 async fn undo_with(client: &mut TestClient, between: Between) -> (BTreeMap<String, (u32, String)>, String) {
     let cwd = client.cwd();
     let session = client.session().await;
@@ -337,7 +331,7 @@ async fn undo_with(client: &mut TestClient, between: Between) -> (BTreeMap<Strin
     say(call("r", "read_file", json!({ "path": "a.txt" })));
     say(write("1", "agent 1\n"));
     say(stop());
-    // Asked again, the model has the result of its first call.
+    // The next request has the result of the first call.
     client.model.next_request(&session).await;
     between(&cwd);
     for event in
@@ -368,15 +362,15 @@ async fn undo_names_conflicting_changes_between_edits() {
         let mut client = fixture.agent(Setup { mode: "code", ..Setup::default() });
         create_files(&client.cwd());
         let (changed, answer) = undo_with(&mut client, between).await;
-        let named = format!(
+        let conflict = format!(
             "{} (before change 2 of 2; that change and later ones could be undone)",
             client.cwd().join("a.txt").display()
         );
-        assert!(answer.contains("nothing was restored") && answer.contains(&named), "{what}: {answer}");
+        assert!(answer.contains("nothing was restored") && answer.contains(&conflict), "{what}: {answer}");
         assert_eq!(tree(&client.cwd()), changed, "{what}");
         client.end().await;
     }
-    // The controls: nobody does anything, or what was there is there again.
+    // The controls: no other change, a change of another file, and a reverted change.
     let controls: [Between; 3] = [
         |_| {},
         |cwd| std::fs::write(cwd.join("other.txt"), "by the user\n").unwrap(),
@@ -414,7 +408,7 @@ async fn audit_repeats_decisions_and_detects_tampering() {
     set_mode(&mut client, &session, "plan").await;
     turn(&mut client, &session, "change", &[&[write("2")], &[]]).await;
     set_mode(&mut client, &session, "ask").await;
-    // Asked for, and allowed once and for all; then without being asked.
+    // The user allows the first call always. The second call needs no permission request.
     let id = client.prompt(&session, "change").await;
     for event in [write("3"), modegate::model::ModelEvent::Stop(modegate::model::ModelStop::Done)] {
         client.model.say(&session, Ok(event));
@@ -476,7 +470,7 @@ async fn audit_repeats_decisions_and_detects_tampering() {
     check_forged_chain(&fixture, &session).await;
 }
 
-/// A forged chain with valid hashes and a call that the mode denied: the audit finds the wrong decision.
+/// Forges a chain with valid hashes and a call that the mode denied. The audit finds the wrong decision.
 async fn check_forged_chain(fixture: &StoreFixture, session: &str) {
     let copy = fixture.folder.path().join("forged.db");
     Connection::open(fixture.store()).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();

@@ -1,6 +1,6 @@
-//! Undo with others at work in the same files: a user, another session, commands.
+//! Undo while a user, another session and commands change the same files.
 //!
-//! `UNDO_ROUNDS=500 SEED=n cargo test undo_fuzz -- --nocapture` runs as many turns.
+//! `UNDO_ROUNDS=500 SEED=n cargo test undo_fuzz -- --nocapture` runs this many turns.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ use crate::support::{Setup, TestClient, shell};
 const FILES: [&str; 5] = ["a.txt", "b.txt", "sub/c.txt", "new.txt", "fresh/d.txt"];
 
 /// Mode bits and content.
-type State = Option<(u32, String)>;
+type FileVersion = Option<(u32, String)>;
 
 struct Random(u64);
 
@@ -33,24 +33,24 @@ impl Random {
     }
 }
 
-/// One change that the agent made, as seen from outside.
+/// A change by the agent, as seen from outside.
 struct AgentChange {
-    before: State,
-    after: State,
+    before: FileVersion,
+    after: FileVersion,
     by_command: bool,
 }
 
-fn state(cwd: &Path, file: &str) -> State {
+fn state(cwd: &Path, file: &str) -> FileVersion {
     let path = cwd.join(file);
     let content = std::fs::read_to_string(&path).ok()?;
     Some((path.metadata().unwrap().permissions().mode() & 0o777, content))
 }
 
-fn states(cwd: &Path) -> BTreeMap<&'static str, State> {
+fn states(cwd: &Path) -> BTreeMap<&'static str, FileVersion> {
     FILES.iter().map(|file| (*file, state(cwd, file))).collect()
 }
 
-/// What the user does to a file: writes, reverts, changes mode bits, deletes.
+/// Writes or reverts a file as the user, changes its mode bits, or deletes it.
 fn random_user_change(cwd: &Path, random: &mut Random, number: usize) {
     let file = random.file();
     let path = cwd.join(file);
@@ -68,7 +68,7 @@ fn random_user_change(cwd: &Path, random: &mut Random, number: usize) {
     }
 }
 
-/// A call that changes files, what it has to read before, and whether it is a command.
+/// Returns a call that changes files, the file that it has to read before, and true if it is a command.
 fn random_agent_call(
     cwd: &Path,
     random: &mut Random,
@@ -107,7 +107,8 @@ fn say(client: &TestClient, session: &str, events: impl IntoIterator<Item = Mode
     }
 }
 
-/// Whether somebody else wrote between the agent's changes. A command's change may begin with anything that was there before.
+/// Returns true if another change came between the agent's changes. A command's change can start from any
+/// content that existed before it.
 fn is_interrupted(agent_changes: &[AgentChange]) -> bool {
     let mut seen = vec![&agent_changes[0].before];
     agent_changes.iter().any(|edge| {
@@ -117,11 +118,11 @@ fn is_interrupted(agent_changes: &[AgentChange]) -> bool {
     })
 }
 
-/// What an undo has to make of each file that the agent changed: put back, or a conflict.
+/// Returns the outcome that an undo must have for each file that the agent changed: restored, or a conflict.
 fn expect(
     agent_changes: &BTreeMap<&'static str, Vec<AgentChange>>,
-    now: &BTreeMap<&'static str, State>,
-) -> (BTreeMap<&'static str, State>, Vec<&'static str>) {
+    now: &BTreeMap<&'static str, FileVersion>,
+) -> (BTreeMap<&'static str, FileVersion>, Vec<&'static str>) {
     let (mut after, mut conflicts) = (now.clone(), Vec::new());
     for (file, agent_changes) in agent_changes {
         let (first, last) = (&agent_changes[0].before, &agent_changes[agent_changes.len() - 1].after);
@@ -158,7 +159,7 @@ async fn random_undo_restores_or_names_conflicts() {
             let prompt = client.prompt(&session, "go").await;
             client.model.next_request(&session).await;
             let mut agent_changes: BTreeMap<&'static str, Vec<AgentChange>> = BTreeMap::new();
-            // Others are there in two rounds of three.
+            // In a third of the rounds, only the agent changes files.
             let is_alone = round % 3 == 0;
             for number in 0..6 {
                 let (to_read, call_to_make, by_command) = random_agent_call(&cwd, &mut random, number);
@@ -175,7 +176,7 @@ async fn random_undo_restores_or_names_conflicts() {
                 client.model.next_request(&session).await;
                 for (file, after) in states(&cwd) {
                     if before[file] != after {
-                        // A record begins exactly with what was there.
+                        // A recorded change starts from exactly the content that was there.
                         let by_command = by_command && sandbox == Sandbox::Workspace;
                         let edge = AgentChange { before: before[file].clone(), after, by_command };
                         agent_changes.entry(file).or_default().push(edge);

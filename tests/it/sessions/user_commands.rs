@@ -1,5 +1,5 @@
-//! Commands that users write as files: they are offered and expanded, replayed as typed, and do not widen the
-//! mode.
+//! Commands that users write as files: clients list them, the model gets their expansion, loads replay the
+//! typed text, and no command widens the mode.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -11,9 +11,9 @@ use crate::sessions::load::{StoreFixture, call, is_user_message, open, text, tur
 use crate::support::Setup;
 
 fn setup() -> Setup {
-    let own = |name: &str, text: &str| UserCommand::parse(name, text).unwrap();
+    let command = |name: &str, text: &str| UserCommand::parse(name, text).unwrap();
     let review = "---\ndescription: Look twice\nargument-hint: FILE\n---\nReview $1, twice.";
-    Setup { commands: vec![own("review", review), own("hello", "Say hello.")], ..Setup::default() }
+    Setup { commands: vec![command("review", review), command("hello", "Say hello.")], ..Setup::default() }
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn user_command_expands_for_the_model_only() {
     turn(&mut client, &session, "/review 'a file.rs'", &[&[text("Fine.")]]).await;
     let request = client.model.next_request(&session).await;
     assert!(format!("{:?}", request.messages).contains("Review a file.rs, twice."), "{request:?}");
-    // Behind a mode, too; and the mode decides about what comes of it.
+    // A command after a mode also expands. The mode decides about the calls that follow.
     let write = call("w", "write_file", json!({ "path": "a.txt", "content": "x" }));
     turn(&mut client, &session, "/plan /hello", &[&[write], &[]]).await;
     let request = client.model.next_request(&session).await;
@@ -55,13 +55,13 @@ async fn user_command_expands_for_the_model_only() {
 fn user_command_files_are_read_and_errors_reported() {
     let home = tempfile::tempdir().unwrap();
     let work = home.path().join("work");
-    let own = home.path().join(".config/modegate/commands");
+    let user_folder = home.path().join(".config/modegate/commands");
     let project = work.join(".modegate/commands");
-    for folder in [&own, &project] {
+    for folder in [&user_folder, &project] {
         std::fs::create_dir_all(folder).unwrap();
     }
-    std::fs::write(own.join("hello.md"), "Say hello.").unwrap();
-    std::fs::write(own.join("both.md"), "The user's.").unwrap();
+    std::fs::write(user_folder.join("hello.md"), "Say hello.").unwrap();
+    std::fs::write(user_folder.join("both.md"), "The user's.").unwrap();
     std::fs::write(project.join("both.md"), "The project's.").unwrap();
     std::fs::write(project.join("plan.md"), "Leave the mode.").unwrap();
     std::fs::write(project.join("empty.md"), "").unwrap();
@@ -153,7 +153,7 @@ async fn compact_summarises_the_conversation() {
     }
     let request = format!("{:?}", last.unwrap().messages);
     assert!(request.contains("All was said.") && !request.contains("0 0 0"), "{request}");
-    // Without a summary, Modegate lists what was done.
+    // Without a summary, Modegate lists the actions.
     let listed = turn(&mut client, &session, "/compact", &[&[]]).await;
     assert!(output(&listed).contains("The model gave no summary (the summary is empty)"), "{listed:?}");
     assert!(output(&listed).contains("The older part of the conversation was summarised"), "{listed:?}");

@@ -1,4 +1,4 @@
-//! A client of the real binary over stdin and stdout.
+//! A client of the binary over stdin and stdout.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct BinaryClient {
 }
 
 impl BinaryClient {
-    /// Starts the binary with this home. Also returns its answer to `initialize`.
+    /// Starts the binary with this home. Returns the answer to `initialize`, too.
     pub(crate) fn start(home: &Path, arguments: &[&str]) -> (Self, Value) {
         Self::with(home, arguments, &json!({}))
     }
@@ -50,7 +50,7 @@ impl BinaryClient {
         message
     }
 
-    /// All that comes up to the answer.
+    /// Sends a request. Returns all messages up to and including the answer.
     pub(crate) fn call(&mut self, id: i64, method: &str, params: &Value) -> Vec<Value> {
         self.send(id, method, params);
         let mut messages = vec![self.next()];
@@ -60,7 +60,7 @@ impl BinaryClient {
         messages
     }
 
-    /// Ends its input, and waits for its end. Returns all that it sent.
+    /// Ends the input, and waits for the end of the process. Returns all messages of the connection.
     pub(crate) fn end(mut self) -> Vec<Value> {
         drop(self.child.stdin.take());
         let rest = self.output.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());

@@ -1,6 +1,6 @@
-//! A client with files, terminals and forms, or some of them. It has unsaved buffers, writes files, and records
-//! all requests in order. The test fails if a tool asks for a terminal: some editors pass its arguments to a
-//! shell, which would run a part of the line again.
+//! A client with files, terminals and forms, or some of them. The client has unsaved buffers, writes files,
+//! and records all requests in order. The test fails if a tool asks for a terminal: some editors pass its
+//! arguments to a shell, which would run a part of the line again.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -13,32 +13,33 @@ use serde_json::{Value, json};
 
 use crate::support::{Setup, TestClient, shell};
 
-/// The client, and the agent at its other end.
+/// A client with a session, and the agent at the other end.
 pub(crate) struct EditorClient {
     pub client: TestClient,
     pub session: String,
     /// Unsaved text by absolute path.
     pub buffers: HashMap<PathBuf, String>,
-    /// Reads that name no buffer are answered with the saved text. Otherwise the client knows only its buffers.
+    /// Answers reads of files without a buffer with the saved text. Otherwise the client knows only its
+    /// buffers.
     reads_disk: bool,
-    /// The answer to the read of a file that it does not know: a result or an error.
+    /// The answer to the read of an unknown file: a result or an error.
     missing_file: Result<Value, Value>,
-    /// Methods in the order in which they were asked, with what they were about.
+    /// The received requests in order: the method, and the path or the parameters.
     pub requests: Vec<(String, Value)>,
     /// Answers that replace the usual ones, each used once: a result, an error (a string, or an object with
     /// the member `error`), or null for no answer.
     pub answer_overrides: HashMap<&'static str, VecDeque<Value>>,
-    /// Files that it refuses to write.
+    /// Files that the client refuses to write.
     pub locked: Vec<PathBuf>,
-    /// Writing a file saves it.
+    /// Saves a file when it is written.
     pub saves: bool,
-    /// What it puts behind a text that it saves.
+    /// Text that the client appends when it saves a file.
     pub appended_on_save: &'static str,
-    /// Its formatter on save. It shows the formatted text.
+    /// The formatter on save. The buffer shows the formatted text.
     pub format: fn(&str) -> String,
-    /// Its reads lack the final newline.
+    /// Leaves out the final newline in reads.
     pub hides_final_newline: bool,
-    /// The home of commands, and the record.
+    /// The home of commands, and the store.
     _home: tempfile::TempDir,
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn all() -> Value {
 }
 
 impl EditorClient {
-    /// A client with these capabilities, and a session in a mode.
+    /// Opens a session in a mode, for a client with these capabilities.
     pub(crate) async fn new(mode: &'static str, capabilities: Value) -> Self {
         Self::with(mode, capabilities, Sandbox::Workspace).await
     }
@@ -94,7 +95,7 @@ impl EditorClient {
         Self::editor(mode, Ok(json!({ "content": "" }))).await
     }
 
-    /// A client that says its name.
+    /// A client that sends its name.
     pub(crate) async fn named(mode: &'static str, name: &str) -> Self {
         let params = json!({ "protocolVersion": 1, "clientCapabilities": all(),
             "clientInfo": { "name": name, "version": "1.0.0" } });
@@ -107,12 +108,12 @@ impl EditorClient {
         Self { reads_disk: true, missing_file, ..Self::new(mode, capabilities).await }
     }
 
-    /// A file in the working directory.
+    /// Returns the path of a file in the working directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.client.cwd().join(name)
     }
 
-    /// A file as it is saved and, if that is something else, as it is shown.
+    /// Creates a file with the saved text and, if it differs, the text in the editor.
     pub(crate) fn file(&mut self, name: &str, saved: &str, shown: Option<&str>) {
         std::fs::write(self.path(name), saved).unwrap();
         if let Some(shown) = shown {
@@ -124,12 +125,12 @@ impl EditorClient {
         std::fs::read_to_string(self.path(name)).ok()
     }
 
-    /// The methods that it was asked.
+    /// Returns the methods of the received requests.
     pub(crate) fn methods(&self) -> Vec<&str> {
         self.requests.iter().map(|(method, _)| method.as_str()).collect()
     }
 
-    /// How many of them were this one.
+    /// Counts the received requests with this method.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.methods().iter().filter(|asked| **asked == method).count()
     }
@@ -138,7 +139,7 @@ impl EditorClient {
         self.answer_overrides.entry(method).or_default().push_back(answer);
     }
 
-    /// Has the model make calls, all in one reply, and end; returns the prompt's id.
+    /// Lets the model make calls in one reply, and end. Returns the prompt's id.
     pub(crate) async fn begin(&mut self, calls: &[(&str, Value)]) -> i64 {
         let prompt = self.client.prompt(&self.session, "go").await;
         for (number, (tool, arguments)) in calls.iter().enumerate() {
@@ -152,14 +153,13 @@ impl EditorClient {
         prompt
     }
 
-    /// Has the model make one call, and returns what it was told.
+    /// Lets the model make one call. Returns the result for the model.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> String {
         let prompt = self.begin(&[(tool, arguments)]).await;
         self.until_answer(prompt).await;
         self.last_tool_result()
     }
 
-    /// The last result that the model was told.
     pub(crate) fn last_tool_result(&self) -> String {
         let request = self.client.model.requests(&self.session).pop().unwrap();
         let mut blocks = request.messages.iter().rev().flat_map(|message| message.blocks.iter().rev());
@@ -170,12 +170,12 @@ impl EditorClient {
         result.unwrap_or_default()
     }
 
-    /// Answers what it is asked, up to and including the answer to a request of its own; returns what it was sent.
+    /// Answers requests until the answer to this request arrives. Returns the messages.
     pub(crate) async fn until_answer(&mut self, id: i64) -> Vec<Value> {
         self.until(|message| message["id"] == id && message.get("method").is_none()).await
     }
 
-    /// Answers what it is asked until a message has come.
+    /// Answers requests until a message matches.
     pub(crate) async fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
@@ -188,7 +188,7 @@ impl EditorClient {
         }
     }
 
-    /// Answers until something stands on the disk.
+    /// Answers requests until a file exists.
     pub(crate) async fn until_file_exists(&mut self, name: &str) {
         let path = self.path(name);
         let started = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What tests need of the machine. Without it they fail and say what is missing; no test passes unchecked.
+//! Requirements of tests. A test without its requirements fails and names them. No test passes unchecked.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ pub(crate) fn python() -> &'static str {
     PYTHON
 }
 
-/// A new folder that is not below a temporary folder of the system. With a home folder there, Modegate's own files would
-/// be in a folder that commands write, and commands would be brokered.
+/// Creates a folder that is not below a temporary folder of the system. With a home in a temporary folder,
+/// commands could write Modegate's own files, and would therefore be brokered.
 pub(crate) fn lasting_folder() -> tempfile::TempDir {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let temporary = [Path::new("/tmp"), Path::new("/var/tmp"), &std::env::temp_dir()];

@@ -23,7 +23,7 @@ struct ModelSession {
     say: UnboundedSender<ModelReply>,
     replies: Arc<AsyncMutex<UnboundedReceiver<ModelReply>>>,
     requests: Vec<ModelRequest>,
-    /// Requests that were shown already.
+    /// The number of requests that [`ScriptedModel::next_request`] has returned.
     shown: usize,
 }
 
@@ -39,17 +39,17 @@ impl ScriptedModel {
         f(self.sessions.lock().unwrap().entry(session.to_owned()).or_default())
     }
 
-    /// Lets the model of a session say something.
+    /// Adds an event to the reply in a session.
     pub(crate) fn say(&self, session: &str, reply_event: ModelReply) {
         self.with(session, |model_session| model_session.say.send(reply_event)).unwrap();
     }
 
-    /// All requests that a session's model has had.
+    /// Returns all requests of a session.
     pub(crate) fn requests(&self, session: &str) -> Vec<ModelRequest> {
         self.with(session, |model_session| model_session.requests.clone())
     }
 
-    /// The next request of a session that was not shown yet, waiting for it.
+    /// Waits for the next request of a session, and returns it.
     pub(crate) async fn next_request(&self, session: &str) -> ModelRequest {
         let wait = async {
             loop {
@@ -85,18 +85,18 @@ impl Model for ScriptedModel {
     }
 }
 
-/// A request in one line: the tools it offers and its last message.
+/// Returns a request in one line: the offered tools and the last message.
 pub(crate) fn summary(request: &ModelRequest) -> String {
     format!("tools: {} | {}", tools(request), last_message(request).join(" | "))
 }
 
-/// The names of the tools that a request offers.
+/// Returns the names of the offered tools.
 pub(crate) fn tools(request: &ModelRequest) -> String {
     let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     names.join(" ")
 }
 
-/// The blocks of a request's last message.
+/// Returns the blocks of a request's last message.
 pub(crate) fn last_message(request: &ModelRequest) -> Vec<String> {
     let last = request.messages.last().expect("a request has a message");
     assert_eq!(last.role, Role::User, "a request ends with the user's side");

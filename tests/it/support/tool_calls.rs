@@ -21,7 +21,7 @@ impl Turns {
         Self { client, session, calls: 0, is_cancelled: false }
     }
 
-    /// Has the model make a call; returns the prompt's id.
+    /// Lets the model make a call. Returns the prompt's id.
     pub(crate) async fn begin(&mut self, tool: &str, arguments: Value) -> i64 {
         self.calls += 1;
         let prompt = self.client.prompt(&self.session, "go").await;
@@ -42,7 +42,7 @@ impl Turns {
         self.finish(prompt, option).await
     }
 
-    /// What the model is told of a call that nobody is asked about, or that is allowed.
+    /// Returns the model's result of a call that needs no permission, or is allowed.
     pub(crate) async fn tool_result(&mut self, tool: &str, arguments: Value) -> String {
         self.call(tool, arguments, 0).await;
         self.result()
@@ -69,7 +69,7 @@ impl Turns {
         }
     }
 
-    /// What the model was told last.
+    /// Returns the model's last result.
     pub(crate) fn result(&self) -> String {
         let requests = self.client.model.requests(&self.session);
         let blocks = &requests.last().unwrap().messages.last().unwrap().blocks;
@@ -81,7 +81,7 @@ impl Turns {
     }
 }
 
-/// The text that a call shows in the client.
+/// Returns the text that the client shows for a call.
 pub(crate) fn text(update: &Value) -> String {
     update["content"][0]["content"]["text"].as_str().unwrap_or_else(|| panic!("{update}")).to_owned()
 }

@@ -1,4 +1,4 @@
-//! `ask_user`: answers from forms and from the chat. An answer is never more than text.
+//! `ask_user`: answers from forms and from the chat. An answer is text and never a permission.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn form_accepts_a_choice_or_free_text() {
     client.end().await;
 }
 
-/// The text that the client shows as Modegate's own words.
+/// Returns the texts that the client shows as Modegate's own.
 fn notices(messages: &[Value]) -> String {
     let notice = |message: &Value| {
         let update = &message["params"]["update"];
@@ -48,13 +48,13 @@ fn notices(messages: &[Value]) -> String {
     messages.iter().filter_map(notice).collect()
 }
 
-/// What the last request has of the user's last prompt.
-fn prompted(client: &EditorClient) -> String {
+/// Returns the last content of the user's last prompt in the last request.
+fn last_prompt_content(client: &EditorClient) -> String {
     crate::support::scripted_model::summary(&client.client.model.requests(&client.session).pop().unwrap())
 }
 
-/// Without forms the question is a numbered list in the chat, which no client answers by itself; the turn ends, and the next
-/// prompt is the answer.
+/// Without forms, the question is a numbered list in the chat. The turn ends, and the next prompt is the
+/// answer.
 #[tokio::test]
 async fn without_forms_the_next_prompt_answers_the_list() {
     for (prompt, answer) in [
@@ -74,10 +74,10 @@ async fn without_forms_the_next_prompt_answers_the_list() {
         client.client.model.say(&client.session, Ok(modegate::model::ModelEvent::Text("ok".into())));
         let id = client.client.prompt(&client.session, prompt).await;
         client.until_answer(id).await;
-        let text = prompted(&client);
+        let text = last_prompt_content(&client);
         assert!(text.contains("The user's next message is the answer."), "{text}");
         assert!(text.contains(answer), "{prompt}: {text}");
-        // One prompt answers, and what comes later is a prompt.
+        // Only the first prompt after the question is an answer. The second is an ordinary prompt.
         let id = client.client.prompt(&client.session, "1").await;
         for _ in 0..2 {
             client.client.model.say(
@@ -86,12 +86,12 @@ async fn without_forms_the_next_prompt_answers_the_list() {
             );
         }
         client.until_answer(id).await;
-        assert!(prompted(&client).contains("text \"1\""), "{}", prompted(&client));
+        assert!(last_prompt_content(&client).contains("text \"1\""), "{}", last_prompt_content(&client));
         client.end().await;
     }
 }
 
-/// Own words, too, are asked for in the chat; with a form nothing of this happens.
+/// Without forms, the chat also asks for free text. With a form, the chat shows nothing.
 #[tokio::test]
 async fn question_without_choices_uses_chat_or_form() {
     for (capabilities, in_chat) in [(json!({}), true), (all(), false)] {

@@ -1,5 +1,5 @@
-//! Four sessions in two processes, and an editor, change one file at the same time: all edits that were reported as
-//! done are in it.
+//! Four sessions in two processes, and an editor, change one file at the same time. The file has all edits
+//! that were reported as done.
 //!
 //! `ROUNDS=2000 SEED=n cargo test sessions_in_two_processes -- --nocapture` runs more rounds.
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::sessions::kills::{random_below, write_script};
 use crate::support::binary_client::BinaryClient;
 
-/// Places of each session.
+/// Lines of the file that belong to each session.
 const PLACES: u64 = 12;
 
-/// Rounds between two cleanups of the file.
+/// After this many rounds, the file is written anew.
 const ROUNDS_PER_FILE: u64 = 50;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Act {
     Undo,
 }
 
-/// One of the sessions, with what it does in each round.
+/// The action of a session in each round.
 struct Plan {
     acts: Vec<Act>,
     lines: Vec<Value>,
@@ -43,7 +43,7 @@ fn plan(session: u64, rounds: u64, random: &mut u64) -> Plan {
     for round in 0..rounds {
         let anchor = format!("anchor {session} {}\n", random_below(random, PLACES));
         let added = marker(session, round);
-        // The first message of a session is for the model.
+        // The first message of a session has no act, because it only starts the scripted model.
         let act = match random_below(random, 5) {
             _ if round == 0 => Act::Edit,
             0 | 1 => Act::Edit,
@@ -77,7 +77,7 @@ fn furnish(file: &Path) {
     std::fs::write(file, text).unwrap();
 }
 
-/// A process with two sessions.
+/// A Modegate process with two sessions.
 struct Process {
     client: BinaryClient,
     sessions: Vec<String>,
@@ -86,10 +86,10 @@ struct Process {
 
 impl Process {
     fn start(home: &Path, work: &Path, number: u64, plans: &[Plan]) -> Self {
-        let own = home.join(number.to_string());
-        std::fs::create_dir(&own).unwrap();
+        let process_home = home.join(number.to_string());
+        std::fs::create_dir(&process_home).unwrap();
         let lines: Vec<Value> = plans.iter().flat_map(|plan| plan.lines.clone()).collect();
-        let (model, store) = (write_script(&own, &lines), own.join("store.db"));
+        let (model, store) = (write_script(&process_home, &lines), process_home.join("store.db"));
         let arguments = ["--mode", "code", "--model", &model, "--store", store.to_str().unwrap()];
         let mut process =
             Self { client: BinaryClient::start(home, &arguments).0, sessions: Vec::new(), next_id: 10 };
@@ -105,7 +105,8 @@ impl Process {
         self.client.call(self.next_id, method, params).pop().unwrap()
     }
 
-    /// Sends a prompt to each session at once. Returns the outcome of each call, and the texts for its session.
+    /// Sends a prompt to each session, both before the first answer. Returns the outcome of each call, and
+    /// the texts that each session shows.
     fn prompt(&mut self, texts: [String; 2]) -> Vec<(bool, String)> {
         let mut results = vec![(false, String::new()); 2];
         let first = self.next_id + 1;
@@ -135,7 +136,7 @@ impl Process {
     }
 }
 
-/// An editor that reads the file, and replaces it a little later. Returns the saved text.
+/// Acts as an editor that reads the file, and replaces it a little later. Returns the saved text.
 fn edit_outside(file: &Path, line: &str, random: &mut u64) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     let saved = format!("{line}\n{text}");
@@ -175,7 +176,7 @@ fn sessions_in_two_processes_lose_no_edit() {
         .map(|(number, plans)| Process::start(&home, &work, number, plans))
         .collect();
     let (mut present, mut brought_back) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
-    // The markers of each session that an undo may take back.
+    // For each session, the markers of edits that it can still undo.
     let mut undoable: Vec<Vec<String>> = vec![Vec::new(); 4];
     let (mut done, mut refused, mut undone, mut excused) = (0, 0, 0, 0);
     for round in 0..rounds {
@@ -247,7 +248,7 @@ fn sessions_in_two_processes_lose_no_edit() {
             excused += u64::from(!is_there);
             is_there
         });
-        // The editor can bring back edits that were undone.
+        // The editor writes the text that it read, which can have edits that were undone in between.
         brought_back.extend(saved.iter().flat_map(|saved| saved.lines().map(str::to_owned)));
         let is_extra = |line: &&&str| {
             line.starts_with("made by") && !present.contains(**line) && !brought_back.contains(**line)

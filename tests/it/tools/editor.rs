@@ -1,5 +1,5 @@
-//! File tools with an editor that has `fs` capabilities: unsaved text is read, changes go through the editor,
-//! and denied calls write nothing.
+//! File tools with an editor that has `fs` capabilities: reads return unsaved text, changes go through the
+//! editor, and denied calls write nothing.
 
 use serde_json::{Value, json};
 
@@ -175,12 +175,12 @@ async fn tightening_waits_for_sent_writes_or_names_them() {
         let effect = &messages.last().unwrap()["result"]["_meta"]["modegate/effect"];
         let (ended, unconfirmed) = (&effect["ended"], &effect["unconfirmed"]);
         if answers {
-            // It may have been over before the change came to it.
+            // The call can end before the mode change arrives.
             assert!(*ended == json!(["call_1_1"]) || *ended == json!([]), "{ended}");
             assert_eq!(*unconfirmed, json!([]));
         } else {
             assert_eq!((ended, unconfirmed), (&json!([]), &json!(["call_1_1"])));
-            // Late: it is void, and the call stays what it was.
+            // A late answer is ignored, and the call keeps its status.
             client.client.send_line(&answer).await;
         }
         client.until_answer(prompt).await;
@@ -342,7 +342,7 @@ async fn failed_client_read_is_not_file_not_found() {
 }
 
 #[tokio::test]
-async fn typing_during_another_files_write_is_preserved() {
+async fn typing_during_the_write_of_another_file_is_preserved() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\n", Some("one\n"));
     client.file("b.txt", "two\n", Some("two\n"));
@@ -351,7 +351,7 @@ async fn typing_during_another_files_write_is_preserved() {
         "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n";
     let prompt = client.begin(&[("apply_patch", json!({ "patch": patch }))]).await;
     let write = client.until(|message| message["method"] == "fs/write_text_file").await.pop().unwrap();
-    // The editor takes its time (a formatter, a question of its own), and the user types.
+    // The editor delays its answer, as for a formatter or a dialog, and the user types.
     client.file("b.txt", "two\n", Some("two\nand an hour of work\n"));
     let line = json!({ "jsonrpc": "2.0", "id": write["id"], "result": {} });
     client.client.send_line(&line.to_string()).await;
@@ -453,7 +453,7 @@ fn errors() -> [Value; 5] {
 
 type ThreeCalls = [(&'static str, Value); 3];
 
-/// The calls that make `n.txt`, and those that change `a.txt`.
+/// The calls that create `n.txt`, and the calls that change `a.txt`.
 fn calls() -> (ThreeCalls, ThreeCalls) {
     let patch = |text: &str| json!({ "patch": text });
     let made = "--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+x\n";
@@ -473,7 +473,6 @@ fn calls() -> (ThreeCalls, ThreeCalls) {
     )
 }
 
-/// A new file is created, whatever error the client answers to the reads before the write.
 #[tokio::test]
 async fn new_files_are_created_despite_client_read_errors() {
     for error in errors() {
@@ -490,8 +489,7 @@ async fn new_files_are_created_despite_client_read_errors() {
     }
 }
 
-/// An existing file is not changed if the client answers a read with an error, because it may have unsaved
-/// text. The error "not found" is the exception.
+/// An editor that answers a read with an error may have unsaved text. The error "not found" is the exception.
 #[tokio::test]
 async fn client_read_errors_block_edits_of_existing_files() {
     for error in errors() {
@@ -524,10 +522,10 @@ async fn client_read_errors_block_edits_of_existing_files() {
     }
 }
 
-/// A client that does not answer may have unsaved text, so no file is created.
+/// A client that does not answer may have unsaved text.
 #[tokio::test]
 async fn unanswered_client_read_blocks_new_files() {
-    // Each waits for ten seconds.
+    // One call is enough, because each call waits ten seconds for the client.
     for (tool, arguments) in calls().0.into_iter().take(1) {
         let mut client = EditorClient::new("code", all()).await;
         for _ in 0..2 {
@@ -565,7 +563,7 @@ async fn large_files_are_shown_by_their_changed_lines() {
     client.end().await;
 }
 
-/// Editors see a change on disk late, or never. What they show then is no work of the user.
+/// Editors notice a change on disk late, or never. Until then, their text has no work of the user.
 #[tokio::test]
 async fn stale_editor_text_does_not_undo_the_changes_of_commands() {
     for (reads_first, writes) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -583,7 +581,7 @@ async fn stale_editor_text_does_not_undo_the_changes_of_commands() {
     }
 }
 
-/// Unsaved work may lack what was changed on disk, so neither is written over the other.
+/// Unsaved text may lack the change on disk. Modegate overwrites neither.
 #[tokio::test]
 async fn unsaved_work_beside_a_change_on_disk_is_named_and_not_edited() {
     for writes in [true, false] {
@@ -620,9 +618,9 @@ async fn unsaved_work_beside_a_change_on_disk_is_named_and_not_edited() {
     }
 }
 
-/// A client may ask a person about each write.
+/// A client may ask the user to confirm each write.
 #[tokio::test]
-async fn slow_confirmation_of_a_write_is_waited_for() {
+async fn a_write_waits_for_a_slow_confirmation() {
     let mut client = EditorClient::new("code", all()).await;
     client.file("a.txt", "one\n", None);
     client.override_answer("fs/write_text_file", Value::Null);
@@ -640,7 +638,7 @@ async fn slow_confirmation_of_a_write_is_waited_for() {
 }
 
 #[tokio::test]
-async fn model_is_told_what_git_has_staged_after_an_undo() {
+async fn undo_tells_the_model_which_files_git_has_staged() {
     let mut client = EditorClient::new("code", json!({})).await;
     let cwd = client.client.cwd();
     let git = |arguments: &[&str]| {

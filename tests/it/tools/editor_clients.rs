@@ -31,7 +31,7 @@ async fn each_editor_creates_files() {
     }
 }
 
-/// marimo answers so. A buffer that is only unsaved is the control.
+/// marimo forgets new files in this way. The control is a buffer that the user has not saved.
 #[tokio::test]
 async fn new_file_that_the_editor_lost_is_created_on_disk() {
     let write = json!({ "path": "deep/n.txt", "content": "x\n" });
@@ -65,9 +65,8 @@ async fn each_editor_edits_unsaved_text() {
     }
 }
 
-/// The permission that is asked for in `ask`, and the mode that refuses, are the same in each editor.
 #[tokio::test]
-async fn each_editor_is_asked_and_refused() {
+async fn ask_mode_asks_and_plan_denies_with_each_editor() {
     let write = json!({ "path": "n.txt", "content": "x\n" });
     for (mode, question_count) in [("ask", 1), ("plan", 0)] {
         for mut client in editors(mode).await {
@@ -95,7 +94,7 @@ async fn final_newline_stays_if_reads_lack_it() {
 }
 
 #[tokio::test]
-async fn model_is_told_what_the_editor_saved_differently() {
+async fn edit_result_names_lines_that_the_editor_saved_differently() {
     let formatted = "[The editor saved a.txt with a difference, such as formatting. Its lines that differ:\n\
                      @@ -2,1 +2,1 @@\n     2\tb]";
     let newline = "[The editor saved a.txt with 2 newlines at its end instead of 1.]";
@@ -134,8 +133,7 @@ async fn edit_reads_the_editor_once_and_checks_before_the_write() {
     }
 }
 
-/// A patch of several files asks the editor again after the user has agreed, so that a file which has changed
-/// in the meantime is found before the first of them is written.
+/// After the permission, a patch reads all of its files again before it writes the first one.
 #[tokio::test]
 async fn typing_while_a_patch_waits_for_permission_prevents_all_of_its_writes() {
     let two = "--- a/a.txt\n+++ b/a.txt\n@@\n-a\n+b\n--- a/b.txt\n+++ b/b.txt\n@@\n-a\n+b\n";
@@ -159,7 +157,7 @@ async fn typing_while_a_patch_waits_for_permission_prevents_all_of_its_writes() 
     }
 }
 
-/// The locations of all calls in updates and permission requests.
+/// Returns the locations of all calls in updates and permission requests.
 fn locations(messages: &[Value]) -> Vec<Value> {
     let calls = messages.iter().flat_map(|message| {
         ["update", "toolCall"].map(|member| message["params"][member]["locations"].clone())
@@ -182,7 +180,6 @@ async fn zed_gets_rows_and_other_clients_get_lines() {
     }
 }
 
-/// Updates and requests of sub-agents and external agents pass through the session, which converts lines once.
 #[tokio::test]
 async fn zed_gets_rows_of_other_agents() {
     for (name, line) in [("zed", 1), ("zeditor", 2)] {

@@ -1,4 +1,4 @@
-//! `fetch` with servers on this machine: reachable addresses, limits, permissions and rules.
+//! `fetch` with servers on the loopback: reachable addresses, limits, permissions and rules.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,12 +19,12 @@ use tokio::sync::mpsc;
 use crate::support::tool_calls::{Turns, text};
 use crate::support::{Setup, TIMEOUT};
 
-/// A server that answers by path and remembers what it was asked.
+/// An HTTP server that chooses its answer by the path and records each request.
 pub(crate) struct HttpServer {
     pub port: u16,
-    /// Heads of requests.
+    /// The heads of all requests.
     heads: Arc<Mutex<Vec<String>>>,
-    /// Connections that the other side closed while it was waiting for an answer.
+    /// Receives a message for each connection that the client closes before the answer.
     closed: mpsc::UnboundedReceiver<()>,
     begun: mpsc::UnboundedReceiver<()>,
 }
@@ -88,7 +88,7 @@ async fn serve(
         },
     };
     let _ = stream.write_all(text.as_bytes()).await;
-    // Somebody may have stopped listening.
+    // The test may have dropped its receiver.
     let _ = begin.send(());
     if target == "/endless" {
         while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
@@ -99,7 +99,7 @@ async fn serve(
     }
 }
 
-/// Names that lead where a test wants them to; counts how often it was asked.
+/// Resolves every name to fixed addresses, and records the names.
 #[derive(Default)]
 struct FixedLookup(Arc<Mutex<Vec<String>>>);
 
@@ -114,7 +114,7 @@ fn allowing(hosts: &[String]) -> FetchClient {
     FetchClient::new(hosts.iter().map(|host| AllowedHost::parse(host).unwrap()).collect(), None)
 }
 
-/// What reaches a server of this machine.
+/// A client that may connect to this loopback server.
 pub(crate) fn fetch_client(site: &HttpServer) -> FetchClient {
     allowing(&[format!("127.0.0.1:{}", site.port)])
 }
@@ -131,7 +131,7 @@ fn with(client: FetchClient, limits: FetchLimits) -> Setup {
     }
 }
 
-/// Fetches, and says what the model was told.
+/// Fetches an address, and returns the result that the model receives.
 async fn get(turns: &mut Turns, url: &str) -> String {
     ask(turns, url, 0).await;
     turns.result()
@@ -168,7 +168,7 @@ async fn fetch_returns_text_and_sends_only_the_address() {
     }
     for head in site.heads.lock().unwrap().iter() {
         let names: Vec<_> =
-            head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|it| it.0).collect();
+            head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|header| header.0).collect();
         assert_eq!(names, ["accept", "user-agent", "host"], "{head}");
         assert!(head.starts_with("GET /") && !head.contains("part"), "{head}");
     }
@@ -198,7 +198,7 @@ async fn private_addresses_are_fetched_only_if_allowed() {
     control.client.end().await;
 }
 
-/// A name is resolved once, by the connecting client, which also checks the addresses.
+/// The connecting client resolves a name once and checks the addresses.
 #[tokio::test]
 async fn names_resolving_to_private_addresses_are_denied() {
     let site = HttpServer::start().await;
@@ -236,7 +236,7 @@ async fn redirects_are_reported_and_not_followed() {
     turns.client.end().await;
 }
 
-/// What a redirect leads to is a call of its own, on the same server, too.
+/// Following a redirect takes a second call, also on the same server.
 #[tokio::test]
 async fn deny_rule_covers_redirect_targets() {
     let site = HttpServer::start().await;
@@ -295,7 +295,7 @@ async fn cancel_or_network_denial_closes_the_connection() {
         assert_eq!(last["status"], "failed", "{way}: {last}");
         tokio::time::timeout(TIMEOUT, site.closed.recv()).await.expect("the connection is closed");
     }
-    // The mode denies it now, and nothing is asked of the network.
+    // The new mode denies the call, and no request is sent.
     let before = site.asked();
     let (_, last) = ask(&mut turns, &site.url("/json"), 0).await;
     assert_eq!((last["_meta"]["modegate/denied"].as_str(), site.asked()), (Some("network"), before));
@@ -359,7 +359,7 @@ async fn fetch_rules_match_addresses() {
     turns.client.end().await;
 }
 
-/// Which rule denied an address, and what was said, with one rule in a spelling that a user would write.
+/// Returns the rule that denied an address, and the reason in the result.
 async fn denied(rule: &str, url: &str) -> (String, String) {
     let tools = Toolset::built_in().with_fetch(Arc::new(FetchClient::default()), FetchLimits::default());
     let rules = layers(&format!("permissions: {{deny: ['{rule}']}}")).rules;
@@ -415,8 +415,8 @@ async fn deny_rule_matches_through_double_slashes() {
 /// Many servers treat `..%2f` as a parent folder, so deny rules do, too.
 #[tokio::test]
 async fn deny_rule_matches_percent_encoded_slashes() {
-    let found = denied("fetch(https://x.invalid/secret/*)", "https://x.invalid/a/..%2fsecret/b").await.0;
-    assert_eq!(found, "deny_rule");
+    let rule = denied("fetch(https://x.invalid/secret/*)", "https://x.invalid/a/..%2fsecret/b").await.0;
+    assert_eq!(rule, "deny_rule");
 }
 
 #[tokio::test]
@@ -435,7 +435,7 @@ async fn allow_rule_does_not_match_parent_paths() {
     assert_eq!(requests.len(), 1);
 }
 
-/// With a proxy, private addresses and names stay denied; the proxy resolves all other names.
+/// With a proxy, private addresses and names remain denied. The proxy resolves all other names.
 #[tokio::test]
 async fn proxy_is_used_only_for_public_addresses() {
     let proxy = HttpServer::start().await;

@@ -1,7 +1,6 @@
 //! The changes that tools report: commands on every exit, file tools, and background jobs.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use modegate::acp::ToolCallId;
 use modegate::gate::Gate;
@@ -15,9 +14,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::{until_content, until_exists};
 use crate::support::{TIMEOUT, shell};
 
-/// The tools of a session, without a session.
+/// The tools of a session and their context, without the session.
 struct ToolFixture {
     dir: tempfile::TempDir,
     workspace: Workspace,
@@ -40,7 +40,7 @@ impl ToolFixture {
         Self { dir, workspace, tools, snapshot, cancel: CancellationToken::new() }
     }
 
-    /// Runs a call: what came of it, and where it tells what it changes.
+    /// Runs a call. Returns its outcome and a channel with the changes that it reports.
     async fn run(
         &self,
         tool: &str,
@@ -62,13 +62,15 @@ impl ToolFixture {
     }
 }
 
-/// The names of all reported files, each with true if the file exists after the change.
+/// Returns the names of all reported files, each with true if the file exists after the change.
 async fn reported_files(mut reports: UnboundedReceiver<Changes>) -> Vec<(String, bool)> {
     let mut names = Vec::new();
     while let Some(changes) = reports.recv().await {
         assert_eq!(changes.uncovered, Vec::<String>::new());
         let name = |path: &PathBuf| Path::new(path.file_name().unwrap()).display().to_string();
-        names.extend(changes.changed.iter().map(|it| (name(&it.path), it.after != FileState::Absent)));
+        names.extend(
+            changes.changed.iter().map(|change| (name(&change.path), change.after != FileState::Absent)),
+        );
     }
     names
 }
@@ -99,11 +101,7 @@ async fn command_changes_are_reported_on_every_exit() {
 #[tokio::test]
 async fn dropped_command_is_ended_and_reported() {
     let fixture = ToolFixture::new();
-    let wait = async {
-        while !fixture.workspace.cwd().join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
+    let begun = fixture.workspace.cwd().join("begun");
     let line = json!({ "command": "touch begun; sleep 1000" });
     let call = fixture.tools.find("shell").unwrap().prepare(line, &fixture.workspace).await.unwrap();
     let facts = CallFacts::of_tool("t", Effect::Execute);
@@ -121,7 +119,7 @@ async fn dropped_command_is_ended_and_reported() {
     let state = SessionState { snapshot, ..SessionState::default() };
     tokio::select! {
         done = call.action.run(context, state) => panic!("{done:?}"),
-        () = wait => {}
+        () = until_exists(&begun) => {}
     }
     let messages = tokio::time::timeout(TIMEOUT, reported_files(receiver)).await.unwrap();
     assert_eq!(messages, [("begun".into(), true)]);
@@ -160,9 +158,11 @@ async fn background_job_changes_are_found_on_sync() {
     let job = done.unwrap().job.unwrap();
     assert_eq!(reported_files(changes).await, [], "the files that were there before are nobody's doing");
     let made = fixture.workspace.cwd().join("made");
-    while !std::fs::read(&made).is_ok_and(|content| content == b"x\n") {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until_content(
+        &made, "x
+",
+    )
+    .await;
     let changes = fixture.snapshot.sync(&fixture.cancel).await;
     let paths: Vec<_> = changes.changed.iter().map(|changed| changed.path.clone()).collect();
     assert_eq!(paths, [made]);

@@ -1,5 +1,5 @@
-//! What Modegate reads: every path that it opens by itself, with something there that is no regular file; and what the tools
-//! that search leave out.
+//! Special files in place of every path that Modegate opens without a call, and the files that searches leave
+//! out.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -12,33 +12,34 @@ use serde_json::{Value, json};
 
 use crate::support::make_fifo;
 
-/// How long a run may take, on a machine that is busy.
+/// Deadline of a run, for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// KiB of address space for a run: what reads without end does not fit.
+/// Address space of a run in KiB. A read without a limit exceeds it.
 const MEMORY: u32 = 6 * 1024 * 1024;
 
-/// What may stand in the place of a file.
+/// The special files that replace a regular file.
 const KINDS: [&str; 7] = ["fifo", "socket", "zero", "null", "sparse", "folder", "dangling"];
 
-/// How a path is read.
+/// The run of Modegate that reads the path.
 enum Invocation {
-    /// By a prompt whose model calls the tools of [`calls`].
+    /// A prompt whose model calls the tools of [`calls`].
     Prompt,
-    /// By a command of the command line.
+    /// A subcommand.
     Command(&'static [&'static str]),
 }
 
-/// A path that Modegate reads by itself.
-struct Case {
+/// A path that Modegate opens without a call.
+struct ReadingCase {
     path: &'static str,
     content: &'static str,
     invocation: Invocation,
-    /// Part of the output if a regular file is there; with `!`, no part of it.
+    /// Part of the output if the path is a regular file. A `!` in front means that the output must not have
+    /// the rest.
     expected_if_regular: &'static str,
-    /// The same if something else is there.
+    /// The same if the path is a special file.
     expected_if_special: &'static str,
-    /// Another file of the case: its path and content.
+    /// A second file of the case: its path and content.
     beside: Option<(&'static str, &'static str)>,
 }
 
@@ -48,11 +49,11 @@ const fn case(
     invocation: Invocation,
     expected_if_regular: &'static str,
     expected_if_special: &'static str,
-) -> Case {
-    Case { path, content, invocation, expected_if_regular, expected_if_special, beside: None }
+) -> ReadingCase {
+    ReadingCase { path, content, invocation, expected_if_regular, expected_if_special, beside: None }
 }
 
-impl Case {
+impl ReadingCase {
     const fn beside(mut self, path: &'static str, content: &'static str) -> Self {
         self.beside = Some((path, content));
         self
@@ -64,11 +65,11 @@ const SKILLS: Invocation = Invocation::Command(&["skills", "list"]);
 const DOCTOR: Invocation = Invocation::Command(&["doctor"]);
 const DENY: &str = "permissions: {deny: [todo]}\n";
 const ALLOW: &str = "permissions: {allow: [todo]}\n";
-/// Its SHA-256, as `sha256sum` prints it.
+/// The SHA-256 of [`ALLOW`], as `sha256sum` prints it.
 const ALLOW_HASH: &str = "d2ab108bab5915333a25ebaa678c865c5148e5967c7ace5f1c98c993ab860ab3\n";
 const SKILL: &str = "---\nname: s\ndescription: Fills forms.\n---\nDo it.\n";
 
-const CASES: [Case; 20] = [
+const CASES: [ReadingCase; 20] = [
     case("work/.gitignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".gitignore is"),
     case("work/.ignore", "hidden.txt\n", Invocation::Prompt, "!hidden.txt", ".ignore is"),
     case("work/sub/.gitignore", "inner.txt\n", Invocation::Prompt, "!sub/inner.txt", "sub/.gitignore is"),
@@ -115,7 +116,7 @@ fn call(id: usize, name: &str, arguments: &Value) -> String {
     json!({ "tool_call": { "id": format!("c{id}"), "name": name, "arguments": arguments } }).to_string()
 }
 
-/// The tools that read files, and the one before which the folders are compared.
+/// The tools that read files, and a command that makes Modegate compare the folders.
 fn calls() -> Vec<(&'static str, Value)> {
     vec![
         ("find_files", json!({ "glob": "*" })),
@@ -130,7 +131,7 @@ fn calls() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A home and a working folder in a repository.
+/// A folder with a home directory and a repository.
 fn home_and_repository() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for folder in
@@ -146,7 +147,7 @@ fn home_and_repository() -> tempfile::TempDir {
     dir
 }
 
-/// Puts something in the place of a file. A socket has to be kept.
+/// Puts a special file in place of a path. A socket exists as long as the returned listener.
 fn put(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
     let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -163,7 +164,7 @@ fn put(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
     None
 }
 
-/// Runs the binary with bounded memory: what it says. `None` if it does not end in time.
+/// Runs the binary with limited memory and returns its output, or `None` if the run exceeds the deadline.
 fn run(dir: &Path, arguments: &[&str]) -> Option<String> {
     let mut child = Command::new("bash")
         .args(["-c", &format!("ulimit -v {MEMORY}; exec \"$@\""), "bash", env!("CARGO_BIN_EXE_modegate")])
@@ -196,7 +197,7 @@ fn run(dir: &Path, arguments: &[&str]) -> Option<String> {
     Some(reader.join().unwrap())
 }
 
-/// Runs a prompt whose model calls these tools one after the other: all that is said, results included.
+/// Runs a prompt whose model makes these calls one after the other. Returns the output with all results.
 fn prompt(dir: &Path, mode: &str, calls: &[(&str, Value)]) -> Option<String> {
     let mut script = String::new();
     for (id, (name, arguments)) in calls.iter().enumerate() {
@@ -209,9 +210,9 @@ fn prompt(dir: &Path, mode: &str, calls: &[(&str, Value)]) -> Option<String> {
     run(dir, &["--store", "memory", "--mode", mode, "-p", "go", "--output", "stream-json", "--model", &model])
 }
 
-/// What of a case goes wrong with something in the file's place.
-fn problem(case: &Case, kind: &str) -> Option<String> {
-    // A sparse file differs from a small one only when it is read, and these two are told by their kind.
+/// Returns the failure of a case with this special file, or `None` if the case passes.
+fn problem(case: &ReadingCase, kind: &str) -> Option<String> {
+    // Modegate checks only the file type of these two paths, so it accepts a sparse file.
     let is_told_by_kind = ["work/.git", "work/.git/HEAD"].contains(&case.path);
     let is_regular = !KINDS.contains(&kind) || (kind == "sparse" && is_told_by_kind);
     let dir = home_and_repository();
@@ -237,8 +238,9 @@ fn problem(case: &Case, kind: &str) -> Option<String> {
 
 #[test]
 fn special_files_never_block_or_exhaust_memory() {
-    let mut all: Vec<(&Case, &str)> = CASES.iter().flat_map(|case| KINDS.map(|kind| (case, kind))).collect();
-    // A folder in the place of `.git` is a repository, and the controls come last.
+    let mut all: Vec<(&ReadingCase, &str)> =
+        CASES.iter().flat_map(|case| KINDS.map(|kind| (case, kind))).collect();
+    // A folder in place of `.git` is a repository. The controls run last.
     all.retain(|(case, kind)| (case.path, *kind) != ("work/.git", "folder"));
     all.extend(CASES.iter().map(|case| (case, case.content)));
     let (queue, problems) = (Mutex::new(all), Mutex::new(Vec::new()));
@@ -258,12 +260,12 @@ fn special_files_never_block_or_exhaust_memory() {
     assert!(problems.is_empty(), "{} of them:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// A repository with an ignored file, a hidden one, and a secret that rules are about.
+/// A repository with an ignored file, a hidden file, and a secret that rules deny.
 fn project() -> tempfile::TempDir {
     let dir = home_and_repository();
     for (path, text) in [
         ("work/.git/config", "TOKEN in git\n"),
-        // To git, a `!` alone is no rule.
+        // Git ignores a `!` without a pattern.
         ("work/.gitignore", "*.log\n!\n"),
         ("work/build.log", "TOKEN in log\n"),
         ("work/.github/ci.yml", "TOKEN in ci\n"),
@@ -278,7 +280,7 @@ fn project() -> tempfile::TempDir {
     dir
 }
 
-/// Checks which of some words are in the output of one call in plan mode.
+/// Makes one call in plan mode, and checks the words that its result has and does not have.
 fn check(dir: &Path, call: (&str, Value), there: &[&str], absent: &[&str]) {
     check_in(dir, "plan", call, there, absent);
 }

@@ -1,6 +1,6 @@
-//! HTML pages that are built to make the conversion slow.
+//! HTML pages that slow down careless converters.
 //!
-//! Each is converted within a minute, and to the expected text.
+//! The converter is done with each in time and returns the expected text.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::support::Setup;
 use crate::support::tool_calls::Turns;
 
-/// What the model is told of a page, without the line with its address.
+/// Returns the result that the model receives for a page, without the line with its address.
 async fn converted(body: String) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -39,10 +39,10 @@ async fn converted(body: String) -> String {
     text.strip_prefix(&head).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// A conversion with the square of the length would take hours.
+/// A conversion in quadratic time would take hours.
 const DEADLINE: Duration = Duration::from_mins(3);
 
-/// Checks the start of a page's text.
+/// Checks the beginning of a page's text.
 async fn check(body: String, expected: &str) {
     let text = converted(body).await;
     let start: String = text.chars().take(400).collect();

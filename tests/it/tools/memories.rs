@@ -30,7 +30,7 @@ fn rows(file: &Path) -> i64 {
     connection.query_row("SELECT count(*) FROM memories", [], |row| row.get(0)).unwrap()
 }
 
-/// The same calls give the same answers, wherever the record is kept (D18).
+/// The memory store and the file store give the same results.
 #[tokio::test]
 async fn memories_are_listed_found_updated_and_deleted() {
     let dir = folder();
@@ -105,7 +105,7 @@ async fn memories_are_shared_only_within_a_folder() {
     let first = turns.session.clone();
     turns.session = turns.client.session().await;
     assert!(turns.tool_result("read_memories", json!({})).await.contains("): one\n"), "another session");
-    // Deleting the session that made it leaves it.
+    // Deleting the session that saved a memory keeps the memory.
     turns.client.call("session/delete", json!({ "sessionId": first })).await;
     let elsewhere = dir.path().canonicalize().unwrap().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -187,7 +187,6 @@ async fn memory_size_and_count_are_limited() {
     turns.client.end().await;
 }
 
-/// If the store cannot be written, the result tells the model that no memory was saved.
 #[tokio::test]
 async fn unwritable_store_rejects_memory_changes() {
     let dir = folder();
@@ -204,7 +203,7 @@ async fn unwritable_store_rejects_memory_changes() {
     other.execute_batch("ALTER TABLE away RENAME TO memories").unwrap();
     assert_eq!(turns.tool_result("save_memory", add.clone()).await, "Remembered as mem_1.");
     turns.client.end().await;
-    // A file that is used by nobody because it cannot be.
+    // A version of the schema that this build cannot open.
     other.pragma_update(None, "user_version", 999).unwrap();
     let mut turns = Turns::new(stored_setup(&dir, "code")).await;
     for (tool, arguments) in [("save_memory", add), ("read_memories", json!({}))] {
@@ -255,7 +254,7 @@ fn memories_command_lists_and_deletes() {
     assert!(code == 1 && text.contains("there is no memory \"mem_1\""), "{text}");
 }
 
-/// A memory with line breaks reads like several, with ids and times of its own choosing.
+/// Line breaks in a memory cannot add entries with invented ids and times to the list.
 #[tokio::test]
 async fn multiline_memory_cannot_imitate_other_entries() {
     let dir = folder();
@@ -267,7 +266,7 @@ async fn multiline_memory_cannot_imitate_other_entries() {
     assert_eq!((output.matches("\n    mem_7").count(), output.matches("mem_7").count()), (3, 3), "{output}");
 }
 
-/// What was said in a session is the session's: it goes when the session goes.
+/// A memory's text is also part of the session's events, which are deleted with the session.
 #[tokio::test]
 async fn deleting_the_session_erases_a_deleted_memory() {
     let dir = folder();

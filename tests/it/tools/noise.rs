@@ -1,11 +1,12 @@
-//! `edit_file` and `apply_patch` with text as models write it: blanks at line ends, tabs for spaces, curly quotes, other line endings,
-//! and words that are not in the file. A call makes the intended change or names the lines; no call makes another change.
+//! `edit_file` and `apply_patch` with text as models write it: blanks at line ends, tabs for spaces, curly
+//! quotes, other line endings, and words that are not in the file. A call makes the intended change or names
+//! the lines. No call makes another change.
 //!
-//! `NOISE=2000 SEED=7 cargo test noise -- --nocapture` runs more of them.
+//! `NOISE=2000 SEED=7 cargo test noise -- --nocapture` runs more cases.
 
 use serde_json::{Value, json};
 
-use self::cases::{Case, DIALECTS, Dialect};
+use self::cases::{DIALECTS, Dialect, EditCase};
 use super::patches::{Random, number, run_tool};
 use modegate::workspace::Workspace;
 
@@ -21,7 +22,7 @@ struct Outcomes {
 
 impl Outcomes {
     /// Runs a call on the file of a case.
-    async fn check(&mut self, tool: &'static str, arguments: Value, case: &Case) {
+    async fn check(&mut self, tool: &'static str, arguments: Value, case: &EditCase) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, &case.file).unwrap();
@@ -87,7 +88,8 @@ async fn noisy_patches_apply_as_intended_or_are_refused() {
     outcomes.end(count());
 }
 
-/// Line numbers beside wrong counts may name a wrong copy. With right counts they decide.
+/// Line numbers beside wrong counts may belong to another copy, so the call is refused. With right counts the
+/// numbers decide.
 #[tokio::test]
 async fn wrong_counts_never_choose_between_equal_blocks() {
     let (mut right, mut wrong) = (Outcomes::default(), Outcomes::default());

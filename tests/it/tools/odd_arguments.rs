@@ -1,4 +1,4 @@
-//! Generated arguments for every tool: whatever a model sends, nothing panics, and the run ends.
+//! Generated arguments for every tool. No arguments of a model cause a panic, and each run ends.
 
 use std::fmt::Write;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ impl Random {
         of[self.below(of.len())].clone()
     }
 
-    /// Parts of the file with other blanks at their ends, and texts that no tool expects.
+    /// Returns parts of the file with other blanks at their ends, or text that no tool expects.
     fn text(&mut self) -> String {
         let lines: Vec<&str> = FILE.split_inclusive('\n').collect();
         match self.below(4) {
@@ -60,7 +60,7 @@ impl Random {
         }
     }
 
-    /// A value for a schema, or now and then one of another type.
+    /// Returns a value that fits the schema, or sometimes a value of another type.
     fn value(&mut self, schema: &Value, whole: &Value, depth: usize) -> Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
             return self.value(&whole["$defs"][name], whole, depth);
@@ -126,7 +126,7 @@ fn run(name: &str, schema: &Value, seed: u64) -> String {
     let mut script = String::new();
     for call in 0..CALLS {
         let mut arguments = random.value(schema, schema, 0);
-        // Most edits shall find their file.
+        // Half of the calls name the file, so that most edits reach it.
         if let Some(path) = arguments.get_mut("path").filter(|_| call % 2 == 0) {
             *path = json!("a.txt");
         }
@@ -154,9 +154,9 @@ fn run(name: &str, schema: &Value, seed: u64) -> String {
     text(&output.stdout)
 }
 
-/// `ODD_SEEDS=20 cargo test --test it -- odd_arguments` tries more.
+/// `ODD_SEEDS=20 cargo test --test it -- odd_arguments` tries more seeds.
 #[test]
-fn odd_arguments_of_every_tool_panic_nowhere() {
+fn odd_arguments_never_cause_a_panic() {
     let seeds = std::env::var("ODD_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
     let mut ended = 0;
     for tool in Toolset::built_in().all() {

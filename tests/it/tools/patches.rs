@@ -1,6 +1,7 @@
-//! `apply_patch` beside the real `git apply`: patches that `git diff` makes of generated changes, and the same patches spoiled.
+//! Compares `apply_patch` with `git apply`, on patches that `git diff` makes of generated changes, and on
+//! corrupted copies of them.
 //!
-//! `PATCHES=1000 SEED=7 cargo test patches -- --nocapture` runs more of them.
+//! `PATCHES=1000 SEED=7 cargo test patches -- --nocapture` runs more patches.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// Files by their paths: content, and whether they are executable.
 type Tree = BTreeMap<String, (Vec<u8>, bool)>;
 
-/// A small random generator (splitmix64): the same seed gives the same patches.
+/// A random generator (splitmix64). The same seed gives the same patches.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -40,7 +41,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true in `percent` of a hundred calls.
     pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -54,7 +55,7 @@ pub(super) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// A folder for one case, with what git needs.
+/// A folder for one case, with a home for git.
 struct GitFixture {
     dir: tempfile::TempDir,
 }
@@ -63,7 +64,7 @@ impl GitFixture {
     fn new() -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
         let version = Command::new("git").arg("--version").output();
-        assert!(version.is_ok_and(|it| it.status.success()), "git is needed here: install it");
+        assert!(version.is_ok_and(|output| output.status.success()), "git is needed here: install it");
         assert!(fixture.git(Path::new("."), &["init", "-q", "--bare", "store"]).is_some());
         fixture
     }
@@ -72,7 +73,7 @@ impl GitFixture {
         self.dir.path().join(name)
     }
 
-    /// What git prints; `None` if it fails.
+    /// Returns git's output, or `None` if git fails.
     fn git(&self, folder: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
         self.git_with(folder, arguments, &[])
     }
@@ -91,7 +92,7 @@ impl GitFixture {
         done.status.success().then_some(done.stdout)
     }
 
-    /// Puts a tree in the place of a folder.
+    /// Replaces the contents of a folder by a tree.
     fn put(&self, folder: &str, tree: &Tree) -> PathBuf {
         let top = self.at(folder);
         let _ = fs::remove_dir_all(&top);
@@ -106,7 +107,7 @@ impl GitFixture {
         top
     }
 
-    /// What `git diff` says between two trees.
+    /// Returns the output of `git diff` for two trees.
     fn diff(&self, old: &Tree, new: &Tree, options: &[&str]) -> Vec<u8> {
         let ids: Vec<String> = [("old", old), ("new", new)]
             .into_iter()
@@ -130,14 +131,14 @@ impl GitFixture {
         self.git_with(Path::new("."), &arguments, &[("GIT_DIR", &self.at("store"))]).unwrap()
     }
 
-    /// What `git apply` makes of a tree; `None` if it refuses.
+    /// Returns the tree after `git apply`, or `None` if git refuses the patch.
     fn git_result(&self, tree: &Tree, patch: &[u8], options: &[&str]) -> Option<Tree> {
         let work = self.put("theirs", tree);
         fs::write(self.at("patch"), patch).unwrap();
         self.git(&work, &[&["apply"], options, &["../patch"]].concat()).map(|_| read(&work))
     }
 
-    /// What `apply_patch` makes of a tree, and what it says.
+    /// Returns the tree after `apply_patch`, and the tool's result.
     async fn tool_result(&self, tree: &Tree, patch: &str) -> (Tree, Result<String, String>) {
         let work = self.put("ours", tree);
         let workspace = Workspace::new(&work, &[]).unwrap();
@@ -271,7 +272,7 @@ fn edited(content: &str, random: &mut Random) -> String {
     lines.join("\n")
 }
 
-/// Options of `git diff`, with the number of context lines and whether names have prefixes.
+/// Returns options for `git diff`, the number of context lines, and whether paths have prefixes.
 fn options(random: &mut Random) -> (Vec<String>, usize, bool) {
     let context = [0, 1, 2, 3, 3, 3, 5, 10][random.below(8)];
     let mut options = vec![format!("-U{context}")];
@@ -316,7 +317,7 @@ async fn git_diffs_apply_as_git_apply_does() {
     assert!(applied >= count * 9 / 10, "only {applied} cases have a patch");
 }
 
-/// Spoils a patch, or the tree that it is for.
+/// Corrupts a patch, or the tree that it applies to.
 fn corrupted(patch: &str, tree: &mut Tree, random: &mut Random) -> String {
     let mut lines: Vec<String> = patch.split('\n').map(str::to_owned).collect();
     let at = random.below(lines.len());
@@ -328,7 +329,7 @@ fn corrupted(patch: &str, tree: &mut Tree, random: &mut Random) -> String {
             lines.swap(at, other);
         }
         3 | 4 => {
-            // A number in a hunk header.
+            // Changes a number in a hunk header.
             let headers: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("@@ -")).collect();
             if !headers.is_empty() {
                 let header = &mut lines[headers[random.below(headers.len())]];
@@ -363,8 +364,8 @@ fn corrupted(patch: &str, tree: &mut Tree, random: &mut Random) -> String {
     lines.join("\n")
 }
 
-/// The patch as `git apply` would have it: with a line feed at its end, with the mode line that git wants of a file that comes or
-/// goes and `--- /dev/null` says already, and without old lines at line 0.
+/// Returns the patch with the parts that `apply_patch` does not need and `git apply` does: a line feed at the
+/// end, the mode line of a created or deleted file, and no old lines at line 0.
 fn completed(patch: &str) -> String {
     let ended = if patch.ends_with('\n') { patch.to_owned() } else { format!("{patch}\n") };
     let lines: Vec<&str> = ended.split_inclusive('\n').collect();
@@ -388,8 +389,9 @@ fn completed(patch: &str) -> String {
     all
 }
 
-/// What is spoiled is refused, or comes to what git makes of it. The one thing that git does only when it is told to
-/// (`--recount`, `--unidiff-zero`) is to go by the lines of a hunk where its counts are wrong, and to take hunks without context.
+/// A corrupted patch is refused, or has the result of `git apply`. `apply_patch` has two of git's options
+/// always on: it trusts the lines of a hunk over its counts (`--recount`), and accepts hunks without context
+/// (`--unidiff-zero`).
 #[tokio::test]
 async fn corrupted_patches_fail_or_match_git_apply() {
     let fixture = GitFixture::new();
@@ -416,7 +418,7 @@ async fn corrupted_patches_fail_or_match_git_apply() {
             continue;
         }
         applied += 1;
-        // Git has no tolerance; the tests in `noise` are about ours.
+        // Git has no such tolerance. The tests in `noise` cover it.
         if text.is_ok_and(|text| text.contains("matched ignoring")) {
             continue;
         }
@@ -429,7 +431,7 @@ async fn corrupted_patches_fail_or_match_git_apply() {
             |made: &[Option<Tree>]| made.iter().flatten().any(|git_result| *git_result == tool_result);
         let plain = made(&[]);
         let mut same = is_ours(&plain) || is_ours(&made(&["--recount"]));
-        // What git applies without being told anything is not to be applied otherwise.
+        // Hunks without context count only if the patch was made without context, or git refuses it otherwise.
         if context == 0 || plain.iter().all(Option::is_none) {
             same |= is_ours(&made(&["--unidiff-zero"])) || is_ours(&made(&["--unidiff-zero", "--recount"]));
         }
@@ -458,7 +460,7 @@ async fn file_modes_are_applied_and_rolled_back() {
     assert!(text.is_ok(), "{text:?}");
     let modes_of = |tree: &Tree| tree.iter().map(|(name, (_, on))| (name.clone(), *on)).collect::<Vec<_>>();
     assert_eq!(modes_of(&tool_result), [("data".into(), false), ("new".into(), true), ("run".into(), true)]);
-    // Where the last step fails, the mode of the first is put back.
+    // If the last step fails, the file mode of the first file is restored.
     let broken = format!("{modes}diff --git a/gone b/gone\nold mode 100644\nnew mode 100755\n");
     let (tool_result, text) = fixture.tool_result(&tree, &broken).await;
     assert!(text.is_err());

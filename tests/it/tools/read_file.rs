@@ -40,7 +40,7 @@ async fn minified_line_is_clipped() {
     turns.client.end().await;
 }
 
-/// The kind of a file is told by its content, not by its name.
+/// The content decides the kind of a file, not its name.
 #[tokio::test]
 async fn images_reach_model_and_client() {
     let mut turns = session().await;

@@ -13,9 +13,10 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::support::requirements::require_sandbox;
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient, read, shell};
 
-/// A session with the shell tools. The home is removed when the third value is dropped.
+/// Opens a session with the shell tools. Dropping the third value removes the home.
 async fn begin(mode: &'static str) -> (TestClient, String, tempfile::TempDir) {
     with(mode, Sandbox::Workspace, false).await
 }
@@ -38,7 +39,7 @@ fn say_done(client: &TestClient, session: &str) {
     client.model.say(session, Ok(ModelEvent::Stop(ModelStop::Done)));
 }
 
-/// Runs a turn with one call. Returns the call's last update and the result that the model received.
+/// Runs a turn with one call. Returns the call's last update and the model's result.
 async fn call(client: &mut TestClient, session: &str, tool: &str, arguments: Value) -> (Value, String) {
     let prompt = client.prompt(session, "go").await;
     say_call(client, session, tool, arguments);
@@ -52,7 +53,7 @@ fn last_update(messages: &[Value]) -> Value {
     updates.next_back().unwrap()["params"]["update"].clone()
 }
 
-/// The result in the last request.
+/// Returns the tool result in the last request.
 fn last_tool_result(client: &TestClient, session: &str) -> String {
     let request = client.model.requests(session).pop().unwrap();
     request
@@ -75,16 +76,7 @@ async fn set_mode(client: &mut TestClient, session: &str, mode: &str) -> (Vec<Va
     (messages, answer["result"]["_meta"]["modegate/effect"].clone())
 }
 
-/// Waits until a file is there.
-async fn until_file_exists(path: &Path) {
-    let started = Instant::now();
-    while !path.exists() {
-        assert!(started.elapsed() < crate::support::TIMEOUT, "{} did not come", path.display());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Whether a file still grows.
+/// Returns true if the file grows within 120 ms.
 async fn grows(path: &Path) -> bool {
     let size = || std::fs::metadata(path).map_or(0, |file| file.len());
     let before = size();
@@ -190,10 +182,10 @@ async fn sandbox_is_named_again_after_a_compaction() {
     require_sandbox();
     let (mut client, session, _home) = begin("plan").await;
     let run = json!({ "command": "echo a" });
-    let mut named = Vec::new();
+    let mut sandboxes = Vec::new();
     for compacts in [false, true, false] {
         let (_, text) = call(&mut client, &session, "shell_read_only", run.clone()).await;
-        named.push(text.contains("Read-only sandbox"));
+        sandboxes.push(text.contains("Read-only sandbox"));
         if compacts {
             let prompt = client.prompt(&session, "/compact").await;
             client.model.say(&session, Ok(ModelEvent::Text("All was said.".into())));
@@ -201,7 +193,7 @@ async fn sandbox_is_named_again_after_a_compaction() {
             client.until_answer(prompt).await;
         }
     }
-    assert_eq!(named, [true, false, true]);
+    assert_eq!(sandboxes, [true, false, true]);
     client.end().await;
 }
 
@@ -224,7 +216,8 @@ async fn permission_request_shows_command_parts_and_always_scope() {
         "Always allow exactly `echo a | cat; ls > /dev/null` (this session, ask mode)"
     );
     answer(&mut client, &question, "allow_always").await;
-    // Each line causes one permission request with this scope of "always"; the lines after it cause none.
+    // Each command causes one permission request with this scope of "always". The commands below it cause
+    // none.
     let always = |what: &str| format!("Always allow {what} (this session, ask mode)");
     let long = format!("X=1 true {}", "x".repeat(100));
     for (line, what, covered) in [
@@ -250,13 +243,13 @@ async fn permission_request_shows_command_parts_and_always_scope() {
             say_call(&client, &session, "shell", json!({ "command": covered }));
         }
     }
-    // In another folder the same words can mean something else.
+    // The same words can mean something else in another folder.
     say_call(&client, &session, "shell", json!({ "command": "cat x", "cwd": "sub" }));
     say_call(&client, &session, "shell", json!({ "command": "make x", "cwd": "sub" }));
     let question = until_question(&mut client, "make x").await;
     assert_eq!(question["params"]["options"][1]["name"], always("exactly `make x`, in sub"));
     answer(&mut client, &question, "reject_once").await;
-    // A line with invisible characters has no "always" option.
+    // A command with invisible characters has no "always" option.
     say_call(&client, &session, "shell", json!({ "command": "true \u{202e}x" }));
     let question = until_question(&mut client, "true").await;
     assert_eq!(question["params"]["options"].as_array().unwrap().len(), 2);
@@ -266,7 +259,7 @@ async fn permission_request_shows_command_parts_and_always_scope() {
     client.end().await;
 }
 
-/// The next question to the user, which comes before the prompt's answer.
+/// Returns the next permission request, which precedes the prompt's answer.
 async fn until_question(client: &mut TestClient, line: &str) -> Value {
     loop {
         let message = client.next().await;
@@ -370,7 +363,7 @@ async fn shell_result_reports_exit_signal_and_bad_arguments() {
     client.end().await;
 }
 
-/// In a mode that reads: without a question, by tools and by commands, until the session is closed.
+/// Tools and commands can read the file without a permission request, until the session is closed.
 #[tokio::test]
 async fn whole_output_of_a_command_can_be_read_in_plan() {
     let (mut client, session, _home) = begin("plan").await;
@@ -411,7 +404,7 @@ async fn background_job_outlives_the_turn_and_can_be_stopped() {
     let (_, text) =
         call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
     assert_eq!(text, "Started job_1. view_background shows its output.");
-    until_file_exists(&ticks).await;
+    until_exists(&ticks).await;
     let (_, text) = call(&mut client, &session, "view_background", json!({})).await;
     assert!(text.starts_with("job_1: setsid") && text.ends_with("[Still running.]"), "{text}");
     let (_, text) = call(&mut client, &session, "view_background", json!({ "id": "job_1" })).await;
@@ -435,7 +428,7 @@ async fn denying_mode_ends_jobs_and_names_them() {
     let (mut client, session, _home) = begin("code").await;
     let ticks = client.cwd().join("ticks");
     call(&mut client, &session, "shell", json!({ "command": TICKER, "background": true })).await;
-    until_file_exists(&ticks).await;
+    until_exists(&ticks).await;
     let (_, effect) = set_mode(&mut client, &session, "ask").await;
     assert_eq!(effect["ended"], json!([]), "what would be asked for runs on");
     assert!(grows(&ticks).await, "the control");
@@ -459,7 +452,7 @@ async fn cancel_ends_only_work_of_the_current_turn() {
     say_call(&client, &session, "shell", json!({ "command": job, "background": true }));
     say_call(&client, &session, "shell", json!({ "command": command }));
     for name in ["ticks", "of_job", "of_command"] {
-        until_file_exists(&cwd.join(name)).await;
+        until_exists(&cwd.join(name)).await;
     }
     client.notify("session/cancel", json!({ "sessionId": session })).await;
     let answer = client.until_answer(prompt).await.pop().unwrap();
@@ -470,7 +463,7 @@ async fn cancel_ends_only_work_of_the_current_turn() {
     assert!(!grows(&cwd.join("ticks")).await, "and ends with the session");
 }
 
-/// How often the mode is changed while everything runs. More by `ROUNDS=200`, which also prints how long it takes.
+/// Mode changes while commands and writes run. `ROUNDS=200` makes more of them and prints their durations.
 fn rounds() -> usize {
     std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12)
 }
@@ -492,13 +485,13 @@ async fn nothing_is_written_after_set_mode_plan_is_answered() {
         // Even rounds switch while a command runs, odd rounds while a write starts.
         if round % 2 == 0 {
             say_call(&client, &session, "shell", json!({ "command": TICKER }));
-            until_file_exists(&cwd.join("ticks")).await;
+            until_exists(&cwd.join("ticks")).await;
         } else {
             let large = "x".repeat(4 << 20);
             say_call(&client, &session, "write_file", json!({ "path": "large", "content": large }));
             while client.next().await["params"]["update"]["status"] != "in_progress" {}
         }
-        until_file_exists(&cwd.join("of_job")).await;
+        until_exists(&cwd.join("of_job")).await;
         let started = Instant::now();
         let (_, effect) = set_mode(&mut client, &session, "plan").await;
         times.push(started.elapsed());
@@ -521,7 +514,7 @@ async fn nothing_is_written_after_set_mode_plan_is_answered() {
     );
 }
 
-/// Names, sizes and times of what is in a folder.
+/// Returns the names, sizes and times of the files in a folder.
 fn contents(folder: &Path) -> Vec<(std::ffi::OsString, u64, std::time::SystemTime)> {
     let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut all: Vec<_> = all

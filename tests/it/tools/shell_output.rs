@@ -1,5 +1,5 @@
-//! Commands with clients that have terminals: each runs once, in Modegate, with its output shown, and ends on
-//! every path.
+//! Commands with clients that have terminals. Each command runs once, in Modegate; the client shows its
+//! output; and no command survives its call.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,13 @@ use crate::sessions::kills::write_script;
 use crate::support::binary_client::BinaryClient;
 use crate::support::editor_client::{EditorClient, all};
 
-/// Writes to `ticks` for ever, from a process in another session and process group.
+/// Appends to `ticks` forever, from a process in another session and process group.
 const TICKER: &str = "setsid sh -c 'while :; do echo x >> ticks; sleep 0.05; done' & echo begun; wait";
 
-/// A line whose second part would run again in a client that passes the arguments of `terminal/create` to a
-/// shell.
+/// A client that passed the arguments of `terminal/create` to a shell would run the second part again.
 const LINE: &str = "true; echo x >> runs && cat runs";
 
-/// True if the file of [`TICKER`] grows within 150 ms.
+/// Returns true if the file of [`TICKER`] grows within 150 ms.
 async fn ticks(client: &EditorClient) -> bool {
     let size = || std::fs::metadata(client.path("ticks")).map_or(0, |file| file.len());
     let before = size();
@@ -22,7 +21,7 @@ async fn ticks(client: &EditorClient) -> bool {
     size() != before
 }
 
-/// A session in which [`TICKER`] runs, and the id of its prompt.
+/// Opens a session in which [`TICKER`] runs. Returns the id of its prompt, too.
 async fn ticking() -> (EditorClient, i64) {
     let mut client = EditorClient::new("code", all()).await;
     let prompt = client.begin(&[("shell", json!({ "command": TICKER }))]).await;
@@ -31,7 +30,7 @@ async fn ticking() -> (EditorClient, i64) {
     (client, prompt)
 }
 
-/// The text that the updates of calls show.
+/// Returns the texts of all calls' updates.
 fn shown(messages: &[Value]) -> String {
     let contents = messages.iter().map(|message| &message["params"]["update"]["content"]);
     contents.filter(|content| content.is_array()).map(Value::to_string).collect()
@@ -106,7 +105,7 @@ async fn titles_escape_invisible_characters() {
     client.end().await;
 }
 
-/// The obsolete `shell.terminal` stops nothing, is reported once to whoever starts Modegate, and by `modegate doctor`.
+/// A run reports the obsolete `shell.terminal` once and continues. `modegate doctor` reports it, too.
 #[test]
 fn obsolete_terminal_key_is_reported_once() {
     for (config, reported) in [("shell: {terminal: client}", 1), ("shell: {sandbox: workspace}", 0)] {
@@ -130,7 +129,7 @@ fn obsolete_terminal_key_is_reported_once() {
     }
 }
 
-/// A client that shows the output of calls as terminals that it does not run.
+/// A client that shows output as terminals without running them.
 fn shows_output() -> Value {
     let mut capabilities = all();
     capabilities["_meta"] = json!({ "terminal_output": true });
@@ -180,7 +179,7 @@ impl DisplayedOutput {
         shown
     }
 
-    /// The terminal of the only call that has written or ended.
+    /// Returns the terminal of the only call that has written or ended.
     fn only(&self) -> (&str, &Value) {
         let used: Vec<_> = self.terminals.values().filter(|(_, exit)| exit.is_some()).collect();
         assert_eq!(used.len(), 1);
@@ -188,8 +187,8 @@ impl DisplayedOutput {
     }
 }
 
-/// The display-only terminal shows everything that a command writes, and ends with the command's exit status
-/// or signal. The command runs once, in Modegate.
+/// The terminal shows the whole output and ends with the command's exit status or signal. The command runs
+/// once, in Modegate.
 #[tokio::test]
 async fn terminal_output_clients_get_a_display_only_terminal() {
     let long = "i=0; while [ $i -lt 3000 ]; do echo line $i é; i=$((i+1)); done";
@@ -208,7 +207,7 @@ async fn terminal_output_clients_get_a_display_only_terminal() {
         let messages = client.until_answer(prompt).await;
         let shown = DisplayedOutput::of(&messages);
         let (text, exit) = shown.only();
-        // Output that is faster than the updates and longer than the buffer is shown with a gap.
+        // Output that outruns the updates and exceeds the buffer has a gap.
         let is_cut = text.contains("bytes are not shown]");
         assert!(text == written || (is_cut && command == long), "{command}: {text}");
         assert_eq!((&exit["exit_code"], &exit["signal"]), (&code, &signal), "{command}");
@@ -217,7 +216,7 @@ async fn terminal_output_clients_get_a_display_only_terminal() {
         if command == LINE {
             assert_eq!(client.saved("runs").as_deref(), Some("x\n"));
         }
-        // A later client, and this one, has no such terminal: the result is text.
+        // After a load the result is text, because the terminal does not exist any more.
         let params = json!({ "sessionId": client.session, "cwd": client.client.cwd(), "mcpServers": [] });
         let id = client.client.request("session/load", params).await;
         let again = DisplayedOutput::of(&client.until_answer(id).await);
@@ -226,7 +225,6 @@ async fn terminal_output_clients_get_a_display_only_terminal() {
     }
 }
 
-/// Without the capability, the output of a command is text content.
 #[tokio::test]
 async fn clients_without_terminal_output_get_content() {
     let mut client = EditorClient::new("code", all()).await;
@@ -238,7 +236,7 @@ async fn clients_without_terminal_output_get_content() {
     client.end().await;
 }
 
-/// A cancel and a mode that denies it end the command, and its terminal says so.
+/// A cancel and a denying mode end the command. The terminal shows the end.
 #[tokio::test]
 async fn ending_a_command_ends_the_display_terminal() {
     for cancels in [true, false] {
@@ -261,7 +259,7 @@ async fn ending_a_command_ends_the_display_terminal() {
     }
 }
 
-/// Calls of sub-agents show their output as content: no terminal is announced with them, which nothing would fill.
+/// A sub-agent's calls show their output as content. An announced terminal would stay empty.
 #[test]
 fn sub_agent_commands_announce_no_terminal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Skills: they are listed and read in any mode, only from their own folders, and do not widen the mode.
+//! Skills: every mode lists and reads them, reads stay in the skill's own folder, and no skill widens the
+//! mode.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,9 +12,9 @@ use serde_json::json;
 use crate::support::Setup;
 use crate::support::tool_calls::Turns;
 
-/// Skills of a project, by name, description and instructions, each with its folder in `.agents/skills`.
+/// Skills of a project by name, description and instructions. Each has a folder in `.agents/skills`.
 pub(crate) fn some(project: &Path, skills: &[(&str, &str, &str)]) -> Arc<Skills> {
-    Arc::new(Skills::new(skills.iter().map(|it| skill(project, SkillOrigin::Project, it))))
+    Arc::new(Skills::new(skills.iter().map(|texts| skill(project, SkillOrigin::Project, texts))))
 }
 
 fn skill(project_dir: &Path, origin: SkillOrigin, (name, description, body): &(&str, &str, &str)) -> Skill {
@@ -24,7 +25,7 @@ fn skill(project_dir: &Path, origin: SkillOrigin, (name, description, body): &(&
     Skill::parse(name, folder.canonicalize().unwrap(), origin, &text).unwrap()
 }
 
-/// A folder for a harness, with its working directory.
+/// A temporary folder, and a working directory in it.
 fn project_dir() -> (Arc<tempfile::TempDir>, std::path::PathBuf) {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let work = dir.path().canonicalize().unwrap().join("work");
@@ -88,7 +89,7 @@ async fn skills_are_listed_and_read_in_plan() {
             "There is no skill \"other\": list_skills lists those that there are.".into(),
         ),
     ] {
-        // Nobody is asked, wherever the skill lies.
+        // Reading a skill asks no permission, wherever the skill's folder is.
         let (requests, _) = turns.call(tool, arguments.clone(), 0).await;
         assert_eq!((requests.len(), turns.result()), (0, expected), "{tool} {arguments}");
     }
@@ -145,7 +146,7 @@ async fn read_skill_reads_only_the_skill_folder() {
         let text = turns.tool_result("read_skill", json!({ "name": "a", "file": file })).await;
         assert_eq!(text, "     1\tthere\n");
     }
-    // A folder that has become a link is not the folder that was found.
+    // The skill's folder has become a link, and is no longer the folder that was listed.
     std::fs::rename(&folder, folder.with_file_name("gone")).unwrap();
     symlink(&secret, &folder).unwrap();
     let text = turns.tool_result("read_skill", json!({ "name": "a", "file": "key.txt" })).await;
@@ -207,7 +208,7 @@ async fn skill_tools_and_list_appear_only_with_skills() {
     assert!(offered(&turns).iter().all(|(tools, system)| *tools == 0 && !system.contains("skill")));
     *skills.lock().unwrap() =
         some(&work, &[("one", "One <system-reminder>\u{202e}", "Do it."), ("two", &long, "Do it.")]);
-    // A new session has the skills of the file, in the same bytes in each request.
+    // A new session reads the changed skills. All its requests have the same bytes for them.
     turns.session = turns.client.session().await;
     turns.tool_result("list_skills", json!({})).await;
     turns.tool_result("list_skills", json!({})).await;
@@ -219,7 +220,6 @@ async fn skill_tools_and_list_appear_only_with_skills() {
     turns.client.end().await;
 }
 
-/// What a skill asks for is decided by the mode, like anything else.
 #[tokio::test]
 async fn skill_text_does_not_widen_the_mode() {
     let (dir, work) = project_dir();
@@ -315,7 +315,7 @@ fn skills_command_finds_skills_and_reports_errors() {
         "{text}"
     );
     assert!(reasons.iter().all(|reason| errors.contains(reason)), "{errors}");
-    // Where every run gives the same bytes, nothing of this machine is read.
+    // A deterministic run reads no skills of this machine.
     let (text, errors) = ask(&["--deterministic"]);
     assert!(!text.contains("Mine."), "{text}");
     assert!(!reasons.iter().any(|reason| errors.contains(reason)), "{errors}");

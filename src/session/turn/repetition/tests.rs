@@ -39,7 +39,7 @@ fn end_step(repetition: &mut Repetition, calls: &[Ended<'_>]) -> Option<Brake> {
     repetition.end_step(&SessionModeId::new("code"))
 }
 
-/// What happens at the end of each step: `.` nothing, `n` a note, `a` a question.
+/// The outcome of each step: `.` nothing, `n` a note, `a` a question.
 fn check<'a>(steps: impl IntoIterator<Item = Vec<Ended<'a>>>, expected: &str) {
     let mut repetition = Repetition::default();
     assert_eq!(repetition.end_step(&SessionModeId::new("code")), None);

@@ -130,7 +130,7 @@ fn blanks_after_the_last_line_ending_are_no_line() {
 }
 
 proptest::proptest! {
-    /// The alphabet has what the steps treat in their own way.
+    /// The alphabet has the characters that the steps treat specially.
     #[test]
     fn no_text_panics(
         text in "[ab \t\r\n“\"é\u{feff}]{0,24}",

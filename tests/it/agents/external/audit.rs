@@ -1,5 +1,5 @@
-//! Audits of sessions with an external agent: its starts and the changes that Modegate permitted are decided
-//! again.
+//! Audits of sessions with an external agent. The audit decides again about the starts of the agent and the
+//! changes that Modegate permitted.
 
 use modegate::process::shell::Sandbox;
 use modegate::tool::Toolset;
@@ -36,13 +36,15 @@ async fn audit_repeats_decisions_about_external_agents() {
     assert_eq!((whole.calls, whole.denials), (3, 1), "two requests and a write were permitted");
     let entries = entries(&fixture);
     let consents: Vec<&Value> =
-        entries.iter().filter(|it| it["entry"] == "call").map(|it| &it["consent"]).collect();
+        entries.iter().filter(|entry| entry["entry"] == "call").map(|entry| &entry["consent"]).collect();
     assert_eq!(consents, ["user", "external_agent", "mode"]);
-    let starts = entries.iter().filter(|it| it["entry"] == "harness").map(|it| it["held"] == true);
+    let starts =
+        entries.iter().filter(|entry| entry["entry"] == "harness").map(|entry| entry["held"] == true);
     assert_eq!(starts.collect::<Vec<_>>(), [false, true]);
 
-    // Under the ceilings of plan, in which the last process started, nothing before was permitted.
-    let under = |held: bool| entries.iter().find(|it| it["held"] == held).unwrap()["under"].as_str().unwrap();
+    // The ceilings of plan permit none of the earlier changes.
+    let under =
+        |held: bool| entries.iter().find(|entry| entry["held"] == held).unwrap()["under"].as_str().unwrap();
     let (plan, ask) = (under(true), under(false));
     let connection = Connection::open(fixture.store()).unwrap();
     connection.execute("UPDATE chain SET body = replace(body, ?2, ?1)", [plan, ask]).unwrap();

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::agents::external::sessions::{self, ExternalAgentClient, agent_text, agents, home};
+use crate::support::waiting::{until, until_exists};
 
 const BROKERED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: true}";
 
-/// The agent's process, in the words of the agent.
+/// Asks the agent for its process id.
 async fn process(client: &mut ExternalAgentClient) -> String {
     let text = agent_text(&client.prompt("pid", None).await);
     text[text.find("process").unwrap()..].to_owned()
@@ -46,7 +47,7 @@ async fn set_plan(client: &mut ExternalAgentClient) -> (Value, Vec<Value>) {
     (effect, messages)
 }
 
-/// Asserts that a file that grew until now grows no more.
+/// Asserts that a file with content does not grow any more.
 async fn assert_unchanged(path: &Path) {
     let length = || path.metadata().unwrap().len();
     let before = length();
@@ -62,9 +63,7 @@ async fn tightening_during_a_turn_leaves_the_agent_running() {
     let path = client.path("ticks");
     let running = client.client.prompt(&client.session.clone(), &format!("tick {}", path.display())).await;
     while agent_text(&[client.client.next().await]) != "begun" {}
-    while !path.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_exists(&path).await;
     let (effect, mut messages) = set_plan(&mut client).await;
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;
@@ -74,7 +73,7 @@ async fn tightening_during_a_turn_leaves_the_agent_running() {
     client.end().await;
 }
 
-/// A command of the agent that goes on writing is killed, and the agent is not.
+/// A command of the agent that keeps writing is killed. The agent is not.
 #[tokio::test]
 async fn tightening_kills_a_command_with_an_open_file() {
     let mut client = client("code").await;
@@ -89,7 +88,7 @@ async fn tightening_kills_a_command_with_an_open_file() {
     client.end().await;
 }
 
-/// An agent that itself goes on writing is killed, and starts again for the next prompt.
+/// An agent that itself keeps writing is killed. The next prompt starts it again.
 #[tokio::test]
 async fn tightening_kills_an_agent_with_an_open_file() {
     let mut client = client("code").await;
@@ -97,9 +96,7 @@ async fn tightening_kills_an_agent_with_an_open_file() {
     let path = client.path("held");
     let running = client.client.prompt(&client.session.clone(), &format!("holds {}", path.display())).await;
     while agent_text(&[client.client.next().await]) != "begun" {}
-    while !path.metadata().is_ok_and(|found| found.len() > 0) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("content", || path.metadata().is_ok_and(|file| file.len() > 0)).await;
     let (effect, messages) = set_plan(&mut client).await;
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;
@@ -110,7 +107,7 @@ async fn tightening_kills_an_agent_with_an_open_file() {
     client.end().await;
 }
 
-/// Caches that exist are written where the mode allows all changes, and undo leaves them.
+/// Caches that exist are writable in modes that allow all changes. Undo does not restore them.
 #[tokio::test]
 async fn caches_are_written_where_all_changes_are_allowed() {
     let home = home();
@@ -139,7 +136,7 @@ async fn caches_are_written_where_all_changes_are_allowed() {
     client.end().await;
 }
 
-/// A hard link in the state folder leads to no file elsewhere under a mode that denies changes.
+/// Under a mode that denies changes, a hard link in the state folder does not reach a file elsewhere.
 #[tokio::test]
 async fn state_folder_has_no_names_of_other_files() {
     for (mode, sandbox, is_changed) in

@@ -11,7 +11,7 @@ async fn client(options: &'static str) -> ExternalAgentClient {
     ExternalAgentClient::of("plan", agents("plain", options)).await.unwrap()
 }
 
-/// A prompt that makes the agent connect to a port of this machine.
+/// Returns a prompt that makes the agent connect to a loopback port.
 fn connect(port: u16) -> String {
     format!("run {} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 9)\" 2>&1", python())
 }

@@ -1,4 +1,4 @@
-//! Start and end of external agents: during startup, while they flood, with a turn or a session, and after a
+//! Start and end of external agents: during startup, during a flood, with a turn or a session, and after a
 //! reload.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |meta| meta.len())
 }
 
-/// Tightened while it starts, it is gone before the mode is answered; the prompt that waits goes to one that is held.
+/// The agent ends before the answer to `session/set_mode`. The waiting prompt goes to a sandboxed agent.
 #[tokio::test]
 async fn tightening_ends_an_agent_stuck_in_startup() {
     for (how, more) in [("stuck-new", ""), ("stuck-mode", ", modes: {full: plan}")] {
@@ -29,7 +29,7 @@ async fn tightening_ends_an_agent_stuck_in_startup() {
             .client
             .prompt(&client.session.clone(), &format!("write {}", client.path("b").display()))
             .await;
-        // The control: not held, it writes.
+        // The control: without the sandbox, the agent writes.
         while length(&ticks) < 3 {
             client.client.next_within(std::time::Duration::from_millis(5)).await;
         }
@@ -54,7 +54,7 @@ async fn tightening_ends_an_agent_stuck_in_startup() {
     }
 }
 
-/// A session that is closed while its agent starts leaves nothing of it.
+/// No process of the agent remains.
 #[tokio::test]
 async fn close_ends_an_agent_during_startup() {
     let mut client = ExternalAgentClient::new("code", "stuck-closed").await;
@@ -71,12 +71,12 @@ async fn close_ends_an_agent_during_startup() {
     assert_eq!(length(&ticks), after);
 }
 
-/// The process belongs to the session: a cancel of the turn that started it leaves it running.
+/// The process belongs to the session. A cancel of the turn that started it leaves it running.
 #[tokio::test]
 async fn cancelling_the_first_turn_keeps_the_agent_running() {
     let mut client = ExternalAgentClient::new("code", "plain").await;
     for _ in 0..2 {
-        // So it is started for the next one.
+        // The next prompt starts the agent.
         client.prompt("die", None).await;
         let running = client.client.prompt(&client.session.clone(), "hang").await;
         while agent_text(&[client.client.next().await]) != "begun" {}
@@ -87,7 +87,7 @@ async fn cancelling_the_first_turn_keeps_the_agent_running() {
     client.end().await;
 }
 
-/// One that floods keeps no session from being closed, and nothing of it is left.
+/// No process of the agent remains.
 #[tokio::test]
 async fn close_ends_a_flooding_agent() {
     let mut client = ExternalAgentClient::new("code", "flooding").await;
@@ -101,8 +101,8 @@ async fn close_ends_a_flooding_agent() {
     client.end().await;
 }
 
-/// A session that another process loads has its stored mode, gives the agent's calls and messages new ids,
-/// and reports lost context if the agent cannot load its own session.
+/// A session that another process loads has its stored mode. The agent's calls and messages get new ids. A
+/// notice reports lost context if the agent cannot load its own session.
 #[tokio::test]
 async fn reloaded_session_keeps_mode_and_uses_new_ids() {
     for how in ["plain", "loads"] {
@@ -149,7 +149,7 @@ async fn reloaded_session_keeps_mode_and_uses_new_ids() {
         );
         let names = |messages: &[Value]| -> Vec<String> {
             let updates = messages.iter().map(|message| &message["params"]["update"]);
-            let ids = updates.filter(|it| it["sessionUpdate"] != "user_message_chunk");
+            let ids = updates.filter(|update| update["sessionUpdate"] != "user_message_chunk");
             let ids = ids.flat_map(|update| [update["toolCallId"].as_str(), update["messageId"].as_str()]);
             ids.flatten().map(str::to_owned).collect()
         };
@@ -162,8 +162,7 @@ async fn reloaded_session_keeps_mode_and_uses_new_ids() {
     }
 }
 
-/// A call that a delegated agent shows as completed stays completed when the agent ends. A call that it
-/// leaves open fails.
+/// A call that the agent leaves open fails.
 #[tokio::test]
 async fn completed_calls_stay_completed_when_the_agent_ends() {
     for (task, expected) in [("call", &["completed"][..]), ("open", &["in_progress", "failed"])] {
@@ -187,7 +186,7 @@ async fn completed_calls_stay_completed_when_the_agent_ends() {
     }
 }
 
-/// What one that is not held does is named when a turn is undone, whichever turn it was.
+/// Undo warns about an agent that ran without the sandbox in any turn.
 #[tokio::test]
 async fn undo_warns_about_unsandboxed_agent_changes() {
     for (mode, is_shown) in [("code", true), ("plan", false)] {

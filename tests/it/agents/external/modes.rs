@@ -1,4 +1,4 @@
-//! Mode changes while external agents work: questions, open requests, delegation, and changed files.
+//! Mode changes while external agents work: open permission requests, delegation, and changed files.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::agents::external::sessions::{
 };
 use crate::support::{Setup, TestClient, shell};
 
-/// A parent is tightened while what it delegated to is at work: nothing is written after the answer, and it is no success.
+/// No file changes after the answer to `session/set_mode`, and the delegation fails.
 #[tokio::test]
 async fn tightening_ends_delegated_external_agents() {
     for is_background in [false, true] {
@@ -34,7 +34,7 @@ async fn tightening_ends_delegated_external_agents() {
         client.model.say(&root, Ok(call("delegate", arguments)));
         client.model.say(&root, done());
         let mut messages = Vec::new();
-        // The control: it writes.
+        // The control: the agent writes.
         while std::fs::metadata(&ticks).map_or(0, |meta| meta.len()) < 3 {
             messages.extend(client.next_within(Duration::from_millis(5)).await);
         }
@@ -68,7 +68,7 @@ async fn tightening_ends_delegated_external_agents() {
     }
 }
 
-/// A slash command for an unsupported mode is rejected, and the text after it is not sent to the agent.
+/// The text after the command is not sent to the agent.
 #[tokio::test]
 async fn slash_command_for_unsupported_mode_is_rejected() {
     let mut client = ExternalAgentClient::of("code", agents("unheld", "")).await.unwrap();
@@ -115,14 +115,14 @@ async fn mode_change_voids_the_restart_question() {
     client.end().await;
 }
 
-/// A request for permission that is open when a mode is set that refuses it is taken back, also of one that goes on; a late yes
-/// is none.
+/// The new mode withdraws an open permission request that it denies, also of an agent that continues. A late
+/// approval has no effect.
 #[tokio::test]
 async fn tightening_withdraws_open_agent_requests() {
     let mut client = ExternalAgentClient::new("plan", "plain").await;
     client.prompt("say 1", None).await;
     client.mode("ask").await;
-    // The user has it go on held.
+    // The user lets the agent continue in the sandbox.
     client.prompt("say 1", Some("stay")).await;
     let running = client.client.prompt(&client.session.clone(), "permission").await;
     let request = loop {
@@ -144,7 +144,7 @@ async fn tightening_withdraws_open_agent_requests() {
     }
     assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "{messages:?}");
     assert!(!agent_text(&messages).contains("yes"), "{messages:?}");
-    // The control: one that was answered is no open request any more.
+    // The control: an answered request is not withdrawn.
     client.mode("ask").await;
     let messages = client.prompt("permission", Some("yes")).await;
     assert!(agent_text(&messages).contains("yes"), "{messages:?}");
@@ -153,7 +153,7 @@ async fn tightening_withdraws_open_agent_requests() {
     client.end().await;
 }
 
-/// A write that the client has and has not answered is named when a mode denies it.
+/// The mode change names a write that the client has not answered.
 #[tokio::test]
 async fn unanswered_client_write_is_named_on_tightening() {
     for (is_answered, expected) in [(false, json!(["agent_write_1_0"])), (true, json!([]))] {
@@ -191,11 +191,11 @@ async fn unanswered_client_write_is_named_on_tightening() {
         if messages.iter().all(|message| message["id"] != running) {
             agent_client.until(running, None).await;
         }
-        // The next is refused, and the client is not asked but told.
+        // The next write is refused. The client gets a notice and no request.
         let messages = agent_client.prompt(&format!("fs-write {path}"), None).await;
         assert!(messages.iter().all(|message| message["method"] != "fs/write_text_file"), "{messages:?}");
         assert!(agent_text(&messages).contains("Refused by Modegate: plan mode allows no changes (write "));
-        // So it is where the user has it go on held.
+        // The same applies if the user lets the agent continue in the sandbox.
         agent_client.mode("code").await;
         let messages = agent_client.prompt(&format!("fs-write {path}"), Some("stay")).await;
         assert!(
@@ -206,7 +206,7 @@ async fn unanswered_client_write_is_named_on_tightening() {
     }
 }
 
-/// A session whose mode the agent can no longer be sandboxed to is not forked into a looser mode, and no copy is stored.
+/// If the agent can no longer be sandboxed, a fork would have a looser mode. No copy is stored.
 #[tokio::test]
 async fn fork_is_rejected_when_the_mode_becomes_unsupported() {
     let home = home();
@@ -245,7 +245,7 @@ async fn fork_is_rejected_when_the_mode_becomes_unsupported() {
     agent_client.end().await;
 }
 
-/// An unknown initial mode means the built-in plan mode. An agent without `sandbox` is rejected.
+/// An unknown initial mode stands for the built-in plan mode. An agent without `sandbox` is rejected.
 #[tokio::test]
 async fn unknown_initial_mode_means_plan_or_rejection() {
     for (more, is_begun) in [(SANDBOXED, true), ("", false)] {
@@ -262,7 +262,6 @@ async fn unknown_initial_mode_means_plan_or_rejection() {
     }
 }
 
-/// The agent gets `sandbox.args` only while it is sandboxed.
 #[tokio::test]
 async fn sandbox_arguments_apply_only_while_sandboxed() {
     let of = agents("loads", ", sandbox: {state_dirs: ['~/.peer'], args: [--held, now]}");

@@ -1,5 +1,5 @@
-//! The ACP client for external agents, with `tests/servers/external_agent.py`, which does what a prompt says,
-//! and with Modegate's own binary as the agent.
+//! The ACP client for external agents. The agents are `tests/servers/external_agent.py`, which carries out
+//! the words of a prompt, and Modegate's own binary.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::support::{TIMEOUT, shell};
 
 const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
 
-/// A folder with a place to work and a home.
+/// A folder with a working directory and a home.
 struct AgentFolders(tempfile::TempDir);
 
 impl AgentFolders {
@@ -89,7 +89,7 @@ impl RunningAgent {
         folders.start(folders.peer(how)).await.unwrap()
     }
 
-    /// Handles an outgoing message, and returns a summary of it. Reads are answered; other requests stay
+    /// Handles an outgoing message and returns a summary of it. Reads are answered, and other requests stay
     /// open.
     fn handle_outgoing(&mut self, outgoing: Outgoing) -> String {
         match outgoing {
@@ -114,7 +114,7 @@ impl RunningAgent {
         }
     }
 
-    /// Prompts, and returns how it ended with all that the client had heard by then. `on` is told of each as it comes.
+    /// Runs a prompt. Returns its end and all messages before it. `on` gets each message when it arrives.
     async fn prompt_and(
         &mut self,
         words: &str,
@@ -148,17 +148,17 @@ impl RunningAgent {
         self.prompt_and(words, |_, _, _| ()).await
     }
 
-    /// Prompts something that ends as it should.
+    /// Runs a prompt that must end normally. Returns the messages.
     async fn prompt_to_end(&mut self, words: &str) -> Vec<String> {
         let (ended, messages) = self.prompt(words).await;
         assert_eq!(ended, Ok(StopReason::EndTurn), "{words}: {messages:?}");
         messages
     }
 
-    /// Answers the question that is open longest.
+    /// Answers the oldest open request.
     fn answer(&mut self, answer: Result<Value, ClientError>) {
         let Outgoing::Request { reply, .. } = self.open.remove(0) else { unreachable!() };
-        // It may have been taken back.
+        // The request may have been withdrawn.
         let _ = reply.send(answer);
     }
 }
@@ -214,7 +214,7 @@ async fn agent_requests_are_forwarded_to_the_client() {
         })
         .await;
     assert_eq!((ended, messages.len()), (Ok(StopReason::EndTurn), 3), "{messages:?}");
-    // An answer is for the question that it answers, also where another has its id by now.
+    // An answer belongs to its own request, even if a later request has the same id.
     let mut request_count = 0;
     let (_, messages) = running
         .prompt_and("reuses", |running, message, _| {
@@ -426,7 +426,7 @@ async fn dropping_all_handles_ends_the_agent_task() {
     running.prompt_to_end("say 1").await;
     let RunningAgent { agent: test_client, client, mut end, .. } = running;
     drop((test_client, client));
-    // The task has a client: its end ends with the task.
+    // The task owns a client end, which closes with the task.
     let ended = tokio::time::timeout(TIMEOUT, end.recv()).await.expect("the task did not end");
     assert!(ended.is_none());
 }
@@ -459,9 +459,10 @@ async fn modegate_runs_as_an_external_agent() {
         let messages = running.prompt_to_end("go").await;
         assert!(messages.contains(&"I write".into()) && messages.contains(&"bye".into()), "{messages:?}");
         assert_eq!(folders.cwd().join("new.txt").exists(), expected, "{sandboxed} {mode}: {messages:?}");
-        let its = running.agent.session_id().to_owned();
+        let agent_session = running.agent.session_id().to_owned();
         assert!(running.agent.shut_down().await);
-        let request = StartRequest { sandboxed, load: Some(its), ..folders.request(definition.clone()) };
+        let request =
+            StartRequest { sandboxed, load: Some(agent_session), ..folders.request(definition.clone()) };
         let running = folders.start(request).await.unwrap();
         assert_eq!(&*running.agent.modes().unwrap().current_mode_id.0, mode, "its mode is kept");
     }

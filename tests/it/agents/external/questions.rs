@@ -1,4 +1,4 @@
-//! Questions about each change of a brokered agent, where its mode asks.
+//! Permission requests for each change of a brokered agent, in modes that ask.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
 use crate::sessions::load::StoreFixture;
 use crate::sessions::undo::report;
 use crate::support::Setup;
+use crate::support::waiting::until_exists;
 
 fn compiled(rules: &str) -> Rules {
     serde_saphyr::from_str::<RuleTexts>(rules).unwrap().compile(true).unwrap()
@@ -21,7 +22,8 @@ fn is_request(message: &Value) -> bool {
     message["method"] == "session/request_permission"
 }
 
-/// Runs a prompt, and answers the questions in turn with these options, further ones with the last.
+/// Runs a prompt, and answers the permission requests in turn with these options, and further ones with the
+/// last option. Returns the agent's text and the titles of the requests.
 async fn prompt(client: &mut ExternalAgentClient, text: &str, options: &[&str]) -> (String, Vec<String>) {
     let id = client.client.prompt(&client.session.clone(), text).await;
     let (mut messages, mut titles) = (Vec::new(), Vec::new());
@@ -48,12 +50,11 @@ async fn answer(client: &mut ExternalAgentClient, request: &Value, option: &str)
 
 const LINE: &str = "run mkdir d; echo 1 > d/a; echo 2 >> d/a; echo 3 > b; mv b c; rm c; ls -R";
 
-/// Each scope covers the paths of its option.
 #[tokio::test]
-async fn consent_covers_what_the_option_says() {
+async fn consent_covers_the_paths_of_its_option() {
     let all = ["Create the folder d (peer)", "Create d/a (peer)", "Create b (peer)", "Move b to c (peer)"];
     for (options, expected) in [
-        // The consent for one file covers it until the turn ends.
+        // Consent for one file lasts until the turn ends.
         (&["allow_once"][..], &all[..]),
         (&["allow_folder"], &all[..1]),
         (&["allow_once", "allow_folder"], &all[..3]),
@@ -66,7 +67,7 @@ async fn consent_covers_what_the_option_says() {
         assert!(text.contains("exit 0"), "{options:?}: {text}");
         assert_eq!(titles, expected, "{options:?}: {text}");
         assert_eq!(std::fs::read_to_string(client.path("d/a")).unwrap(), "1\n2\n");
-        // In the next turn only the consent for the session counts.
+        // In the next turn, only consent for the session counts.
         let (_, titles) = prompt(&mut client, "run echo 4 > d/a", &["reject_once"]).await;
         let is_lasting = options == ["allow_session"];
         assert_eq!(titles.is_empty(), is_lasting, "{options:?}");
@@ -90,7 +91,7 @@ async fn refused_changes_do_not_happen() {
     }
 }
 
-/// Nobody answers for ten minutes.
+/// The request expires after ten minutes.
 #[tokio::test]
 async fn expired_question_is_withdrawn_and_reported() {
     let fixture = StoreFixture::new();
@@ -116,7 +117,7 @@ async fn expired_question_is_withdrawn_and_reported() {
     client.end().await;
 }
 
-/// After consent to the agent's own request there are no questions until its call ends.
+/// After consent to a call of the agent, its changes cause no permission requests until the call ends.
 #[tokio::test]
 async fn consent_to_a_call_of_the_agent_covers_its_changes() {
     for (option, expected) in [("yes", vec!["Write", "Create after (peer)"]), ("no", vec!["Write"])] {
@@ -145,7 +146,8 @@ async fn consent_to_a_call_of_the_agent_covers_its_changes() {
     }
 }
 
-/// `code -> plan -> ask -> code` in the middle of one turn, with one process: written, refused, asked, written.
+/// `code -> plan -> ask -> code` during one turn, with one process. The writes are allowed, denied, asked and
+/// allowed.
 #[tokio::test]
 async fn mode_changes_apply_in_the_middle_of_a_turn() {
     let fixture = StoreFixture::new();
@@ -160,11 +162,7 @@ async fn mode_changes_apply_in_the_middle_of_a_turn() {
     let id = client.client.prompt(&client.session.clone(), &format!("run {line}")).await;
     let wait = |name: String| {
         let path = peer.join(name);
-        async move {
-            while !path.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
+        async move { until_exists(&path).await }
     };
     let mut asked = Vec::new();
     for (step, mode) in ["code", "plan", "ask", "code"].into_iter().enumerate() {
@@ -198,7 +196,7 @@ async fn mode_changes_apply_in_the_middle_of_a_turn() {
     assert_eq!(report.findings, Vec::<String>::new());
 }
 
-/// A cancel refuses what waits, and the agent is heard.
+/// A cancel denies the waiting changes, and the agent can end its turn.
 #[tokio::test]
 async fn cancel_refuses_changes_that_wait() {
     let fixture = StoreFixture::new();
@@ -214,9 +212,9 @@ async fn cancel_refuses_changes_that_wait() {
     client.end().await;
 }
 
-/// Rules for paths decide about the agent's changes in every mode, without a question.
+/// Rules for paths decide about the agent's changes in every mode.
 #[tokio::test]
-async fn rules_decide_before_anyone_is_asked() {
+async fn rules_decide_without_a_permission_request() {
     let rules = "deny: ['edit_file(**/.env)', 'delete_file(keep/**)']\nallow: ['edit_file(docs/**)', 'write_file(docs/**)']";
     for (mode, expected) in [("code", vec![]), ("ask", vec!["Create other (peer)"])] {
         let fixture = StoreFixture::new();
@@ -241,9 +239,9 @@ async fn rules_decide_before_anyone_is_asked() {
     }
 }
 
-/// A mode that edits some files is possible for a brokered agent.
+/// A brokered agent can run in a mode that allows edits of some files.
 #[tokio::test]
-async fn edit_modes_hold_for_brokered_agents() {
+async fn edit_modes_limit_brokered_agents() {
     let fixture = StoreFixture::new();
     let mut modes = Modes::built_in();
     let writer = "id: writer\naccess: edit\npermission: auto";
@@ -261,9 +259,9 @@ async fn edit_modes_hold_for_brokered_agents() {
     client.end().await;
 }
 
-/// A rule for a file holds for another name of the file, and when the file moves with its folder.
+/// A rule for a file also matches a link to it, and the file after its folder has moved.
 #[tokio::test]
-async fn rules_hold_for_links_and_for_files_in_moved_folders() {
+async fn rules_match_links_and_files_in_moved_folders() {
     let rules = "deny: ['*(**/.env)', '*(locked/*.key)']";
     for mode in ["code", "ask"] {
         let fixture = StoreFixture::new();
@@ -289,7 +287,7 @@ async fn rules_hold_for_links_and_for_files_in_moved_folders() {
     }
 }
 
-/// The answer to a mode change names the question that it closes, and no process that goes on.
+/// The effect names the closed request. It names no process, because the agent continues.
 #[tokio::test]
 async fn mode_change_reports_the_question_that_it_closes() {
     for (mode, is_closed) in [("plan", true), ("code", false)] {

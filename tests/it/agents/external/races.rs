@@ -1,5 +1,5 @@
-//! External agents with events in an unusual order: a mode change or an end during a start or a question,
-//! updates of a call after its end, and reopened sessions.
+//! External agents with events in an unusual order: a mode change or an end during a start or a permission
+//! request, updates of a call after its end, and reopened sessions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::agents::external::sessions::{
     ExternalAgentClient, SANDBOXED, agent_text, agents, shown_agent_mode,
 };
 
-/// Opens the session again, after it was closed.
+/// Opens the session again after it was closed.
 async fn open_again(client: &mut ExternalAgentClient) -> Vec<Value> {
     let close = client.client.request("session/close", json!({ "sessionId": client.session })).await;
     let mut messages = client.until(close, None).await;
@@ -27,7 +27,7 @@ async fn until_asked(client: &mut ExternalAgentClient) {
     while client.client.next().await["method"] != "session/request_permission" {}
 }
 
-/// The sandbox notice appears with the first prompt to a sandboxed agent, and with no other.
+/// The notice appears with the first prompt to a sandboxed agent.
 #[tokio::test]
 async fn sandbox_notice_appears_once_and_only_when_sandboxed() {
     let reads: &'static str = Box::leak(
@@ -58,8 +58,7 @@ async fn sandbox_notice_appears_once_and_only_when_sandboxed() {
     }
 }
 
-/// Loosening during a sandboxed start restarts the agent without the sandbox, because no prompt has been sent
-/// yet.
+/// The agent restarts without the sandbox, because no prompt has been sent to it yet.
 #[tokio::test]
 async fn loosening_during_startup_restarts_the_agent() {
     for (mode, is_written) in [("code", true), ("plan", false)] {
@@ -69,7 +68,7 @@ async fn loosening_during_startup_restarts_the_agent() {
             client.client.prompt(&client.session.clone(), &format!("write {}", path.display())).await;
         let mut messages = Vec::new();
         for _ in 0..3 {
-            // So the prompt has come to wait for it.
+            // The answer shows that the prompt before it waits for the agent.
             let list = client.client.request("session/list", json!({})).await;
             messages.extend(client.until(list, None).await);
         }
@@ -133,7 +132,7 @@ async fn reopened_agent_call_is_ended_again() {
     }
 }
 
-/// The commands of an external agent are listed again after a load, beside those of the session.
+/// The list also has the session's own commands.
 #[tokio::test]
 async fn agent_commands_are_listed_after_session_load() {
     let commands = |messages: &[Value]| -> Vec<String> {
@@ -150,7 +149,7 @@ async fn agent_commands_are_listed_after_session_load() {
     client.end().await;
 }
 
-/// Its own mode that was left for the hold is its own again also when the session was opened again meanwhile.
+/// The mode that the agent left for the sandbox is restored, also if the session was reopened in between.
 #[tokio::test]
 async fn agents_own_mode_is_restored_after_session_load() {
     let mut client = ExternalAgentClient::new("plan", "keeps").await;
@@ -162,7 +161,7 @@ async fn agents_own_mode_is_restored_after_session_load() {
     client.end().await;
 }
 
-/// A permission request is decided with the kind in the latest update of the call.
+/// A permission request is decided with the kind in the call's latest update.
 #[tokio::test]
 async fn permission_decision_uses_the_latest_call_kind() {
     for (kinds, is_asked) in [("read edit", true), ("edit read", false)] {
@@ -175,34 +174,33 @@ async fn permission_decision_uses_the_latest_call_kind() {
     }
 }
 
-/// Notices have message ids of their own, also after the session was reopened.
 #[tokio::test]
 async fn notices_get_new_message_ids_after_reopening() {
     let mut client = ExternalAgentClient::new("plan", "plain").await;
-    let named = |messages: &[Value], text: &str| -> Vec<String> {
+    let notice_ids = |messages: &[Value], text: &str| -> Vec<String> {
         let updates = messages.iter().map(|message| &message["params"]["update"]);
         let told = updates.filter(|it| it["content"]["text"].as_str().is_some_and(|it| it.contains(text)));
         told.map(|it| it["messageId"].as_str().unwrap().to_owned()).collect()
     };
     let first = client.prompt("say 1", None).await;
-    let held = named(&first, "all changes that it attempts fail");
+    let held = notice_ids(&first, "all changes that it attempts fail");
     assert_eq!(held.len(), 1, "{first:?}");
     let mut messages = open_again(&mut client).await;
-    while named(&messages, "has lost the earlier conversation").is_empty() {
+    while notice_ids(&messages, "has lost the earlier conversation").is_empty() {
         messages.extend(client.client.next_within(Duration::from_secs(20)).await);
     }
-    assert_ne!(named(&messages, "has lost the earlier conversation"), held);
+    assert_ne!(notice_ids(&messages, "has lost the earlier conversation"), held);
     client.end().await;
 }
 
-/// History that an agent replays while it loads its session is neither shown nor stored again, also if it
-/// continues after the answer.
+/// History that an agent replays while it loads its session is neither shown nor stored again, not even the
+/// part after the answer.
 #[tokio::test]
 async fn replayed_agent_history_is_not_shown_again() {
     let mut client = ExternalAgentClient::new("plan", "late-history").await;
     assert_eq!(agent_text(&client.prompt("say 2", None).await).matches("old").count(), 0, "the control");
     let mut messages = open_again(&mut client).await;
-    // The control: what it says of itself is shown.
+    // The control: other output of the agent is shown.
     while !format!("{:?}", messages.last().unwrap()).contains("its-own") {
         messages.extend(client.client.next_within(Duration::from_secs(20)).await);
     }

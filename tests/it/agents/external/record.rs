@@ -41,7 +41,7 @@ fn create_files(cwd: &Path) {
     fs::create_dir(cwd.join("empty")).unwrap();
 }
 
-/// One turn each.
+/// Commands of one turn each.
 const COMMANDS: [&str; 27] = [
     "echo new > n.txt",
     "echo two > a.txt",
@@ -167,7 +167,7 @@ async fn turns_are_undone_one_by_one() {
     client.end().await;
 }
 
-/// A file that a command holds open since an earlier turn is part of the later turn, too.
+/// The file of an earlier turn stays open in a command. A write in a later turn is part of the later turn.
 #[tokio::test]
 async fn writes_to_files_of_earlier_turns_are_recorded() {
     let fixture = StoreFixture::new();
@@ -199,7 +199,7 @@ async fn audit_decides_changes_again() {
     let whole = report(&fixture.store(), &session, None).await;
     assert_eq!((whole.agent_changes, whole.findings.as_slice()), (2, &[][..]));
 
-    // As if plan mode had permitted the changes.
+    // The chain then claims that plan mode permitted the changes.
     let connection = Connection::open(fixture.store()).unwrap();
     let under = |held: bool| -> String {
         let body: String = connection
@@ -220,7 +220,7 @@ async fn audit_decides_changes_again() {
     }
 }
 
-/// Undo says what it does not cover.
+/// Undo names the changes that it does not cover.
 #[tokio::test]
 async fn changes_without_a_copy_are_named() {
     let fixture = StoreFixture::new();

@@ -1,4 +1,4 @@
-//! The user's permission rules reach what external agents ask for and write.
+//! The user's permission rules decide about requests and writes of external agents.
 
 use modegate::permission::rules::{RuleTexts, Rules};
 use serde_json::Value;
@@ -35,7 +35,7 @@ async fn deny_rules_refuse_requests_of_external_agents() {
         let shown = messages.iter().any(|message| message.to_string().contains(&why));
         assert!(shown, "{call}: {messages:?}");
     }
-    // The control: the same kinds, which no rule denies.
+    // The control: requests of the same kinds that no rule denies.
     let page = client.path("page.md").display().to_string();
     for call in [format!("edit {page}"), "execute git status".into(), "fetch https://docs.rs/".into()] {
         let messages = client.prompt(&format!("names {call}"), None).await;
@@ -69,7 +69,7 @@ async fn ask_rules_ask_and_allow_rules_answer_for_external_agents() {
         ("ask", "execute git status -s", false),
         ("ask", "execute git log", true),
         ("ask", "delete page.md", false),
-        // An agent's word about a file is no proof.
+        // An agent's claim about a file proves nothing, so the allow rule does not apply.
         ("ask", "edit src/a.rs", true),
     ] {
         let mut client = ExternalAgentClient::with_rules(mode, rules(text)).await;

@@ -1,6 +1,6 @@
-//! External agents as the agent of a session: sandboxed or rejected in read-only modes (D47, D48), with their
-//! updates and requests in the session. The agent is `tests/servers/external_agent.py`, which does what a
-//! prompt says.
+//! External agents as the agent of a session. Read-only modes sandbox or reject them (D47, D48), and the
+//! session shows their updates and requests. The agent is `tests/servers/external_agent.py`, which carries
+//! out the words of a prompt.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::support::{Setup, TestClient, shell};
 
 pub(crate) const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/external_agent.py");
 
-/// A client of sessions that the agent answers.
+/// A client with a session of the external agent.
 pub(crate) struct ExternalAgentClient {
     pub client: TestClient,
     pub home: TempDir,
     pub session: String,
 }
 
-/// Agents, of which the first is the peer.
+/// Definitions of agents. The first is `peer`, the test agent.
 pub(crate) fn agents(how: &str, more: &str) -> &'static str {
     let peer = format!(
         "[{{id: peer, harness: {{command: {}, args: ['{PEER}', {how}], env: {{KEY: hidden-value}}{more}}}}}]",
@@ -49,7 +49,7 @@ fn client_with_rules(mode: &'static str, agents: &'static str, home: &Path, rule
 }
 
 impl ExternalAgentClient {
-    /// A session whose agent is the peer, held where it has to be.
+    /// Opens a session of the test agent, which can be sandboxed.
     pub(crate) async fn new(mode: &'static str, how: &str) -> Self {
         Self::of(mode, agents(how, SANDBOXED)).await.unwrap()
     }
@@ -87,7 +87,7 @@ impl ExternalAgentClient {
         self.client.cwd().join(name)
     }
 
-    /// A prompt to its end; requests of the agent are answered with this option.
+    /// Runs a prompt to its end. Permission requests are answered with this option.
     pub(crate) async fn prompt(&mut self, text: &str, option: Option<&str>) -> Vec<Value> {
         let id = self.client.prompt(&self.session, text).await;
         self.until(id, option).await
@@ -110,7 +110,7 @@ impl ExternalAgentClient {
         }
     }
 
-    /// Prompts the agent to write a file through the client, which answers.
+    /// Lets the agent write a file through the client, which accepts the write.
     pub(crate) async fn write_through_client(&mut self, path: &str) -> Vec<Value> {
         let id = self.client.prompt(&self.session, &format!("fs-write {path}")).await;
         let mut messages = Vec::new();
@@ -143,7 +143,7 @@ impl ExternalAgentClient {
     }
 }
 
-/// What the agent said.
+/// Returns the agent's text.
 pub(crate) fn agent_text(messages: &[Value]) -> String {
     let update = |message: &Value| {
         let update = &message["params"]["update"];
@@ -172,7 +172,7 @@ async fn external_agent_writes_only_state_in_plan() {
             !is_written,
             "{mode}: {text}"
         );
-        // Its state is its own in every mode.
+        // The agent's state folder is writable in every mode.
         let state = client.home.path().canonicalize().unwrap().join(".peer");
         std::fs::create_dir_all(&state).unwrap();
         let path = state.join("state.txt");
@@ -182,8 +182,7 @@ async fn external_agent_writes_only_state_in_plan() {
     }
 }
 
-/// An agent without `sandbox` is rejected in read-only modes before a process starts, and its session does
-/// not offer these modes (D47, D48).
+/// The agent is rejected before a process starts, and its session does not offer these modes (D47, D48).
 #[tokio::test]
 async fn agent_without_sandbox_is_rejected_in_plan() {
     let agents = agents("unheld", "");
@@ -192,7 +191,7 @@ async fn agent_without_sandbox_is_rejected_in_plan() {
     let expected = json!({ "code": "unsupported_mode", "modeId": "plan", "possible": ["ask", "code"], "details": details });
     assert_eq!((&answer["error"]["code"], &answer["error"]["data"]), (&json!(-32602), &expected), "{answer}");
     assert_eq!(processes_of("unheld"), 0);
-    // The control: where it is possible, it is started.
+    // The control: in code, the agent starts.
     let mut agent_client = ExternalAgentClient::of("code", agents).await.unwrap();
     assert!(agent_client.write("a").await.ends_with("written"));
     assert_eq!(processes_of("unheld"), 1);
@@ -204,7 +203,7 @@ async fn agent_without_sandbox_is_rejected_in_plan() {
     assert!(agent_client.write("b").await.ends_with("written"), "nothing has changed");
     agent_client.end().await;
     assert_eq!(processes_of("unheld"), 0);
-    // The modes that it is offered under.
+    // The modes that the session offers.
     let home = home();
     let mut test_client = client("code", agents, home.path());
     test_client.call("initialize", json!({ "protocolVersion": 1 })).await;
@@ -224,8 +223,8 @@ async fn agent_without_sandbox_is_rejected_in_plan() {
     test_client.end().await;
 }
 
-/// In plan, delegation to an external agent without `sandbox` is rejected before a process starts; with it,
-/// the agent runs sandboxed.
+/// In plan, delegation to an external agent without `sandbox` is rejected before a process starts. With
+/// `sandbox`, the agent runs in it.
 #[tokio::test]
 async fn delegation_sandboxes_or_rejects_external_agents() {
     for (more, mode, is_run, is_written) in
@@ -258,8 +257,8 @@ async fn delegation_sandboxes_or_rejects_external_agents() {
     }
 }
 
-/// Tightening during a turn ends the agent before the mode change is answered. The next prompt starts it
-/// sandboxed, and a notice says if the conversation is lost.
+/// Tightening during a turn ends the agent before the mode change is answered. The next prompt starts the
+/// agent in the sandbox, and a notice reports a lost conversation.
 #[tokio::test]
 async fn tightening_restarts_the_agent_in_the_sandbox() {
     for (how, is_lost) in [("plain", true), ("loads", false)] {
@@ -272,7 +271,7 @@ async fn tightening_restarts_the_agent_in_the_sandbox() {
         let mut messages = client.until(set, None).await;
         let answer = messages.last().unwrap();
         assert_eq!(answer["result"]["_meta"]["modegate/effect"]["ended"], json!(["agent"]), "{answer}");
-        // What it still said, and why it stopped, may come before that answer.
+        // The agent's last output and the end of its turn can come before that answer.
         if messages.iter().all(|message| message["id"] != running) {
             messages.extend(client.until(running, None).await);
         }
@@ -286,8 +285,7 @@ async fn tightening_restarts_the_agent_in_the_sandbox() {
     }
 }
 
-/// Tightening also ends an agent that is starting. The waiting prompt goes to the next process, which is
-/// sandboxed.
+/// The waiting prompt goes to the next process, which is sandboxed.
 #[tokio::test]
 async fn tightening_ends_an_agent_during_startup() {
     let mut client = ExternalAgentClient::new("code", "slow").await;
@@ -305,8 +303,7 @@ async fn tightening_ends_an_agent_during_startup() {
     client.end().await;
 }
 
-/// Loosening restarts the agent. If it cannot load its session, the user is asked first, and only the restart
-/// option restarts it.
+/// If the agent cannot load its session, only the restart option restarts it.
 #[tokio::test]
 async fn loosening_asks_before_a_restart_loses_context() {
     for (how, option, is_asked, is_written) in [
@@ -327,8 +324,8 @@ async fn loosening_asks_before_a_restart_loses_context() {
     }
 }
 
-/// The agent's permission requests are denied in plan, with a record and a notice, approved in code, and
-/// passed to the user in ask.
+/// The agent's permission requests are denied in plan, with a record and a notice. Code approves them, and
+/// ask passes them to the user.
 #[tokio::test]
 async fn mode_decides_agent_permission_requests() {
     for (mode, is_asked, outcome) in
@@ -363,7 +360,7 @@ async fn mode_decides_agent_permission_requests() {
     }
 }
 
-/// Its modes and options stand beside the session's own, and can be set.
+/// The agent's options are listed after the session's own options, and can be set.
 #[tokio::test]
 async fn agent_modes_and_options_are_session_options() {
     let mut client = ExternalAgentClient::new("code", "plain").await;
@@ -396,7 +393,6 @@ async fn agent_modes_and_options_are_session_options() {
     client.end().await;
 }
 
-/// In plan its own mode that changes nothing is set, too.
 #[tokio::test]
 async fn plan_sets_the_agents_own_read_only_mode() {
     for (mode, expected) in [("plan", "plan"), ("code", "auto")] {
@@ -407,8 +403,9 @@ async fn plan_sets_the_agents_own_read_only_mode() {
                 break message["params"]["update"]["configOptions"].clone();
             }
         };
-        let its = options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
-        assert_eq!(its["currentValue"], expected);
+        let agent_mode =
+            options.as_array().unwrap().iter().find(|option| option["id"] == "agent_mode").unwrap();
+        assert_eq!(agent_mode["currentValue"], expected);
         client.end().await;
     }
 }
@@ -426,14 +423,14 @@ async fn leaving_the_sandbox_restores_the_agents_own_mode() {
     client.end().await;
 }
 
-/// The mode of its own that was shown last.
+/// Returns the agent's mode in the last update.
 pub(crate) fn shown_agent_mode(messages: &[Value]) -> Option<&Value> {
     let options =
         messages.iter().rev().find_map(|message| message["params"]["update"]["configOptions"].as_array());
     options?.iter().find(|option| option["id"] == "agent_mode").map(|option| &option["currentValue"])
 }
 
-/// After an agent that advertises loading fails to load its session, restarts ask first.
+/// The agent advertises loading, and fails to load its session.
 #[tokio::test]
 async fn failed_session_load_makes_later_restarts_ask() {
     let mut client = ExternalAgentClient::new("plan", "forgets").await;
@@ -450,7 +447,7 @@ async fn failed_session_load_makes_later_restarts_ask() {
 }
 
 /// A reopened session continues if the agent loads its own session, and otherwise reports the lost context
-/// once. A fork has no session of the agent's, because two would write to it.
+/// once. A fork has no session of the agent, because two sessions would write to it.
 #[tokio::test]
 async fn reopened_session_continues_or_reports_lost_context() {
     for (how, method, times) in [
@@ -479,9 +476,9 @@ async fn reopened_session_continues_or_reports_lost_context() {
     }
 }
 
-/// Each call is announced once, before its other updates, whatever order the agent sends, also if the client
-/// sees no permission request for it. A call that the agent leaves open fails with the turn and keeps its
-/// content.
+/// Each call is announced before its other updates, in whatever order the agent sends them, and also if the
+/// client sees no permission request for the call. A call that the agent leaves open fails with the turn and
+/// keeps its content.
 #[tokio::test]
 async fn every_agent_call_is_announced_first_and_once() {
     for (mode, prompt, expected) in [
@@ -499,8 +496,8 @@ async fn every_agent_call_is_announced_first_and_once() {
             .map(|update| {
                 let kind = update["sessionUpdate"].as_str().unwrap();
                 let is_refusal = update["content"].to_string().contains("Refused by Modegate");
-                let what = update["title"].as_str().or(is_refusal.then_some("Refused"));
-                format!("{kind} {}", what.or(update["status"].as_str()).unwrap_or_default())
+                let title = update["title"].as_str().or(is_refusal.then_some("Refused"));
+                format!("{kind} {}", title.or(update["status"].as_str()).unwrap_or_default())
             })
             .collect();
         assert_eq!(calls, expected, "{mode} {prompt}");
@@ -508,7 +505,7 @@ async fn every_agent_call_is_announced_first_and_once() {
     }
 }
 
-/// What goes wrong with it is an error of the prompt, in a sentence without secrets; the session goes on.
+/// The error is one sentence, and the session continues.
 #[tokio::test]
 async fn agent_errors_are_prompt_errors_without_secrets() {
     let mut client = ExternalAgentClient::new("code", "plain").await;
@@ -534,7 +531,7 @@ async fn agent_errors_are_prompt_errors_without_secrets() {
     client.end().await;
 }
 
-/// A cancel ends its turn, also if it does not listen, and all it said before comes before the answer.
+/// An agent that ignores the cancel loses its turn, too. Its earlier text arrives before the answer.
 #[tokio::test]
 async fn cancel_ends_the_agents_turn() {
     for how in ["hang", "deaf"] {
@@ -549,7 +546,6 @@ async fn cancel_ends_the_agents_turn() {
     }
 }
 
-/// Everything that it said comes, in order and before the answer.
 #[tokio::test]
 async fn agent_text_arrives_complete_before_the_answer() {
     let mut client = ExternalAgentClient::new("code", "plain").await;

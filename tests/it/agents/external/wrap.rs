@@ -1,4 +1,5 @@
-//! `modegate wrap` as an editor starts it: an external agent under Modegate's modes, with its own login.
+//! `modegate wrap` as an editor starts it: an external agent under Modegate's modes, with the agent's own
+//! login.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,9 +9,10 @@ use serde_json::{Value, json};
 use crate::agents::external::sessions::{PEER, agent_text};
 use crate::support::binary_client::BinaryClient;
 use crate::support::requirements::python;
+use crate::support::waiting::block_until;
 
-/// The agent writes in code and not in plan, before and after. Its prompt capabilities and its login are its
-/// own.
+/// The agent writes in code, and does not write in plan before and after. It has its own prompt capabilities
+/// and login.
 #[test]
 fn wrapped_agent_is_sandboxed_and_has_own_login() {
     let dir = tempfile::tempdir().unwrap();
@@ -44,7 +46,7 @@ fn wrapped_agent_is_sandboxed_and_has_own_login() {
         assert_eq!(path.exists(), is_written, "{mode}: {text}");
         assert!(text.ends_with(if is_written { "written" } else { "Permission denied" }), "{mode}: {text}");
     }
-    // What it does not take it is not sent.
+    // The agent gets no content that it does not support.
     let picture = json!({ "type": "image", "data": "aGk=", "mimeType": "image/png" });
     let prompt = json!({ "prompt": [{ "type": "text", "text": "say 1" }, picture] });
     let answer = call(&mut agent, "session/prompt", prompt).pop().unwrap();
@@ -59,7 +61,7 @@ fn wrapped_agent_is_sandboxed_and_has_own_login() {
     agent.end();
 }
 
-/// The binary itself, with `--broker`: one process writes in code and not in plan.
+/// The agent is the binary itself, with `--broker`. One process writes in code, and does not write in plan.
 #[test]
 fn brokered_agent_changes_modes_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +97,7 @@ fn brokered_agent_changes_modes_without_a_restart() {
 
 const BROKERED: [&str; 5] = ["wrap", "--broker", "--state-dir", "~/.peer", "--"];
 
-/// A headless run lists the changed files, as `sessions show` does, and `sessions undo` restores them.
+/// A headless run and `sessions show` list the changed files. `sessions undo` restores them.
 #[test]
 fn brokered_changes_are_listed_and_undone() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +124,7 @@ fn brokered_changes_are_listed_and_undone() {
     assert!(!work.join("n").exists());
 }
 
-/// The option and a known variable allow a host in plan. Other hosts are refused with the option's name.
+/// The option and a known variable allow a host in plan. The refusal of other hosts names the option.
 #[test]
 fn hosts_are_allowed_by_option_and_variable() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,7 +161,7 @@ fn hosts_are_allowed_by_option_and_variable() {
     }
 }
 
-/// After SIGKILL the changes of the interrupted turn are not known, and the next load says so.
+/// After SIGKILL the changes of the interrupted turn are unknown.
 #[test]
 fn killed_turn_of_a_brokered_agent_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,9 +174,7 @@ fn killed_turn_of_a_brokered_agent_is_reported() {
     let prompt = |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
     agent.call(3, "session/prompt", &prompt("run echo > before"));
     agent.send(4, "session/prompt", &prompt(&format!("tick {}", work.join("ticks").display())));
-    while !work.join("ticks").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    block_until("ticks", || work.join("ticks").exists());
     agent.child.kill().unwrap();
     agent.child.wait().unwrap();
     let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
@@ -185,7 +185,7 @@ fn killed_turn_of_a_brokered_agent_is_reported() {
     agent.end();
 }
 
-/// Runs it without any input.
+/// Runs the binary without input.
 fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
     command.args(["--store", "memory"]).args(arguments).stdin(Stdio::null());
@@ -193,7 +193,7 @@ fn run(home: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (out.status.code(), String::from_utf8(out.stderr).unwrap())
 }
 
-/// Conflicting options are rejected at the start, and each message names the option.
+/// Each message names the option.
 #[test]
 fn wrap_rejects_conflicting_options() {
     let home = tempfile::tempdir().unwrap();
@@ -216,7 +216,8 @@ fn wrap_rejects_conflicting_options() {
     }
 }
 
-/// `--check` starts an agent without a prompt, and fails with the reason if it does not run in plan mode.
+/// `--check` starts an agent without a prompt, and fails with the reason if the agent does not run in plan
+/// mode.
 #[test]
 fn check_reports_how_an_agent_fits() {
     let (home, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -255,8 +256,8 @@ fn check_reports_how_an_agent_fits() {
     assert!(home.path().join(".config/opencode").is_dir(), "a folder without which it does not start");
 }
 
-/// A mode may follow `wrap`. A notice says if another limit than the mode applies, and if the agent has no
-/// such mode of its own.
+/// A mode may follow `wrap`. A notice names a limit other than the mode, and an agent that has no such mode
+/// itself.
 #[test]
 fn wrap_accepts_modes_and_reports_limits() {
     let home = tempfile::tempdir().unwrap();
@@ -269,9 +270,9 @@ fn wrap_accepts_modes_and_reports_limits() {
         ),
         (&["--mode", "code"], "", "lost"),
     ] {
-        let own = ["--read-only-mode", "gone", "--full-mode", "lost"];
+        let options = ["--read-only-mode", "gone", "--full-mode", "lost"];
         let agent = ["--state-dir", "~/.peer", "--", python(), PEER, "plain"];
-        let arguments = [&["--store", "memory", "wrap"], modes, &own, &agent].concat();
+        let arguments = [&["--store", "memory", "wrap"], modes, &options, &agent].concat();
         let (mut agent, _) = BinaryClient::start(home.path(), &arguments);
         let work = tempfile::tempdir().unwrap();
         let folders = json!({ "cwd": work.path(), "mcpServers": [] });
@@ -290,7 +291,7 @@ fn wrap_accepts_modes_and_reports_limits() {
     }
 }
 
-/// Only the agent that started a session loads it, and it runs as soon as the session is opened.
+/// The agent starts as soon as the session is opened.
 #[test]
 fn wrapped_session_is_loaded_only_by_the_same_agent() {
     let dir = tempfile::tempdir().unwrap();
@@ -326,7 +327,7 @@ fn wrapped_session_is_loaded_only_by_the_same_agent() {
             assert!(is_same_agent || answer["error"]["message"] == text, "{answer}");
         }
         if is_same_agent {
-            // Nobody has said anything yet.
+            // The agent has not sent options yet.
             let is_option = |it: &Value| it["id"] == "agent_mode";
             while !agent.next()["params"]["update"]["configOptions"]
                 .as_array()
@@ -337,13 +338,13 @@ fn wrapped_session_is_loaded_only_by_the_same_agent() {
     }
 }
 
-/// The notice about read-only commands does not appear with `wrap`, which does not use them.
+/// `wrap` does not use read-only commands.
 #[test]
 fn wrap_omits_the_read_only_commands_notice() {
     let home = tempfile::tempdir().unwrap();
     let wrap = ["--store", "memory", "wrap", "--mode", "code", "--", python(), PEER, "plain"];
-    let own = ["--store", "memory", "--mode", "code", "--model", "offline"];
-    for (arguments, is_shown) in [(&wrap[..], false), (&own[..], true)] {
+    let options = ["--store", "memory", "--mode", "code", "--model", "offline"];
+    for (arguments, is_shown) in [(&wrap[..], false), (&options[..], true)] {
         let (mut agent, _) = BinaryClient::start(home.path(), arguments);
         let folders = json!({ "cwd": home.path(), "mcpServers": [] });
         let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();

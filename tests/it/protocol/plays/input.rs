@@ -1,12 +1,12 @@
 //! The short forms of a play's input: messages of the client and events of the scripted model. Pure.
 //!
-//! A short form stands for one JSON text; ids and strings are copied as they are. An unknown form is an error.
+//! A short form stands for one JSON text. Ids and strings are copied unchanged. An unknown form is an error.
 
 use serde_json::Value;
 
 use super::layout::words;
 
-/// The session of a line that names none.
+/// The session of a line without a session.
 pub(crate) const SESSION: &str = "sess_1";
 
 /// Returns the JSON of a client's line.
@@ -91,12 +91,12 @@ fn method(name: &str, params: &str) -> String {
     format!(r#""method":"{name}","params":{params}"#)
 }
 
-/// A string is a text block; JSON is any other block.
+/// A string is a text block. JSON is any other block.
 fn content(block: &str) -> String {
     if block.starts_with('"') { format!(r#"{{"type":"text","text":{block}}}"#) } else { block.to_owned() }
 }
 
-/// A word without quotes is a string, too.
+/// A word without quotes is also a string.
 fn string(word: &str) -> String {
     if word.starts_with('"') { word.to_owned() } else { format!("\"{word}\"") }
 }
@@ -143,8 +143,8 @@ fn short_forms_of_input() {
     }
     assert!(message("1 prompt x").unwrap_err().starts_with("expected value"));
     let check = |text: &str, session: &str, expected: &str| {
-        let found = event(text).unwrap_or_else(|error| (String::new(), error));
-        assert_eq!((found.0.as_str(), found.1.as_str()), (session, expected), "{text}");
+        let parsed = event(text).unwrap_or_else(|error| (String::new(), error));
+        assert_eq!((parsed.0.as_str(), parsed.1.as_str()), (session, expected), "{text}");
     };
     check(r#"text "One.""#, "sess_1", r#"{"text":"One."}"#);
     check(r#"sess_2 thought "Two.""#, "sess_2", r#"{"thought":"Two."}"#);

@@ -1,7 +1,8 @@
 //! The layout of a play: breaks statements into lines of at most `WIDTH` characters, and joins them again.
 //!
-//! A statement continues on lines that begin with three or more spaces. A break inside a string is a `\` at the end of
-//! a line, as in Rust. A break after `{`, `[` or `,` and before `}` or `]` adds nothing; any other break is one space.
+//! A statement continues on lines that begin with three or more spaces. A break inside a string is a `\` at
+//! the end of a line, as in Rust. A break after `{`, `[` or `,` and before `}` or `]` adds nothing. Any other
+//! break is one space.
 
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ pub(crate) fn joined(lines: &[&str]) -> String {
     text
 }
 
-/// The words of a joined statement: spaces inside strings, objects and arrays separate nothing.
+/// Returns the words of a joined statement. Spaces inside strings, objects and arrays separate nothing.
 pub(crate) fn words(text: &str) -> Row {
     let (mut words, mut word, mut depth) = (Row::new(), String::new(), 0_usize);
     let mut chars = text.chars();
@@ -133,7 +134,8 @@ fn string(quoted: &str, indent: usize, used: usize, after: usize) -> Vec<String>
     lines
 }
 
-/// The parts of a quoted string between which it may be broken. No part but the first begins with a space.
+/// Returns the parts of a quoted string between which it may be broken. Only the first part may begin with a
+/// space.
 fn chunks(quoted: &str, longest: usize) -> Vec<String> {
     let mut atoms = Vec::new();
     let mut chars = quoted.chars().peekable();
@@ -215,7 +217,7 @@ fn statements_are_broken_and_joined() {
         &["<- {", &format!("     \"a\":\"{eighty} \\"), &format!("       {forty}\""), "   }"],
     );
     let long = "z".repeat(300);
-    let found = lines("<-", &[vec![format!("\"{long}\"")]]);
-    assert!(found.len() == 3 && found.iter().all(|line| width(line) <= WIDTH), "{found:?}");
-    assert_eq!(joined(&found.iter().map(String::as_str).collect::<Vec<_>>()), format!("<- \"{long}\""));
+    let broken = lines("<-", &[vec![format!("\"{long}\"")]]);
+    assert!(broken.len() == 3 && broken.iter().all(|line| width(line) <= WIDTH), "{broken:?}");
+    assert_eq!(joined(&broken.iter().map(String::as_str).collect::<Vec<_>>()), format!("<- \"{long}\""));
 }

@@ -1,7 +1,7 @@
 //! The short forms of the agent's messages in a play. Pure.
 //!
-//! A form shows every value that it does not fix. A message with another member, another order of members or an
-//! unusual value has no form, and is printed as JSON. So different messages have different lines.
+//! A form shows every value that it does not fix. A message with another member, another order of members or
+//! an unusual value has no form, and is printed as JSON. So different messages have different lines.
 
 #[cfg(test)]
 mod tests;
@@ -160,7 +160,7 @@ fn target(members: &mut Members<'_>) -> Option<Row> {
     Some(row)
 }
 
-/// The content follows in the same row, or in rows of its own if there are several.
+/// The content follows in the same row, or in separate rows if there are several.
 fn call_update(mut members: Members<'_>) -> Option<Vec<Row>> {
     let mut row = vec![call_id(members.next("toolCallId")?)?, word(members.next("status")?)?];
     if let Some(title) = members.next("title") {
@@ -181,7 +181,7 @@ fn call_update(mut members: Members<'_>) -> Option<Vec<Row>> {
     Some(content)
 }
 
-/// A row for each content of a call: a text, or a diff with the old and the new text.
+/// Returns a row for each content of a call: a text, or a diff with the old and the new text.
 fn contents(content: &Value) -> Option<Vec<Row>> {
     let content = content.as_array()?;
     if content.is_empty() {
@@ -235,7 +235,7 @@ fn permission(params: &Value) -> Option<Vec<Row>> {
     Some(rows)
 }
 
-/// Compares bytes: the order of members counts.
+/// Compares bytes, because the order of members counts.
 fn has_text(value: &Value, json: &str) -> bool {
     let text = value.to_string();
     text == json
@@ -273,7 +273,7 @@ fn result(value: &Value, standard: &Standard) -> Option<Row> {
     Some(row)
 }
 
-/// The length of the audit log, and the effect of a mode change. Empty lists of an effect are left out.
+/// Returns the length of the audit log and the effect of a mode change, without the effect's empty lists.
 fn meta(value: &Value) -> Option<Row> {
     let mut members = Members::of(value)?;
     let mut row = Row::new();
@@ -298,7 +298,7 @@ fn meta(value: &Value) -> Option<Row> {
     (!row.is_empty()).then_some(row)
 }
 
-/// An error whose details repeat its message.
+/// Returns the row of an error whose details repeat its message.
 fn error(value: &Value) -> Option<Row> {
     let mut members = Members::of(value)?;
     let (code, message) = (members.next("code")?.to_string(), members.next("message")?);
@@ -329,7 +329,7 @@ fn commands(value: &Value, standard: &Standard) -> Option<Row> {
     [Some("commands".to_owned())].into_iter().chain(names).collect()
 }
 
-/// Nothing for the first session, and the id of any other.
+/// Returns nothing for the first session, and the id of any other.
 fn session(id: &Value) -> Option<Row> {
     let word = word(id)?;
     if word == SESSION {
@@ -338,7 +338,7 @@ fn session(id: &Value) -> Option<Row> {
     word.starts_with("sess_").then(|| vec![word])
 }
 
-/// The id begins the line of an update: an id with another prefix could look like the name of a form.
+/// Returns the id if it has the usual prefix. At the beginning of a line, another id could look like a form.
 fn call_id(id: &Value) -> Option<String> {
     word(id).filter(|id| id.starts_with("call_"))
 }
@@ -355,7 +355,7 @@ fn optional(value: Option<&Value>) -> Option<String> {
     value.map_or(Some("-".to_owned()), word)
 }
 
-/// A string, without quotes if it is a plain word.
+/// Returns a string, without quotes if it is a plain word.
 fn word(value: &Value) -> Option<String> {
     let text = value.as_str()?;
     Some(if is_plain(text) { text.to_owned() } else { value.to_string() })
@@ -370,7 +370,7 @@ fn is_plain(text: &str) -> bool {
         && text.contains(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// The members of an object, to be taken in their order.
+/// The members of an object, read in their order.
 struct Members<'a>(Peekable<serde_json::map::Iter<'a>>);
 
 impl<'a> Members<'a> {

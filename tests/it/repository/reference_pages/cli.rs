@@ -5,10 +5,10 @@ use modegate::model::catalog::PROVIDERS;
 
 use super::{Page, source};
 
-/// Options that an environment variable replaces.
+/// Options that an environment variable can replace.
 const REPLACED: [(&str, &str); 1] = [("model", "MODEGATE_MODEL")];
 
-/// Variables that no table of the code names.
+/// Variables that are in no table of the code.
 const VARIABLES: [(&str, &str); 7] = [
     ("MODEGATE_MODEL", "model of new sessions, unless `--model` names one; precedes `model` in config.yaml"),
     ("MODEGATE_SMALL_MODEL", "model of read-only sub-agents; precedes `small_model` in config.yaml"),

@@ -136,7 +136,7 @@ fn add(keys: &mut Vec<Key>, prefix: &str, object: &Value, whole: &Value) {
     }
 }
 
-/// The object that a property is or refers to.
+/// Returns the object that a property is or refers to.
 fn object_of<'a>(property: &'a Value, whole: &'a Value) -> Option<&'a Value> {
     if let Some(name) = property["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return object_of(&whole["$defs"][name], whole);

@@ -10,7 +10,7 @@ pub(super) enum Constant {
     Time(Duration),
 }
 
-/// The value of `const NAME` in a file below `src`.
+/// Returns the value of `const NAME` in a file below `src`.
 pub(super) fn read(file: &str, name: &str) -> Constant {
     let text = source(file);
     let start = format!("const {name}: ");
@@ -29,7 +29,7 @@ pub(super) fn number(file: &str, name: &str) -> u64 {
 
 fn parse(expression: &str) -> Option<Constant> {
     if let Some((unit, argument)) =
-        expression.strip_prefix("Duration::from_").and_then(|it| it.split_once('('))
+        expression.strip_prefix("Duration::from_").and_then(|call| call.split_once('('))
     {
         let number = product(argument.strip_suffix(')')?)?;
         let time = match unit {

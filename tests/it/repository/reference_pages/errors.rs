@@ -1,4 +1,4 @@
-//! `docs/reference/errors.md`, from the error types, the decision function, and messages that stand in the code.
+//! `docs/reference/errors.md`, from the error types, the decision function, and messages in the code.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const MEMBERS: [(&str, &str); 20] = [
     ("contextTokens", "tokens that the model takes"),
 ];
 
-/// Part of a message, when it comes, and what to do.
+/// Part of a message, its cause, and the remedy.
 type Message = (&'static str, &'static str, &'static str);
 
 const FOR_USERS: [Message; 17] = [
@@ -270,7 +270,7 @@ fn json_rpc(page: &mut Page) {
     }
 }
 
-/// One error of each kind, in the order of their definition, and when it occurs.
+/// An error of each kind with its cause, in the order of their definition.
 fn errors() -> Vec<(AgentError, &'static str)> {
     let text = || "…".to_owned();
     vec![
@@ -306,7 +306,7 @@ fn errors() -> Vec<(AgentError, &'static str)> {
     ]
 }
 
-/// The variants of `AgentError`, read from its definition.
+/// Reads the variants of `AgentError` from its definition.
 fn variants() -> Vec<String> {
     let source = source("error.rs");
     let body = source.split("pub enum AgentError {").nth(1).unwrap().split("\n}").next().unwrap();
@@ -444,7 +444,7 @@ fn messages(messages: &[Message]) -> Vec<[String; 3]> {
         .collect()
 }
 
-/// All sources, with the strings that are broken over lines joined.
+/// Returns all sources, with the strings that are broken over lines joined.
 fn all_code() -> String {
     let (mut folders, mut code) = (vec![root().join("src")], String::new());
     while let Some(folder) = folders.pop() {

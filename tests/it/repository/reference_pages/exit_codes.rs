@@ -4,7 +4,7 @@ use clap::{Command, CommandFactory};
 
 use super::{Page, source};
 
-/// What the outcomes of a headless run mean.
+/// The meanings of the outcomes of a headless run.
 const OUTCOMES: [(&str, &str); 8] = [
     ("Done", "the turn ended; in `plan` also if a call was denied, as long as there is an answer"),
     (
@@ -81,7 +81,7 @@ fn exit_codes_page_matches_the_code() {
     page.check("exit-codes.md");
 }
 
-/// Codes and meanings of a headless run.
+/// Returns codes and meanings of a headless run.
 fn outcomes() -> Vec<(String, String)> {
     let cli = source("cli/prompt.rs");
     let variants = source("headless.rs");
@@ -98,7 +98,7 @@ fn outcomes() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The codes in the text after a command's options: `Exit codes: 0 done, 1 error`.
+/// Returns the codes in the text after a command's options: `Exit codes: 0 done, 1 error`.
 fn codes_of(command: &Command) -> Option<Vec<(String, String)>> {
     let text = command.get_after_help()?.to_string();
     let list = text.strip_prefix("Exit codes")?.split_once(": ")?.1.to_owned();

@@ -12,16 +12,16 @@ enum Unit {
     Bytes,
     Seconds,
     Time,
-    /// A count of what the word names.
+    /// A count of these things.
     Of(&'static str),
 }
 
 use Unit::{Bytes, Of, Seconds, Time};
 
-/// A limit, where it is defined, its unit, and what happens beyond it.
-type Row = (&'static str, &'static str, &'static str, Unit, &'static str);
+/// A limit, its definition, its unit, and the behaviour beyond the limit.
+type LimitRow = (&'static str, &'static str, &'static str, Unit, &'static str);
 
-const CONNECTION: [Row; 17] = [
+const CONNECTION: [LimitRow; 17] = [
     ("line of the client", "transport.rs", "MAX_LINE", Bytes, "error -32600; the connection stays open"),
     (
         "unanswered requests of the client",
@@ -83,7 +83,7 @@ const CONNECTION: [Row; 17] = [
     ("end of all sessions at exit", "agent.rs", "CLOSE", Time, "Modegate exits with a warning in the log"),
 ];
 
-const TURNS: [Row; 14] = [
+const TURNS: [LimitRow; 14] = [
     (
         "model requests in a turn, unless the mode sets `max_steps`",
         "mode/definition.rs",
@@ -142,7 +142,7 @@ const TURNS: [Row; 14] = [
     ),
 ];
 
-const MODELS: [Row; 14] = [
+const MODELS: [LimitRow; 14] = [
     (
         "failed attempts of a model request, unless the provider is busy",
         "model/remote.rs",
@@ -201,7 +201,7 @@ const MODELS: [Row; 14] = [
     ),
 ];
 
-const FILES: [Row; 22] = [
+const FILES: [LimitRow; 22] = [
     ("`config.yaml`, `setup.yaml`", "config/user_file.rs", "MAX_FILE", Bytes, "the file cannot be used"),
     ("modes file", "config/policies.rs", "MAX_FILE", Bytes, "the file cannot be used"),
     ("id of a mode", "mode/definition.rs", "MAX_ID", Of("characters"), "the file cannot be used"),
@@ -262,7 +262,7 @@ const FILES: [Row; 22] = [
     ),
 ];
 
-const FILE_TOOLS: [Row; 25] = [
+const FILE_TOOLS: [LimitRow; 25] = [
     ("text file that is changed", "tool/file/text_file.rs", "MAX_FILE", Bytes, "the call fails"),
     (
         "lines of a file whose changes a refusal shows",
@@ -410,7 +410,7 @@ const FILE_TOOLS: [Row; 25] = [
     ),
 ];
 
-const UNDO: [Row; 6] = [
+const UNDO: [LimitRow; 6] = [
     (
         "entries of a snapshot",
         "workspace/snapshot/scan.rs",
@@ -455,7 +455,7 @@ const UNDO: [Row; 6] = [
     ),
 ];
 
-const COMMANDS: [Row; 11] = [
+const COMMANDS: [LimitRow; 11] = [
     ("command line", "tool/shell.rs", "MAX_LINE", Bytes, "the call fails"),
     (
         "command line for an \"always\" answer",
@@ -499,7 +499,7 @@ const COMMANDS: [Row; 11] = [
     ),
 ];
 
-const FETCH: [Row; 4] = [
+const FETCH: [LimitRow; 4] = [
     ("address", "tool/web/fetch.rs", "MAX_URL", Bytes, "the call fails"),
     ("text in one answer", "tool/web/fetch/page.rs", "PAGE", Of("characters"), "`start` continues"),
     (
@@ -518,14 +518,14 @@ const FETCH: [Row; 4] = [
     ),
 ];
 
-const MEMORIES: [Row; 4] = [
+const MEMORIES: [LimitRow; 4] = [
     ("text of a memory", "memory.rs", "MAX_TEXT", Of("characters"), "the call fails"),
     ("category of a memory", "memory.rs", "MAX_CATEGORY", Of("characters"), "the call fails"),
     ("memories of a folder", "memory.rs", "MAX_COUNT", Of(""), "the call fails"),
     ("text in one answer", "tool/memory/list_page.rs", "PAGE", Of("bytes"), "`after` continues"),
 ];
 
-const DELEGATION: [Row; 6] = [
+const DELEGATION: [LimitRow; 6] = [
     ("task", "tool/agent/session_action.rs", "MAX_TASK", Bytes, "the call fails"),
     (
         "levels of sub-agents",
@@ -552,7 +552,7 @@ const DELEGATION: [Row; 6] = [
     ("`wait` of `view_background`", "tool/agent/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
-const SERVERS: [Row; 21] = [
+const SERVERS: [LimitRow; 21] = [
     (
         "start of a server, with its list of tools",
         "tool/mcp/task.rs",
@@ -636,7 +636,7 @@ const SERVERS: [Row; 21] = [
     ("form of a question", "tool/mcp/question.rs", "MAX_FORM", Bytes, "the question is refused"),
 ];
 
-const EXTERNAL_AGENTS: [Row; 5] = [
+const EXTERNAL_AGENTS: [LimitRow; 5] = [
     ("start, up to the open session", "external_agent/client/start.rs", "DEADLINE", Time, "the start fails"),
     (
         "answer to a change of mode or option",
@@ -656,7 +656,7 @@ const EXTERNAL_AGENTS: [Row; 5] = [
     ),
 ];
 
-const SECTIONS: [(&str, &[Row]); 12] = [
+const SECTIONS: [(&str, &[LimitRow]); 12] = [
     ("Connection and editor", &CONNECTION),
     ("Turns", &TURNS),
     ("Models", &MODELS),

@@ -17,7 +17,7 @@ use super::{Page, type_of};
 use crate::support::requirements::require_sandbox;
 use crate::support::shell;
 
-/// A heading, a text below it, and the tools, each with what users need to know beyond its description.
+/// A heading, a text below it, and the tools, each with notes for users beyond its description.
 type Group = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const GROUPS: [Group; 8] = [
@@ -180,7 +180,7 @@ fn tools_page_has_every_tool() {
 fn section(page: &mut Page, spec: &ToolSpec, note: &str, timeout: Duration) {
     let limit = match spec.effect {
         Effect::Delegate => ", no timeout".to_owned(),
-        // Their argument `timeout` counts.
+        // Commands have their argument `timeout` instead.
         _ if spec.timeout == timeout || spec.shell != ShellUse::Off => String::new(),
         _ => format!(", {}", time_shown(spec.timeout)),
     };

@@ -1,14 +1,16 @@
 //! Edge cases of MCP servers, with `tests/servers/odd.py` and `odd_http.py`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use modegate::policy::{LayerOwner, Layers};
 use serde_json::{Value, json};
 
 use crate::support::requirements::python;
+use crate::support::waiting::{until, until_exists};
 use crate::support::{Setup, read};
 use crate::tools::mcp::elicitation::with_forms;
-use crate::tools::mcp::servers::{McpSession, status, texts, until};
+use crate::tools::mcp::servers::{McpSession, status, texts};
 
 const ODD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
 const ODD_HTTP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd_http.py");
@@ -19,7 +21,7 @@ pub(crate) fn odd(behaviour: &[&str]) -> Value {
     json!([{ "name": "t", "command": python(), "args": args, "env": [] }])
 }
 
-/// A server behind an address, which ends with this.
+/// The server process, its folder, and its entry for `session/new`.
 struct HttpMcpServer(std::process::Child, tempfile::TempDir, Value);
 
 impl HttpMcpServer {
@@ -27,22 +29,17 @@ impl HttpMcpServer {
         let dir = tempfile::tempdir().unwrap();
         let port = dir.path().join("port");
         let child = std::process::Command::new(python()).arg(ODD_HTTP).arg(&port).spawn().unwrap();
-        until(&port).await;
+        until_exists(&port).await;
         let port = std::fs::read_to_string(port).unwrap();
         let servers = json!([{ "type": "http", "name": "h", "url": format!("http://127.0.0.1:{port}/mcp"), "headers": [] }]);
         Self(child, dir, servers)
     }
 
-    /// Waits until a tool was called so often.
+    /// Waits until a tool has been called this many times.
     async fn called(&self, tool: &str, times: usize) {
         let file = self.1.path().join(format!("port.{tool}"));
-        for _ in 0..1000 {
-            if std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= times) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{tool} was not called");
+        let calls = || std::fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+        until(&format!("{times} calls of {tool}"), || calls() >= times).await;
     }
 }
 
@@ -53,8 +50,8 @@ impl Drop for HttpMcpServer {
     }
 }
 
-/// Has the model call `turn`, during which the server lists its tools twice more, and then `flip`. Returns what
-/// the model was told, and whether `flip` was called.
+/// Lets the model call `turn`, during which the server lists its tools twice more, and then `flip`. Returns
+/// the result of `flip`, and true if the server received the call.
 async fn call_after_lists(behaviour: &str, mode: &'static str) -> (String, bool) {
     let mut b = McpSession::new(mode, odd(&[behaviour])).await;
     let prompt = b.client.prompt(&b.session, "go").await;
@@ -85,77 +82,78 @@ async fn tool_flipping_twice_is_not_called_unasked() {
     assert!(!is_called && text.contains(HINTS_CHANGED), "{text}");
 }
 
-async fn strict(servers: Value, tool: &str, mode: &'static str, to: &str) -> (McpSession, Value) {
-    let mut layers = Layers::default();
-    layers
-        .add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", LayerOwner::User)
-        .unwrap();
-    let setup = Setup { mode, modes: layers.modes, ..Setup::default() };
-    let mut b = McpSession::with(setup, servers).await;
+/// Returns the folders in `/proc` of the servers that work in a folder.
+fn processes_in(cwd: &Path) -> Vec<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let here = processes.filter(|process| std::fs::read_link(process.join("cwd")).is_ok_and(|at| at == cwd));
+    here.filter(|process| {
+        String::from_utf8_lossy(&std::fs::read(process.join("cmdline")).unwrap_or_default()).contains(ODD)
+    })
+    .collect()
+}
+
+/// Switches the mode while `slow` runs, and then lets `slow` continue. `is_asked` if the call needs permission.
+/// Returns the effect of the switch, and true if `slow` ran to its end.
+async fn switch_during_slow_call(setup: Setup, how: &str, is_asked: bool, to: &str) -> (Value, bool) {
+    let mut b = McpSession::with(setup, odd(&[how])).await;
+    let cwd = b.cwd();
     let prompt = b.client.prompt(&b.session, "go").await;
-    b.say_call(tool);
-    until(&b.cwd().join("slow.begun")).await;
+    b.say_call("mcp__t__slow");
+    if is_asked {
+        b.answer_next("mcp__t__slow", "allow_once").await;
+    }
+    until_exists(&cwd.join("slow.begun")).await;
+    let servers = processes_in(&cwd);
     let effect = b.set_mode(to).await;
+    std::fs::write(cwd.join("slow.go"), "").unwrap();
     b.say_done();
     b.client.until_answer(prompt).await;
-    (b, effect)
+    let is_done = || cwd.join("slow.txt").exists();
+    let is_ended = || !processes_in(&cwd).iter().any(|process| servers.contains(process));
+    until("the end of slow", || is_done() || is_ended()).await;
+    (effect, is_done())
 }
 
 #[tokio::test]
 async fn hinted_call_ends_in_a_mode_that_denies_the_tool() {
-    let (b, effect) = strict(odd(&["plain"]), "mcp__t__slow", "code", "strict").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
-    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
+    let mut layers = Layers::default();
+    layers
+        .add("m", "modes: [{id: strict, extends: plan, tools: {deny: ['mcp__*']}}]", LayerOwner::User)
+        .unwrap();
+    let setup = Setup { mode: "code", modes: layers.modes, ..Setup::default() };
+    let (effect, is_done) = switch_during_slow_call(setup, "plain", false, "strict").await;
+    assert!(effect["ended"] == json!(["call_1_1"]) && !is_done, "{effect}");
 }
 
 #[tokio::test]
 async fn call_with_flipped_hint_ends_on_tightening() {
-    let (b, effect) = strict(odd(&["flipping"]), "mcp__t__slow", "code", "plan").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(effect["ended"], json!(["call_1_1"]), "{effect}");
-    assert!(read(&b.cwd(), "slow.txt").is_none(), "{effect}");
+    let setup = Setup { mode: "code", ..Setup::default() };
+    let (effect, is_done) = switch_during_slow_call(setup, "flipping", false, "plan").await;
+    assert!(effect["ended"] == json!(["call_1_1"]) && !is_done, "{effect}");
 }
 
-/// A switch while `slow` runs. Returns whether the switch ended it, and whether it came to its end.
-async fn switch_during_slow_call(
-    mode: &'static str,
-    servers: &'static str,
-    rules: &'static str,
-    to: &'static str,
-) -> (bool, bool) {
-    let mut layers = Layers::default();
-    layers.add("rules", rules, LayerOwner::User).unwrap();
-    let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
-    let mut b = McpSession::with(setup, odd(&["plain"])).await;
-    let prompt = b.client.prompt(&b.session, "go").await;
-    b.say_call("mcp__t__slow");
-    if mode == "ask" && rules.is_empty() {
-        b.answer_next("mcp__t__slow", "allow_once").await;
-    }
-    until(&b.cwd().join("slow.begun")).await;
-    let effect = b.set_mode(to).await;
-    b.say_done();
-    b.client.until_answer(prompt).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let ended = effect["ended"].as_array().unwrap().len() + effect["unconfirmed"].as_array().unwrap().len();
-    (ended == 1, read(&b.cwd(), "slow.txt").is_some())
-}
-
-/// In `code` a hinted tool runs without a permission request. A mode that denies changes ends it, unless the
-/// user has trusted the hint.
+/// In `code` a hinted tool runs without a permission request. A mode that denies changes ends the call unless
+/// the user trusts the hint.
 #[tokio::test]
 async fn hinted_call_without_consent_ends_in_plan() {
     let cases = [
         ("code", "another: {}", "", "plan", true),
+        // The new mode asks for such calls, and does not deny them.
         ("code", "another: {}", "", "ask", false),
+        // Consent by an entry, by a rule, and by the answer to a permission request.
         ("code", "t: {trust_hints: true}", "", "plan", false),
         ("code", "another: {}", "permissions: {allow: ['mcp__t__*']}", "plan", false),
         ("ask", "another: {}", "", "plan", false),
     ];
     let all = cases.map(|case| async move {
         let (mode, servers, rules, to, ends) = case;
-        assert_eq!(switch_during_slow_call(mode, servers, rules, to).await, (ends, !ends), "{case:?}");
+        let mut layers = Layers::default();
+        layers.add("rules", rules, LayerOwner::User).unwrap();
+        let setup = Setup { mode, servers, rules: layers.rules, ..Setup::default() };
+        let (effect, is_done) = switch_during_slow_call(setup, "plain", mode == "ask", to).await;
+        let ended =
+            effect["ended"].as_array().unwrap().len() + effect["unconfirmed"].as_array().unwrap().len();
+        assert_eq!((ended == 1, is_done), (ends, !ends), "{case:?}: {effect}");
     });
     futures_util::future::join_all(all).await;
 }
@@ -196,7 +194,7 @@ async fn each_cancelled_http_call_is_named() {
 async fn call_with_broken_connection_is_named() {
     let far = HttpMcpServer::new().await;
     let mut b = McpSession::new("code", far.2.clone()).await;
-    // The control: a call that was answered is over.
+    // The control: an answered call is over and not named.
     assert_eq!(b.call("mcp__h__quick").await.1, "x");
     let (messages, text) = b.call("mcp__h__drop").await;
     assert_eq!(
@@ -207,7 +205,7 @@ async fn call_with_broken_connection_is_named() {
     assert_eq!(effect["unconfirmed"], json!(["call_2_1"]), "{effect}");
 }
 
-/// Checks that so many tools are offered, each with a name of its own.
+/// Checks the number of offered tools, and that their names are unique.
 fn check_distinct(offered: &[String], count: usize) {
     let distinct: std::collections::HashSet<_> = offered.iter().collect();
     assert_eq!((offered.len(), distinct.len()), (count, count), "{offered:?}");
@@ -246,14 +244,14 @@ async fn endless_hint_changes_are_summarised() {
     );
 }
 
-/// What the user is told of a server that ends with its secret as its last words.
+/// Returns the notice about a server that ends after it has printed its secret.
 async fn last_words(behaviour: &str, token: &str) -> String {
     let servers = json!([{ "name": "t", "command": python(), "args": [ODD, behaviour], "env": [{ "name": "TOKEN", "value": token }] }]);
     let mut b = McpSession::new("plan", servers).await;
     texts(&b.text_turn().await)
 }
 
-/// The notice about a server with these last words.
+/// The notice for a server with this last output.
 fn expected_end(words: &str) -> String {
     format!(
         "The MCP server \"t\" cannot be used: it ended with status 4; its last error output: {words}.\n\n"
@@ -317,7 +315,8 @@ async fn server_environment_applies_only_inside_the_sandbox() {
     }
 }
 
-/// What the model is told of a call with a long result. `TestClient` fails if a line is longer than 60 KiB.
+/// Returns the model's result for a call with a long result. `TestClient` fails if a line is longer than 60
+/// KiB.
 async fn long(tool: &str) -> String {
     let mut b = with_forms("code", "long").await;
     let (messages, text) = b.call(&format!("mcp__t__{tool}")).await;
@@ -355,7 +354,7 @@ async fn long_tool_name_fits_into_a_line() {
 async fn server_requesting_without_reading_is_ended() {
     let mut b = McpSession::new("plan", odd(&["pings"])).await;
     b.text_turn().await;
-    // What it asks for is answered, and the answers would pile up.
+    // Modegate answers the server's requests. The unread answers would pile up.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !b.slash("/mcp").await.contains("- t: not running") {
         assert!(std::time::Instant::now() < deadline, "it goes on");
@@ -366,7 +365,8 @@ async fn server_requesting_without_reading_is_ended() {
 
 #[tokio::test]
 async fn sandboxed_server_cannot_read_beside_the_script() {
-    // As one that lies in ~/.config. (The home folder itself is too wide, and is left out.)
+    // The script lies in a folder of its own, as in `~/.config`. A script directly in the home folder would be
+    // different: the sandbox never opens the whole home folder for reading.
     let home = tempfile::tempdir().unwrap();
     let script = home.path().join("server.py");
     std::fs::copy(ODD, &script).unwrap();
@@ -388,7 +388,7 @@ async fn sandboxed_server_cannot_read_beside_the_script() {
     }
 }
 
-/// The server ignores its signals and writes all the time; only the end of the process stops it.
+/// The server ignores signals and writes continuously. Only killing the process stops it.
 #[tokio::test]
 async fn disconnected_server_stops_after_a_mode_change() {
     let mut b = McpSession::new("code", odd(&["plain"])).await;
@@ -408,33 +408,24 @@ async fn server_messages_before_initialize_result_are_accepted() {
     assert_eq!(text, "x", "{}", texts(&messages));
 }
 
-fn left(cwd: &std::path::Path) -> usize {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let here = processes.filter(|it| std::fs::read_link(it.path().join("cwd")).is_ok_and(|at| at == cwd));
-    here.filter(|it| {
-        String::from_utf8_lossy(&std::fs::read(it.path().join("cmdline")).unwrap_or_default()).contains(ODD)
-    })
-    .count()
-}
-
 #[tokio::test]
 async fn close_quickly_ends_forking_and_flooding_servers() {
     for behaviour in ["forks", "pings", "deaf", "storm"] {
         let mut b = McpSession::new("plan", odd(&[behaviour])).await;
         b.text_turn().await;
         let cwd = b.cwd();
-        assert!(left(&cwd) >= 1);
+        assert!(!processes_in(&cwd).is_empty());
         let started = std::time::Instant::now();
         let id = b.client.request("session/close", json!({ "sessionId": b.session })).await;
         b.client.until_answer(id).await;
         let taken = started.elapsed();
         println!("{behaviour}: {taken:?}");
-        assert!(left(&cwd) == 0 && taken < Duration::from_secs(3), "{behaviour}: {taken:?}");
+        assert!(processes_in(&cwd).is_empty() && taken < Duration::from_secs(3), "{behaviour}: {taken:?}");
         let mut b = McpSession::new("plan", odd(&[behaviour])).await;
         b.text_turn().await;
         let cwd = b.cwd();
         b.client.end().await;
-        assert_eq!(left(&cwd), 0, "{behaviour}: the client left");
+        assert!(processes_in(&cwd).is_empty(), "{behaviour}: the client left");
     }
 }
 
@@ -450,14 +441,14 @@ async fn close_during_startup_leaves_no_servers() {
         let prompt = b.client.prompt(&b.session, "go").await;
         let cwd = b.cwd();
         tokio::time::sleep(Duration::from_millis(round * 10)).await;
-        started += usize::from(left(&cwd) > 0);
+        started += usize::from(!processes_in(&cwd).is_empty());
         let id = b.client.request("session/close", json!({ "sessionId": b.session })).await;
         b.say_done();
         let messages = b.client.until_answer(id).await;
         if !messages.iter().any(|message| message["id"] == prompt) {
             b.client.until_answer(prompt).await;
         }
-        assert_eq!(left(&cwd), 0);
+        assert!(processes_in(&cwd).is_empty());
         b.client.end().await;
     }
     assert!(started > 0, "the control: no server ran in any round");
@@ -501,12 +492,12 @@ async fn faulty_schemas_are_repaired_or_omitted_and_named() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("of look"), "{text}");
-    // The server gets its own names.
+    // The server gets the property names of its own schema.
     let (_, text) = b.call_with("mcp__t__filter", json!({ "filter": "a", "other": 1 })).await;
     assert_eq!(text, r#"{"other": 1, "$filter": "a"}"#);
 }
 
-/// The file that a shortened result names.
+/// Returns the path in the notice of a shortened result.
 fn file_of(text: &str) -> String {
     let path = text.split_once("left out; all of it: ").unwrap_or_else(|| panic!("{text}")).1;
     std::fs::read_to_string(path.split_once(']').unwrap().0).unwrap()
@@ -519,7 +510,7 @@ async fn long_results_are_cut_and_kept_in_a_file() {
     assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 4998\nline 4999\n"), "{text}");
     assert!((9 * 1024..11 * 1024).contains(&text.len()), "{} bytes", text.len());
     assert_eq!(file_of(&text), (0..5000).map(|number| format!("line {number}\n")).collect::<String>());
-    // The control: a short one is whole.
+    // The control: a short result is complete.
     assert_eq!(b.call("mcp__t__look").await.1, "x");
 }
 
@@ -534,7 +525,7 @@ async fn content_of_unknown_types_is_named_and_kept_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_result_beyond_the_limit_fails_at_once() {
+async fn a_result_beyond_the_limit_fails_immediately() {
     let mut b = McpSession::new("plan", odd(&["large"])).await;
     let started = std::time::Instant::now();
     let (messages, text) = b.call("mcp__t__huge").await;
@@ -543,13 +534,13 @@ async fn a_result_beyond_the_limit_fails_at_once() {
         text,
         "The answer is larger than 16 MiB and was not read. Ask for less, for example a part or a page."
     );
-    // The time limit is 300 s.
+    // The limit of a call is 300 s.
     assert!(started.elapsed() < Duration::from_mins(1), "{:?}", started.elapsed());
-    // The server goes on.
+    // The server still runs.
     assert_eq!(b.call("mcp__t__look").await.1, "x");
 }
 
-/// With the binary, which reads its environment.
+/// Runs the binary, because only the binary reads its environment.
 #[test]
 fn servers_get_proxies_and_certificates_but_no_keys() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Questions of MCP servers to the user: only during a call that runs, and withdrawn with the call.
+//! Questions of MCP servers to the user: an MCP server can ask only during a running call, and the end of the
+//! call withdraws the question.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::support::Setup;
 use crate::tools::mcp::edge_cases::odd;
 use crate::tools::mcp::servers::McpSession;
 
-/// A session with a client that shows forms, and a server that behaves so.
+/// Opens a session whose client has forms, with a server of this behaviour.
 pub(crate) async fn with_forms(mode: &'static str, behaviour: &str) -> McpSession {
     let forms = json!({ "elicitation": { "form": {} } });
     McpSession::for_client(Setup { mode, ..Setup::default() }, &forms, odd(&[behaviour])).await
@@ -18,7 +19,7 @@ fn is_form(message: &Value) -> bool {
     message["method"] == "elicitation/create"
 }
 
-/// The messages until none comes within this time.
+/// Returns the messages until none arrives for this time.
 async fn until_quiet(b: &mut McpSession, time: Duration) -> Vec<Value> {
     let mut messages = Vec::new();
     while let Some(message) = b.client.next_within(time).await {
@@ -31,7 +32,7 @@ async fn until_form(b: &mut McpSession) {
     while !is_form(&b.client.next().await) {}
 }
 
-/// Checks that one of the messages withdraws the first question among them.
+/// Checks that one of the messages withdraws the first question.
 fn check_withdrawn(messages: &[Value]) {
     let question = messages.iter().find(|message| is_form(message)).expect("a question");
     let mut withdrawn = messages.iter().filter(|message| message["method"] == "$/cancel_request");
@@ -76,7 +77,10 @@ async fn open_elicitation_does_not_block_other_questions() {
     b.client.model.say(&b.session, Ok(call));
     b.say_done();
     let seen = until_quiet(&mut b, Duration::from_secs(3)).await;
-    assert!(seen.iter().any(|it| is_form(it) && it.to_string().contains("Which?")), "{seen:#?}");
+    assert!(
+        seen.iter().any(|message| is_form(message) && message.to_string().contains("Which?")),
+        "{seen:#?}"
+    );
 }
 
 #[tokio::test]
@@ -87,7 +91,7 @@ async fn server_cannot_elicit_before_the_call_is_allowed() {
     let seen = until_quiet(&mut b, Duration::from_secs(2)).await;
     let request = seen.iter().find(|message| message["method"] == "session/request_permission");
     assert!(!seen.iter().any(is_form), "the call does not run, and the server is heard: {seen:?}");
-    // The control: during the call the server is heard.
+    // The control: during the call, the question reaches the user.
     b.choose(&request.unwrap()["id"], "allow_once").await;
     until_form(&mut b).await;
     until_quiet(&mut b, Duration::from_millis(500)).await;
@@ -103,7 +107,7 @@ async fn server_cannot_elicit_during_a_denied_call() {
     }
     let messages = until_quiet(&mut b, Duration::from_millis(300)).await;
     assert!(!messages.iter().any(is_form), "{messages:?}");
-    // The control: during a call that runs the server is heard.
+    // The control: during an allowed call, the question reaches the user.
     b.set_mode("code").await;
     b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__waits");

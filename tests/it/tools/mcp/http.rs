@@ -1,4 +1,4 @@
-//! An MCP server over HTTP: the requests that it gets, its permissions, and calls that the client cannot end.
+//! An MCP server over HTTP: its requests, its permissions, and calls that the client cannot end.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 use crate::support::Setup;
 use crate::tools::mcp::servers::McpSession;
 
-/// What the server was sent: the head and the body of each request.
+/// The head and the body of each request.
 #[derive(Default)]
 pub(crate) struct ServerLog {
     requests: Mutex<Vec<(String, Value)>>,
     pub slow: Notify,
 }
 
-/// A server on the loopback. It answers with JSON, and never to a call of `slow`.
+/// Starts a server on the loopback. The server answers with JSON, and never answers a call of `slow`.
 pub(crate) async fn serve() -> (String, Arc<ServerLog>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp?key=hidden-value", listener.local_addr().unwrap());
@@ -95,7 +95,7 @@ async fn running_http_call_is_named_as_unconfirmed() {
     b.say_done();
     let answer = b.client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "end_turn");
-    // It is not called in plan; the other is.
+    // In plan mode this tool is not called, while the other one is.
     let (_, text) = b.call("mcp__far__slow").await;
     assert!(text.contains("not available in plan mode"), "{text}");
     let (_, text) = b.call("mcp__far__look").await;

@@ -17,7 +17,7 @@ fn note(block: &Block) -> Option<&str> {
     }
 }
 
-/// A server with these instructions, as they stand in JSON.
+/// A server with these instructions, given as JSON text.
 fn servers(instructions: &str) -> Value {
     let mut server = server("t", "good");
     server["env"] = json!([{ "name": "INSTRUCTIONS", "value": instructions }]);
@@ -57,7 +57,6 @@ async fn long_instructions_are_cut_and_none_add_no_note() {
     }
 }
 
-/// In plan mode, this server's tools are all hidden.
 #[tokio::test]
 async fn instructions_wait_until_a_tool_of_the_server_is_available() {
     let mut servers = servers("Look first.");
@@ -68,5 +67,5 @@ async fn instructions_wait_until_a_tool_of_the_server_is_available() {
     b.set_mode("code").await;
     b.text_turn().await;
     let requests = b.client.model.requests(&b.session);
-    assert_eq!(requests.iter().map(|it| notes(it).len()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(requests.iter().map(|request| notes(request).len()).collect::<Vec<_>>(), [0, 1]);
 }

@@ -1,5 +1,5 @@
-//! Logins at MCP servers, with `tests/servers/authorized_http.py`, which is both the server and its authorization
-//! server. The test stands for the browser.
+//! Logins at MCP servers, with `tests/servers/authorized_http.py`, which is both the MCP server and its
+//! authorization server. The test acts as the browser.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,12 +13,13 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::support::requirements::python;
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient};
-use crate::tools::mcp::servers::{status, texts, until};
+use crate::tools::mcp::servers::{status, texts};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/authorized_http.py");
 
-/// The servers, and a folder for their files and the logins.
+/// The running servers, and a folder for their files and for the logins.
 struct Authorized {
     folder: tempfile::TempDir,
     server: Child,
@@ -37,7 +38,7 @@ impl Authorized {
         let folder = tempfile::tempdir().unwrap();
         let ports = folder.path().join("ports");
         let server = Command::new(python()).arg(SERVER).arg(&ports).args(behaviour).spawn().unwrap();
-        until(&ports).await;
+        until_exists(&ports).await;
         let text = std::fs::read_to_string(&ports).unwrap();
         let url = format!("http://127.0.0.1:{}/mcp", text.lines().next().unwrap());
         Self { folder, server, url }
@@ -47,7 +48,7 @@ impl Authorized {
         Logins::new(self.folder.path().join(".config/modegate/mcp-logins"))
     }
 
-    /// Logs in; the browser does what `browse` does with the page.
+    /// Logs in. `browse` acts as the browser and gets the address of the page.
     async fn log_in_with<Browsing: Future<Output = ()>>(
         &self,
         options: LoginOptions,
@@ -66,7 +67,7 @@ impl Authorized {
         task.await.unwrap()
     }
 
-    /// Logs in, and the user agrees.
+    /// Logs in as a user who agrees.
     async fn log_in(&self, options: LoginOptions) -> Result<(), String> {
         self.log_in_with(options, |page, _paste| async move {
             let answer = get(&answer_to(&page).await).await;
@@ -75,7 +76,7 @@ impl Authorized {
         .await
     }
 
-    /// What the servers were asked, without the ports.
+    /// Returns the requests that the servers received, without ports.
     fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("ports.log")).unwrap_or_default()
     }
@@ -84,7 +85,7 @@ impl Authorized {
         std::fs::write(self.folder.path().join(format!("ports.{ending}")), text).unwrap();
     }
 
-    /// A session in code mode with this server under the user's name `far`.
+    /// Opens a session in code mode with this server as `far` in the user's configuration.
     async fn session(&self) -> (TestClient, String) {
         let servers = Box::leak(format!("far: {{url: '{}', trust_hints: true}}", self.url).into_boxed_str());
         let tools = Toolset::built_in().with_logins(self.logins());
@@ -104,7 +105,7 @@ impl Authorized {
     }
 }
 
-/// The address to which the authorization server sends the browser.
+/// Returns the address to which the authorization server redirects the browser.
 async fn answer_to(page: &str) -> String {
     let answer = get(page).await;
     let location = answer.lines().find_map(|line| line.strip_prefix("location: "));
@@ -121,7 +122,7 @@ async fn get(url: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Has the model call a tool. Returns what the user was told, the call's status, and its result for the model.
+/// Lets the model call a tool. Returns the notices for the user, the call's status, and the model's result.
 async fn call(client: &mut TestClient, session: &str, tool: &str) -> (String, String, String) {
     use modegate::model::{Block, ModelEvent, ModelStop};
     let prompt = client.prompt(session, "go").await;
@@ -193,7 +194,7 @@ async fn a_client_can_be_registered_before_or_have_a_document() {
     for (behaviour, id, expected) in [
         (["no_registration"], Some("known"), Ok("known")),
         (["documents"], Some(document), Ok(document)),
-        // Without support for documents, a client is registered.
+        // Without support for client documents, Modegate registers a client.
         (["plain"], Some(document), Ok("client-1")),
         (["no_registration"], None, Err("registers no clients")),
         (["no_registration"], Some(document), Err("registers no clients")),
@@ -214,7 +215,7 @@ async fn an_expired_token_is_renewed_and_a_revoked_login_asks_for_another() {
     far.log_in(LoginOptions::default()).await.unwrap();
     let (mut client, session) = far.session().await;
     assert_eq!(call(&mut client, &session, LOOK).await.2, "seen");
-    // The server refuses the first token; the refresh token gives another.
+    // The server refuses the first token. The refresh token returns a second one.
     far.mark("expired", "3");
     let renewed = || far.log().matches("token refresh_token").count();
     assert_eq!((call(&mut client, &session, LOOK).await.2.as_str(), renewed()), ("seen", 1));
@@ -225,7 +226,7 @@ async fn an_expired_token_is_renewed_and_a_revoked_login_asks_for_another() {
     assert_eq!(status, "failed");
     assert!(result.contains("it requires a login: run `modegate mcp login far`"), "{result}");
     assert!(!far.logins().find(&far.url).unwrap().unwrap().is_usable());
-    // After another login, the session goes on.
+    // After another login, the session continues.
     std::fs::remove_file(far.folder.path().join("ports.expired")).unwrap();
     std::fs::remove_file(far.folder.path().join("ports.revoked")).unwrap();
     far.log_in(LoginOptions::default()).await.unwrap();
@@ -279,11 +280,11 @@ async fn only_the_answer_to_this_login_counts() {
                 "{wrong}: {refusal}"
             );
         }
-        // The control.
+        // The control: the answer to this login is accepted.
         assert!(get(&answer).await.starts_with("HTTP/1.1 200"));
     };
     far.log_in_with(LoginOptions::default(), browse).await.unwrap();
-    // The user may paste the answer, if the browser runs elsewhere.
+    // A user whose browser runs on another machine pastes the answer.
     let paste_answer = |page: String, paste: mpsc::Sender<String>| async move {
         paste.send(format!(" {}\n", answer_to(&page).await)).await.unwrap();
     };
@@ -362,7 +363,7 @@ async fn the_command_line_lists_logs_in_and_logs_out() {
         let (code, text) = run(&["mcp", "login", server]);
         assert!(code == 1 && text.contains(part), "{text}");
     }
-    // A headless run names the command, too.
+    // A headless run names the login command, too.
     let (_, text) = run(&["--store", "memory", "--model", "offline", "--mode", "plan", "-p", "hello"]);
     assert!(text.contains("run `modegate mcp login far`"), "{text}");
 }

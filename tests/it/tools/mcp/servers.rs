@@ -1,5 +1,5 @@
-//! MCP servers: the tools that each mode offers and allows, and servers with wrong or changing hints, or that
-//! hang, flood or die.
+//! MCP servers: the tools that each mode offers and allows, and servers whose hints are wrong or change, or
+//! that hang, flood or exit.
 //!
 //! The servers are `tests/servers/server.sh`, which works in the session's folder.
 
@@ -12,32 +12,33 @@ use modegate::tool::Toolset;
 use serde_json::{Value, json};
 
 use crate::support::requirements::{python, require_sandbox};
+use crate::support::waiting::until_exists;
 use crate::support::{Setup, TestClient, read, shell};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/server.sh");
 
-/// A session with servers.
+/// A session with MCP servers.
 pub(crate) struct McpSession {
     pub client: TestClient,
     pub session: String,
     _home: tempfile::TempDir,
 }
 
-/// A server of the client's that behaves so.
+/// The client's entry for a server with this behaviour.
 pub(crate) fn server(name: &str, behaviour: &str) -> Value {
     json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [] })
 }
 
-/// Entries with `trust_hints` for these servers.
+/// Configuration entries with `trust_hints` for these servers.
 fn trusted_hint_entries(servers: &Value) -> &'static str {
     let name = |server: &Value| Some((server["name"].as_str()?.to_owned(), json!({ "trust_hints": true })));
     let entries: serde_json::Map<String, Value> =
         servers.as_array().into_iter().flatten().filter_map(name).collect();
-    // JSON is YAML.
+    // JSON is also YAML.
     Box::leak(Value::Object(entries).to_string().into_boxed_str())
 }
 
-/// A session in whose user's file nothing is said of hints.
+/// A session without servers in the user's configuration.
 fn setup_without_entries(mode: &'static str) -> Setup {
     Setup { mode, servers: "another: {}", ..Setup::default() }
 }
@@ -51,7 +52,7 @@ impl McpSession {
         Self::for_client(setup, &json!({}), servers).await
     }
 
-    /// Where the test says nothing of servers, their hints are trusted.
+    /// Opens a session. If the setup has no configuration entries for servers, the user trusts all hints.
     pub(crate) async fn for_client(setup: Setup, capabilities: &Value, servers: Value) -> Self {
         let setup = if setup.servers.is_empty() {
             Setup { servers: trusted_hint_entries(&servers), ..setup }
@@ -89,7 +90,8 @@ impl McpSession {
         self.client.model.say(&self.session, Ok(ModelEvent::Stop(ModelStop::Done)));
     }
 
-    /// Has the model make one call in a turn of its own. Returns everything but the answer, and what the model was told.
+    /// Lets the model make one call in a separate turn. Returns all messages but the answer, and the model's
+    /// result.
     pub(crate) async fn call(&mut self, tool: &str) -> (Vec<Value>, String) {
         self.call_with(tool, json!({})).await
     }
@@ -103,7 +105,7 @@ impl McpSession {
         (messages, self.last_tool_result())
     }
 
-    /// The same, where the user is asked and says so. Returns the question, if there was one.
+    /// As `call`, for a user who chooses this option. Returns the permission request, if there was one.
     async fn answer_call(&mut self, tool: &str, option: &str) -> (Option<Value>, String) {
         let prompt = self.client.prompt(&self.session, "go").await;
         self.say_call(tool);
@@ -121,7 +123,7 @@ impl McpSession {
         }
     }
 
-    /// Answers the next question, which is about this tool.
+    /// Answers the next permission request, which must be for this tool.
     pub(crate) async fn answer_next(&mut self, tool: &str, option: &str) {
         loop {
             let message = self.client.next().await;
@@ -132,14 +134,14 @@ impl McpSession {
         }
     }
 
-    /// Answers a question.
+    /// Answers a permission request.
     pub(crate) async fn choose(&mut self, question: &Value, option: &str) {
         let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
         let answer = json!({ "jsonrpc": "2.0", "id": question, "result": outcome });
         self.client.send_line(&answer.to_string()).await;
     }
 
-    /// Waits until the list of what its servers have is as it should be.
+    /// Runs turns until the model is offered the tool, or no longer offered it.
     async fn until_offered(&mut self, tool: &str, is_there: bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         self.text_turn().await;
@@ -150,7 +152,7 @@ impl McpSession {
         }
     }
 
-    /// A turn without a call.
+    /// Runs a turn without a call.
     pub(crate) async fn text_turn(&mut self) -> Vec<Value> {
         let prompt = self.client.prompt(&self.session, "go").await;
         self.say_done();
@@ -167,7 +169,7 @@ impl McpSession {
         results.next().unwrap_or_default()
     }
 
-    /// The servers' tools in the last request.
+    /// Returns the names of MCP tools in the last request.
     pub(crate) fn offered(&self) -> Vec<String> {
         let request = self.client.model.requests(&self.session).pop().unwrap();
         let names = request.tools.iter().map(|tool| tool.name.clone());
@@ -187,7 +189,7 @@ impl McpSession {
     }
 }
 
-/// What was said to the user.
+/// Returns the texts that the user sees.
 pub(crate) fn texts(messages: &[Value]) -> String {
     let texts = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
     texts.collect()
@@ -198,15 +200,7 @@ pub(crate) fn status(messages: &[Value]) -> String {
     statuses.next_back().unwrap_or_default().to_owned()
 }
 
-pub(crate) async fn until(file: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !file.exists() {
-        assert!(Instant::now() < deadline, "{} is not there", file.display());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Every mode: what is offered, and what a forced call does (D20, D21, D23, D29).
+/// Checks in every mode which tools are offered, and the result of a call that the model makes anyway.
 #[tokio::test]
 async fn each_mode_offers_mcp_tools_by_trusted_hints() {
     for (mode, writes) in [("plan", false), ("code", true)] {
@@ -246,7 +240,7 @@ async fn each_mode_offers_mcp_tools_by_trusted_hints() {
     b.client.end().await;
 }
 
-/// A wrong hint does not help a sandboxed server: its write fails. Without the sandbox the same call writes.
+/// The sandbox makes the write of a wrongly hinted tool fail. Without the sandbox, the same call writes.
 #[tokio::test]
 async fn sandbox_stops_writes_of_a_wrongly_hinted_tool() {
     require_sandbox();
@@ -267,7 +261,7 @@ async fn sandbox_stops_writes_of_a_wrongly_hinted_tool() {
         assert_eq!(text.contains("content of a"), looks, "{servers}: {text}");
         b.client.end().await;
     }
-    // What the user says of a tool counts in the other direction, too.
+    // The user's entry also overrides a hint in the other direction.
     let setup = Setup { mode: "plan", servers: "t: {tools: {note: read_only}}", ..Setup::default() };
     let mut b = McpSession::with(setup, json!([server("t", "good")])).await;
     b.call("mcp__t__note").await;
@@ -275,8 +269,8 @@ async fn sandbox_stops_writes_of_a_wrongly_hinted_tool() {
     b.client.end().await;
 }
 
-/// A hinted tool is listed, and its first call asks in modes that deny or ask for changes. A rejection denies
-/// the call, an approval allows it; `code` is the control.
+/// In modes that deny or ask for changes, the first call of a hinted tool asks. A rejection denies the call,
+/// an approval allows it. The control is `code`.
 #[tokio::test]
 async fn hinted_tool_is_listed_and_first_call_asks() {
     let hinted = ["both", "flip", "lie", "look", "stubborn", "turn", "write_file"];
@@ -310,7 +304,8 @@ async fn hinted_tool_is_listed_and_first_call_asks() {
             );
             let (request, _) = b.answer_call("mcp__t__lie", "allow_once").await;
             assert!(request.is_some() && read(&b.cwd(), "lie.txt").is_some(), "{mode}");
-            // Once is once. Always is for what the server claims, in this mode.
+            // "Allow once" is valid for one call. "Always" is valid in this mode for as long as the server
+            // claims to read.
             let (request, output) = b.answer_call("mcp__t__look", "allow_always").await;
             assert!(request.is_some() && output.contains("content of a"), "{mode}: {output}");
             for tool in ["look", "stubborn", "look"] {
@@ -326,8 +321,8 @@ async fn hinted_tool_is_listed_and_first_call_asks() {
     }
 }
 
-/// No permission request is needed with consent from an entry for the server or the tool, from a rule, or
-/// from a sandbox without write access. A tool whose hint is distrusted is not offered.
+/// Consent comes from an entry for the server or the tool, from a rule, or from a sandbox without write
+/// access. A tool whose hint the user distrusts is not offered.
 #[tokio::test]
 async fn server_consent_comes_from_entry_rule_or_sandbox() {
     require_sandbox();
@@ -358,7 +353,7 @@ async fn server_consent_comes_from_entry_rule_or_sandbox() {
     }
 }
 
-/// The user sees what a changing call would send, also without a client that shows raw input.
+/// The user sees the arguments of a changing call, also in a client that does not show raw input.
 #[tokio::test]
 async fn permission_request_contains_the_arguments() {
     let mut b = McpSession::new("ask", json!([server("t", "good")])).await;
@@ -376,7 +371,7 @@ async fn permission_request_contains_the_arguments() {
             }
         };
         let content = question["params"]["toolCall"]["content"].as_array().unwrap();
-        let texts: Vec<_> = content.iter().map(|it| it["content"]["text"].clone()).collect();
+        let texts: Vec<_> = content.iter().map(|part| part["content"]["text"].clone()).collect();
         assert_eq!(json!(texts), expected);
         b.choose(&question["id"], "reject_once").await;
         b.client.until_answer(prompt).await;
@@ -384,7 +379,7 @@ async fn permission_request_contains_the_arguments() {
     b.client.end().await;
 }
 
-/// Loading a session restarts its servers, whose new claims the user has not seen.
+/// Loading a session restarts its servers. The user has not seen their new claims.
 #[tokio::test]
 async fn hint_consent_ends_when_the_session_closes() {
     let servers = || json!([server("t", "good")]);
@@ -402,7 +397,7 @@ async fn hint_consent_ends_when_the_session_closes() {
     b.client.end().await;
 }
 
-/// A tool of which its server begins to say that it reads is listed and asks again, whatever was answered before.
+/// The tool is listed and asks again, even if the user has answered before.
 #[tokio::test]
 async fn hint_change_to_read_only_asks_again() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/odd.py");
@@ -410,13 +405,13 @@ async fn hint_change_to_read_only_asks_again() {
     let mut b = McpSession::with(setup_without_entries("plan"), servers).await;
     let (request, _) = b.answer_call("mcp__t__turn", "allow_always").await;
     assert!(request.is_some(), "the first call of the server asks");
-    // It may change something now: it is not there, and a call is refused.
+    // The tool no longer claims to read: it is not offered, and a call is refused.
     b.until_offered("mcp__t__flip", false).await;
     assert!(b.offered().contains(&"mcp__t__turn".to_owned()), "{:?}", b.offered());
     assert!(b.answer_call("mcp__t__flip", "").await.1.contains("not available in plan mode"));
     let (request, _) = b.answer_call("mcp__t__turn", "").await;
     assert!(request.is_none(), "nothing new is claimed, so the answer holds");
-    // It says again that it reads.
+    // The tool claims to read again.
     b.until_offered("mcp__t__flip", true).await;
     let (request, _) = b.answer_call("mcp__t__flip", "reject_once").await;
     assert!(request.is_some() && read(&b.cwd(), "flip.txt").is_none(), "it asks again");
@@ -426,7 +421,7 @@ async fn hint_change_to_read_only_asks_again() {
     b.client.end().await;
 }
 
-/// A hint that flips is decided on anew before the next call, and is on the record.
+/// A call is decided by the newest hint. The change is recorded.
 #[tokio::test]
 async fn changed_hint_applies_before_the_next_call() {
     let mut b = McpSession::new("plan", json!([server("t", "good")])).await;
@@ -450,7 +445,7 @@ async fn changed_hint_applies_before_the_next_call() {
     b.client.end().await;
 }
 
-/// A slow or broken server delays nothing, breaks nothing, and is named.
+/// A slow or broken server does not delay the others, and a notice names it.
 #[tokio::test]
 async fn broken_servers_are_reported_and_others_work() {
     let broken = |name: &str, behaviour: &str| json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
@@ -468,7 +463,7 @@ async fn broken_servers_are_reported_and_others_work() {
     let setup = Setup { mode: "plan", server_timeout: Some(Duration::from_secs(3)), ..Setup::default() };
     let mut b = McpSession::with(setup, servers).await;
     let mut text = texts(&b.text_turn().await);
-    // On a busy machine they take longer; what they come to is then told with a later turn.
+    // On a busy machine the servers take longer to fail. Notices of a later turn then name them.
     let deadline = Instant::now() + Duration::from_secs(20);
     let is_there = |offered: &[String], name: &str| offered.iter().any(|tool| tool == name);
     while !["gone", "missing", "far"].iter().all(|name| text.contains(&format!("\"{name}\" cannot")))
@@ -502,7 +497,7 @@ async fn broken_servers_are_reported_and_others_work() {
         ("mcp__good__nothing", "There is no such tool"),
         ("mcp__unknown__look", "There is no such tool"),
     ] {
-        // Each turn starts a failed server again, three times in all.
+        // Each turn starts a failed server again, at most three times.
         let mut output = b.call(tool).await.1;
         let deadline = Instant::now() + Duration::from_secs(20);
         while !output.starts_with(expected) && Instant::now() < deadline {
@@ -527,7 +522,8 @@ async fn broken_servers_are_reported_and_others_work() {
     b.client.end().await;
 }
 
-/// The mode is tightened while a call runs: its server is ended if it does not answer, and starts again when it is needed.
+/// A server that does not answer is ended when the mode is tightened during its call. The next call that
+/// needs the server starts it again.
 #[tokio::test]
 async fn tightening_ends_a_running_mcp_call() {
     let mut b = McpSession::with(
@@ -542,7 +538,7 @@ async fn tightening_ends_a_running_mcp_call() {
     while !progress.contains("1 of 2: half") {
         progress = b.client.next().await.to_string();
     }
-    until(&b.cwd().join("slow.begun")).await;
+    until_exists(&b.cwd().join("slow.begun")).await;
     let started = Instant::now();
     let effect = b.set_mode("plan").await;
     assert_eq!(effect["ended"].as_array().unwrap().len(), 1, "{effect}");
@@ -555,7 +551,7 @@ async fn tightening_ends_a_running_mcp_call() {
         "{}",
         b.last_tool_result()
     );
-    // It can be called again, which starts it.
+    // The next call starts the server again.
     let (_, text) = b.call("mcp__t__look").await;
     assert!(text.contains("content of a"), "{text}");
     assert_eq!(read(&b.cwd(), "started.log").unwrap().lines().count(), 2);
@@ -563,13 +559,13 @@ async fn tightening_ends_a_running_mcp_call() {
     b.client.end().await;
 }
 
-/// A cancelled turn leaves its server alone, and a tighter mode after it does not.
+/// A cancel leaves the server of the call running. A tighter mode afterwards ends it.
 #[tokio::test]
 async fn tightening_ends_servers_of_cancelled_calls() {
     let mut b = McpSession::new("code", json!([server("t", "good")])).await;
     let prompt = b.client.prompt(&b.session, "go").await;
     b.say_call("mcp__t__slow");
-    until(&b.cwd().join("slow.begun")).await;
+    until_exists(&b.cwd().join("slow.begun")).await;
     b.client.notify("session/cancel", json!({ "sessionId": b.session })).await;
     let answer = b.client.until_answer(prompt).await.pop().unwrap();
     assert_eq!(answer["result"]["stopReason"], "cancelled");
@@ -584,7 +580,8 @@ async fn tightening_ends_servers_of_cancelled_calls() {
     b.client.end().await;
 }
 
-/// What a tool answers: pictures, resources, structures, errors; and what its server sees of the environment.
+/// Images, resources, structured content and errors reach both. The server sees only a few environment
+/// variables.
 #[tokio::test]
 async fn all_mcp_content_kinds_reach_model_and_client() {
     let rich = json!({ "name": "r", "command": "/bin/bash", "args": [SCRIPT, "rich"], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
@@ -613,7 +610,7 @@ async fn all_mcp_content_kinds_reach_model_and_client() {
     b.client.end().await;
 }
 
-/// A server's tool does not take the place of Modegate's own, whatever it is called, and rules are about the names.
+/// A server's tool never replaces a built-in tool, whatever its name. Rules match the prefixed name.
 #[tokio::test]
 async fn mcp_tool_names_do_not_collide_and_rules_match_them() {
     let rules = modegate::policy::Layers::default();
@@ -652,7 +649,7 @@ async fn mcp_tool_names_do_not_collide_and_rules_match_them() {
     b.client.end().await;
 }
 
-/// The test server's processes that work in a folder.
+/// Counts the processes of the test server that work in a folder.
 fn server_processes_in(cwd: &Path) -> usize {
     let is_servers = |entry: &std::fs::DirEntry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -664,7 +661,7 @@ fn server_processes_in(cwd: &Path) -> usize {
     there.filter(is_servers).count()
 }
 
-/// A server that ends in the middle of a call is gone when the call is over, with what it left behind.
+/// The processes that the server started end, too.
 #[tokio::test]
 async fn exited_server_leaves_no_processes() {
     let mut b = McpSession::new("code", json!([server("r", "rich")])).await;
@@ -677,7 +674,6 @@ async fn exited_server_leaves_no_processes() {
     b.client.end().await;
 }
 
-/// Nothing of a server is left when its session is closed.
 #[tokio::test]
 async fn close_ends_the_sessions_servers() {
     let setup = Setup { mode: "code", server_timeout: Some(Duration::from_secs(1)), ..Setup::default() };
@@ -690,7 +686,7 @@ async fn close_ends_the_sessions_servers() {
     b.client.end().await;
 }
 
-/// Sampling is not supported: the request is refused as an unknown method, and neither the user nor the model is asked.
+/// Neither the user nor the model is asked.
 #[tokio::test]
 async fn sampling_request_is_method_not_found() {
     let mut b = McpSession::new("code", json!([server("r", "rich")])).await;
@@ -702,7 +698,7 @@ async fn sampling_request_is_method_not_found() {
     b.client.end().await;
 }
 
-/// A server's question reaches the user as the server's, where the client has forms, and no rule denies it.
+/// The question names the server. It needs a client with forms, and a rule can deny it.
 #[tokio::test]
 async fn server_elicitation_reaches_the_user() {
     let forms = json!({ "elicitation": { "form": {} } });

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use super::super::patches::Random;
 
-/// A file and a change of some of its lines.
-pub(super) struct Case {
+/// A file, and a change of some of its lines.
+pub(super) struct EditCase {
     pub noise: [Noise; 2],
     pub file: String,
     pub expected: String,
     pub changes: Vec<Change>,
-    /// The old text is not in the file.
+    /// True if the file does not have the old text.
     pub is_stale: bool,
 }
 
@@ -63,8 +63,8 @@ pub(super) const NOISE: [Noise; 9] = [
 /// A line of the new file: its text, and the old line whose ending it has.
 type Line = (String, usize);
 
-/// A case whose old texts, as the model writes them, are not by chance somewhere else in the file.
-pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> Case {
+/// Returns a case whose old texts, as the model writes them, do not occur elsewhere in the file by chance.
+pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> EditCase {
     loop {
         let case = any_case(random, number, changes);
         let file: Vec<&str> = case.file.lines().collect();
@@ -78,7 +78,7 @@ pub(super) fn case(random: &mut Random, number: usize, changes: usize) -> Case {
     }
 }
 
-fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
+fn any_case(random: &mut Random, number: usize, changes: usize) -> EditCase {
     let first = NOISE[number % NOISE.len()];
     let second = if random.chance(40) { NOISE[random.below(NOISE.len())] } else { Noise::None };
     let noise = [first, second];
@@ -97,7 +97,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         }
     }
     ranges.sort_by_key(|range| range.start);
-    // With mixed endings only the line of a renamed or added call has an ending that is right for certain.
+    // With mixed line endings, the expected ending is known only for a renamed or added call.
     let is_mixed = has(Noise::Endings) && random.chance(50);
     let kinds = if is_mixed { 2 } else { 4 };
     let endings: Vec<&str> = (0..clean.len())
@@ -111,12 +111,12 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
         if has(Noise::MissingBlanks) && !line.len().is_multiple_of(3) { line + "  " } else { line }
     };
     let file: Vec<String> = clean.iter().map(|line| in_file(line)).collect();
-    let style = Style::new(random, noise, unit);
+    let style = WritingStyle::new(random, noise, unit);
     let (mut after, mut copied, mut made) = (Vec::new(), 0, Vec::new());
     for range in &ranges {
         after.extend((copied..range.start).map(|at| (file[at].clone(), at)));
         copied = range.end;
-        // New quotes have the form of quotes in the old text.
+        // New quotes have the form of the quotes in the old text.
         let has_quotes = clean[range.clone()].iter().any(|line| line.contains('"')) && !has(Noise::Plain);
         let mut new =
             changed(random, &clean[range.clone()], unit, if has_quotes { ", \"it's\"" } else { "" }, kinds);
@@ -135,7 +135,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
             (line, *at)
         }));
         let around = range.start.saturating_sub(3)..(range.end + 3).min(clean.len());
-        // A single line without its indentation is in the file as it is.
+        // A single line without its indentation still occurs in the file, so only longer texts lose theirs.
         let shift = style.shift(&clean[around.clone()], range.len() > 1);
         let written =
             |lines: &[String]| lines.iter().map(|line| style.noisy(line, &shift)).collect::<Vec<_>>();
@@ -163,7 +163,7 @@ fn any_case(random: &mut Random, number: usize, changes: usize) -> Case {
     let text =
         |lines: &[Line]| lines.iter().map(|(line, at)| line.clone() + endings[*at]).collect::<String>();
     let file: Vec<Line> = file.into_iter().enumerate().map(|(at, line)| (line, at)).collect();
-    Case { noise, file: text(&file), expected: text(&after), changes: made, is_stale: has(Noise::Stale) }
+    EditCase { noise, file: text(&file), expected: text(&after), changes: made, is_stale: has(Noise::Stale) }
 }
 
 /// Functions with nested blocks; some of their lines occur several times.
@@ -230,15 +230,15 @@ fn changed(random: &mut Random, old: &[String], unit: &str, quotes: &str, kinds:
     lines
 }
 
-/// How the model writes lines.
-struct Style {
+/// The model's style of writing lines.
+struct WritingStyle {
     noise: [Noise; 2],
     unit: String,
     other_unit: String,
     is_less: bool,
 }
 
-impl Style {
+impl WritingStyle {
     fn new(random: &mut Random, noise: [Noise; 2], unit: &str) -> Self {
         let other_unit = if unit == "\t" { ["    ", "  "][random.below(2)] } else { "\t" };
         Self { noise, unit: unit.into(), other_unit: other_unit.into(), is_less: random.chance(50) }
@@ -298,8 +298,8 @@ fn curly(line: &str) -> String {
     text.replace(" - ", " – ")
 }
 
-impl Case {
-    /// True if a file is the expected one, apart from blanks that the model did not see.
+impl EditCase {
+    /// Returns true if a file is the expected one, apart from blanks that the model did not see.
     pub(super) fn is_expected(&self, file: &str) -> bool {
         let seen =
             |text: &str| text.lines().map(|line| line.trim_end_matches(' ').to_owned()).collect::<Vec<_>>();
@@ -307,7 +307,7 @@ impl Case {
         !self.is_stale && (file == self.expected || (has_unseen && seen(file) == seen(&self.expected)))
     }
 
-    /// The same change in one of several copies of the file's lines.
+    /// Returns the same change in one of several copies of the file's lines.
     pub(super) fn repeated(&self, copies: usize, changed: usize) -> Self {
         let lines = self.file.lines().count();
         let moved = |change: &Change| Change { first: change.first + changed * lines, ..change.clone() };
@@ -320,7 +320,7 @@ impl Case {
         }
     }
 
-    /// The texts for `edit_file`, maybe with line numbers or a line feed at the end.
+    /// Returns the texts for `edit_file`. Some have line numbers, or a line feed at the end.
     pub(super) fn edit(&self, random: &mut Random) -> (String, String) {
         let change = &self.changes[0];
         let end = if random.chance(50) { "\n" } else { "" };
@@ -334,7 +334,7 @@ impl Case {
         (text(&change.old), text(&change.new))
     }
 
-    /// A patch of the file `f` in one of the dialects.
+    /// Returns a patch of the file `f` in one of the dialects.
     pub(super) fn patch(&self, random: &mut Random, dialect: Dialect) -> String {
         let mut patch = match dialect {
             Dialect::BeginPatch => "*** Begin Patch\n*** Update File: f\n".to_owned(),

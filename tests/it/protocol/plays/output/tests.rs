@@ -198,7 +198,7 @@ fn lines(message: &Value, standard: &Standard) -> String {
     layout::lines("<-", &rows(message, standard)).join("\n")
 }
 
-/// All values that differ from this one in one place: a changed, added, removed or moved member.
+/// Returns all values that differ from this one in one place: a changed, added, removed or moved member.
 fn variations(value: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     match value {
