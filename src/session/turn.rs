@@ -37,7 +37,7 @@ mod session_action;
 pub(super) mod steps;
 pub(super) mod turns;
 
-/// What a turn's task needs to work, made for one turn. No state of the session: the turn asks the actor for it.
+/// The input of a turn's task, made for one turn. No state of the session: the turn asks the actor for it.
 pub(super) struct Turn {
     pub(super) number: u64,
     pub(super) compacts: bool,

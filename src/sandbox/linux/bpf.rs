@@ -30,7 +30,7 @@ pub(super) const fn fail(error: c_int) -> u32 {
     libc::SECCOMP_RET_ERRNO | error.cast_unsigned()
 }
 
-/// What happens to a call.
+/// The answer to a call, or a test on which the answer depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rule {
     Answer(u32),
