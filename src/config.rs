@@ -80,6 +80,8 @@ const EMBEDDED_SILENCE: Duration = Duration::from_secs(10);
 /// The same for a provider, which may think for minutes.
 const PROVIDER_SILENCE: Duration = Duration::from_mins(10);
 
+/// Options of the command line as they were typed, unchecked. No defaults, and nothing from files or the environment:
+/// [`Config`] has the result.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub mode: Option<String>,
@@ -97,6 +99,8 @@ pub struct Flags {
     pub record: Option<PathBuf>,
 }
 
+/// Settings of a run, checked. Consumed when the run starts: a session never holds one, and nothing that changes while
+/// Modegate runs belongs here.
 pub struct Config {
     pub first: First,
     pub cwd: PathBuf,

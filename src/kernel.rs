@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use libc::sock_filter;
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use seccompiler::sock_filter;
 
 /// Returns the error of a call that returned -1.
 pub(crate) fn checked<Number: PartialEq + From<i8>>(result: Number) -> io::Result<Number> {
@@ -202,6 +202,21 @@ pub fn tie_to_loopback(socket: BorrowedFd<'_>) -> io::Result<()> {
     if checked(read).is_ok() && index == LOOPBACK { Ok(()) } else { Err(error) }
 }
 
+/// Filters the system calls of this process and of all that it starts, for good.
+pub fn filter(program: &[sock_filter]) -> Result<(), String> {
+    let filtered = rustix::thread::set_no_new_privs(true).map_err(io::Error::from);
+    let filtered = filtered.and_then(|()| install_filter(program, 0));
+    filtered.map(drop).map_err(|error| format!("system calls cannot be filtered: {error}"))
+}
+
+fn install_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: `program` is valid for the call, which only reads it.
+    checked(unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) })
+}
+
 pub fn has_seccomp() -> bool {
     let action: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the call reads the action and changes nothing.
@@ -212,14 +227,9 @@ pub fn has_seccomp() -> bool {
 
 /// Installs a filter. The returned descriptor receives the calls that the filter suspends.
 pub fn listen(program: &[sock_filter]) -> io::Result<OwnedFd> {
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` is valid for the call, which only reads it. Both types have the layout of the kernel's
-    // `sock_filter`, and the result is a new descriptor without another owner.
-    unsafe {
-        let fd = checked(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program))?;
-        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?))
-    }
+    let fd = install_filter(program, flags)?;
+    let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the result is a new descriptor without another owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -117,6 +117,8 @@ pub enum CeilingKind {
     Agent(String),
 }
 
+/// A mode with all its keys, as users write and audits read it. Never the state of a session: a field is a key of the
+/// modes file, but for [`Self::kind`].
 #[derive(Debug, Clone)]
 pub struct Mode {
     pub id: String,

@@ -60,6 +60,8 @@ pub struct ExitSettings {
     pub reading_time: Duration,
 }
 
+/// Settings of a session, the same from its start to its end. What changes meanwhile belongs to a component of the
+/// actor.
 #[allow(clippy::struct_excessive_bools, reason = "independent settings of the run")]
 #[derive(Clone)]
 pub struct SessionContext {

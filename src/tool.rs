@@ -196,6 +196,8 @@ impl ToolOutput {
     }
 }
 
+/// The input of a call beside its arguments, made for each call. No access to the session or the mode: the permit has
+/// decided. A tool that needs more of the session asks for it with a [`session_action`].
 #[derive(Debug)]
 pub struct RunContext {
     pub permit: Permit,

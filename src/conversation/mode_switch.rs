@@ -1,5 +1,13 @@
 //! Parser for `mode_switch` blocks in the model's text, which are fenced as `yaml`. Pure.
 //!
+//! ```text
+//! reply   = { line | fence | block }
+//! block   = opening content closing
+//! opening = at most 3 spaces, 3 or more "`" or "~", "yaml" or "yml", any text
+//! closing = at most 3 spaces, at least as many of the same mark
+//! content = YAML with one key, mode_switch: { analysis: TEXT, new_mode: MODE or nothing }
+//! ```
+//!
 //! Text arrives in arbitrary pieces. A possible block is buffered, and a switch is removed from the client's
 //! text. Fences in quotes, lists, other fences or indented code do not count; the model is told of a block there
 //! (G27-G34, G51-G55).

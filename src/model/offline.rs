@@ -1,16 +1,16 @@
 //! The embedded default model: research without a language model, a network or a key. It searches for the
 //! words of the prompt, reads around the best places, and writes a plan that names file and line. It also
-//! carries out three plain sentences ([`action`]). Deterministic: each step follows from the conversation
-//! alone.
+//! creates a file ([`creation`]). Deterministic: each step follows from the conversation alone.
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::{Block, Message, Model, ModelEvent, ModelRequest, ModelStop, Reply, Role};
+use creation::Creation;
 use keywords::PromptWord;
 
-mod action;
+mod creation;
 mod findings;
 mod keywords;
 mod plan;
@@ -45,12 +45,13 @@ fn next(request: &ModelRequest) -> Vec<ModelEvent> {
     if turn.replies == 0 {
         events.push(ModelEvent::Text(INTRODUCTION.into()));
     }
-    match action::parse(&turn.prompt) {
-        // Once started, an action is finished in any mode: a denied call gives a reason.
-        Some(action)
-            if turn.has_started() || turn.replies == 0 && action.tools().iter().all(|tool| offered(tool)) =>
+    match creation::parse(&turn.prompt) {
+        // Once started, a creation is finished in any mode: a denied call gives a reason.
+        Some(creation)
+            if turn.has_started()
+                || turn.replies == 0 && Creation::TOOLS.iter().all(|tool| offered(tool)) =>
         {
-            events.push(action.next(turn.outcome("look"), turn.outcome("change")));
+            events.push(creation.next(turn.outcome("look"), turn.outcome("change")));
         }
         _ => events.extend(research(&turn, &offered)),
     }

@@ -1,7 +1,14 @@
 //! Calls that a model writes into its text, because its server has no parser for them. Pure.
 //!
-//! Three forms are read: `<tool_call>` with JSON, `<function=NAME>` with parameters, and JSON that is the whole
-//! reply, also between fences. A call counts only if nothing follows it, if it begins a line outside of code, and
+//! ```text
+//! reply     = text { tagged | function }, the first at the start of a line | json | "```" LANGUAGE json "```"
+//! tagged    = "<tool_call>" ( call | function ) [ "</tool_call>" ], or with "function_call"
+//! function  = "<function=" NAME ">" [ object ] { "<parameter=" NAME ">" text "</parameter>" } [ "</function>" ]
+//! json      = call | "[" call { "," call } "]"
+//! call      = { "name": NAME, "arguments": object }, perhaps below "function", perhaps with "id" and "type"
+//! ```
+//!
+//! A closing tag is missing only at the end of the reply. A call counts only if nothing follows it, if it begins a line outside of code, and
 //! if its words come from no tool result and no user (decision 0071). A text that only looks like a call is never
 //! carried out.
 

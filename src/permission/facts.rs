@@ -79,6 +79,8 @@ pub enum CallSource {
     Broker,
 }
 
+/// All that a decision may depend on, besides the ceilings. An audit decides from the stored copy alone, so a fact is
+/// known before the call, and nothing here is looked up later.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
     pub source: CallSource,

@@ -1,5 +1,12 @@
 //! Translates rules in the spelling of Claude Code: `Bash(git push:*)`, `Edit(src/**)`. Pure.
 //!
+//! ```text
+//! rule    = TOOL [ "(" [ CONTENT ] ")" ]
+//! CONTENT = words [ ":*" ]             Bash
+//!         | [ "/" ] [ "/" ] PATH       Read, Edit, Write: "//" from the root, "/" from the session's folder
+//!         | "domain:" HOST             WebFetch
+//! ```
+//!
 //! A rule that denies or asks may become wider, and a rule that allows never does. An audit reads rules that
 //! are translated already.
 

@@ -1,9 +1,16 @@
 //! The user's rules: deny, ask and allow, by tool and by content of a call. Pure.
 //!
-//! A rule is `TOOL` or `TOOL(PATTERN)`, both globs. `PATTERN` matches paths (relative to the session's
-//! folder, or absolute), the words of each command (a trailing ` *` also matches nothing), or addresses. In
-//! an address, a `*` in the server does not reach into the path. A rule that keeps `read_file` from a file
-//! keeps every own tool from reading it.
+//! ```text
+//! rule    = TOOL [ "(" PATTERN ")" ]                            both globs
+//! PATTERN = path, below the session's folder or absolute
+//!         | word { " " word } [ " *" ]                          of each command; " *" also matches nothing
+//!         | [ SCHEME "://" ] SERVER [ ":" PORT ] [ "/" PATH ]   of an address
+//! ```
+//!
+//! The call decides which of the three a pattern is compared with: one pattern can match in several ways. In an
+//! address, a `*` in the server does not reach into the path. A rule that keeps `read_file` from a file keeps every
+//! own tool from reading it.
+//!
 //! Rules that deny or ask match every spelling that the system takes for the same name; see [`NamePattern`].
 
 use globset::{Glob, GlobMatcher};

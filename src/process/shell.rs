@@ -44,6 +44,8 @@ const SETTINGS: &[(&str, &str)] = &[
 const READ_ONLY_SETTINGS: [(&str, &str); 2] =
     [("GIT_OPTIONAL_LOCKS", "0"), ("TAR_OPTIONS", "--no-same-owner")];
 
+/// Settings for all commands of this user: program, environment and sandboxes. The same for all sessions of the process: no
+/// session, mode or call belongs here, and nothing that changes after the start.
 #[derive(Debug, Clone)]
 pub struct Shell(Arc<ShellParts>);
 

@@ -47,6 +47,8 @@ use crate::workspace::Workspace;
 mod control;
 mod turn;
 
+/// Owns the components of a session, and connects them. A field is a component or a channel, never a flag or a
+/// counter: state belongs to the component whose rule it serves.
 struct Actor {
     workspace: Workspace,
     client_io: ClientIo,

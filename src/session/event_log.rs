@@ -38,6 +38,8 @@ enum Posted {
     HeldRows,
 }
 
+/// The one way by which events reach the client, the conversation and the store, in one order. Decides nothing: no
+/// mode, rule, ceiling or answer of the user belongs here.
 pub(super) struct EventLog {
     id: SessionId,
     client: Client,

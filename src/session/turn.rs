@@ -37,6 +37,7 @@ mod session_action;
 pub(super) mod steps;
 pub(super) mod turns;
 
+/// The input of a turn's task, made for one turn. No state of the session: the turn asks the actor for it.
 pub(super) struct Turn {
     pub(super) number: u64,
     pub(super) compacts: bool,

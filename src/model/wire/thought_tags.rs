@@ -1,5 +1,10 @@
 //! Separates thoughts that a server leaves in the text, between tags at its start. Pure.
 //!
+//! ```text
+//! reply = { blank } [ "<" TAG ">" thoughts "</" TAG ">" { blank } ] answer
+//! TAG   = "think" | "thinking" | "thought"
+//! ```
+//!
 //! Only tags before the first word count: later ones are part of an answer about such tags.
 
 use std::borrow::Cow;

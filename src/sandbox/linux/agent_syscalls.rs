@@ -1,23 +1,18 @@
 //! seccomp filter for external agents: the calls of read-only commands, and further ones, each with a reason. All
-//! others fail, also calls of future kernels. Written by hand, because filters of
-//! the library allow x32 calls.
+//! others fail, also calls of future kernels.
 
-use std::collections::BTreeMap;
+use libc::{c_int, c_long, sock_filter};
 
-use libc::c_long;
-use seccompiler::BpfProgram;
-
-use super::bpf::{
-    self, ALLOW, ARCHITECTURE, KILL, NUMBER, answer, fail, halving, jump, jump_bits, keep, load, low,
-};
+use super::bpf::{self, ALLOW, Calls, KILL, Rule, fail, has_bits, is, is_one_of, when};
 use super::syscalls::{
     ALLOWED, ALLOWED_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FCNTL, FILE_BYPASSES, GET_FLAGS,
     MOUNTS_AND_NAMESPACES, NEW_LISTENER, NEW_NAMESPACES, OTHER_PROCESSES, OWN_ARCHITECTURE, PRCTL, SHARED,
-    SIGNALS, SYSTEM_SETTINGS, TYPING, number, one_of_or, without,
+    SIGNALS, SYSTEM_SETTINGS, TERMINALS, pairs, requests,
 };
 use super::workspace_syscalls::{
     IOPRIO_WHO_PROCESS, PRIO_PROCESS, limits_of_others, priority_of_others, scheduling_of_others,
 };
+use crate::kernel;
 
 /// Calls that the filter for read-only commands refuses, and the reason why agents have them.
 #[rustfmt::skip]
@@ -96,101 +91,72 @@ const REFUSED_OLD: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_iopl, libc
 #[cfg(target_arch = "aarch64")]
 const REFUSED_OLD: &[c_long] = &[];
 
-/// Second byte of `ioctl` requests that do not change files or disks.
-const REQUESTS: [u32; 2] = [0x5400, 0x8900];
+/// Second byte of `ioctl` requests about sockets.
+const SOCKETS: c_int = 0x8900;
 
 /// The number of a pseudo-terminal, and its lock.
-pub(super) const PSEUDO_TERMINALS: [u32; 2] = [0x8004_5430, 0x4004_5431];
+pub(super) const PSEUDO_TERMINALS: [c_int; 2] = [0x8004_5430_u32.cast_signed(), 0x4004_5431];
 
 pub(super) fn filter() -> Result<(), String> {
-    bpf::apply(&program(&parts()))
+    kernel::filter(&program(calls()))
 }
 
-/// A filter that answers the listed calls by their parts. All others fail with `ENOSYS`, also those of x32 and of
-/// later kernels; programs fall back to older calls.
-pub(super) fn program(parts: &BTreeMap<u32, BpfProgram>) -> BpfProgram {
+/// Calls without a rule fail with `ENOSYS`, also those of x32 and of later kernels; programs fall back to older calls.
+pub(super) fn program(calls: Calls) -> Vec<sock_filter> {
     // 32-bit programs have other call numbers, so they are killed.
-    let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL)];
-    program.push(load(NUMBER));
-    program.extend(halving(parts, &[answer(fail(libc::ENOSYS))]));
-    program
+    bpf::program(&[(OWN_ARCHITECTURE, calls)], fail(libc::ENOSYS), KILL)
 }
 
-/// What to do for a call. A later entry replaces an earlier one.
-pub(super) fn parts() -> BTreeMap<u32, BpfProgram> {
-    let mut parts = BTreeMap::new();
-    let mut listed = |calls: &[c_long], value: u32| {
-        parts.extend(calls.iter().map(|call| (number(*call), vec![answer(value)])));
-    };
+pub(super) fn calls() -> Calls {
+    let mut calls = Calls::default();
     let beyond = BEYOND_READING.iter().chain(BEYOND_READING_OLD).map(|(_, calls)| *calls);
-    for calls in [ALLOWED, ALLOWED_OLD].into_iter().chain(beyond) {
-        listed(calls, ALLOW);
+    for allowed in [ALLOWED, ALLOWED_OLD].into_iter().chain(beyond) {
+        calls.set(allowed, ALLOW);
     }
     let refused = fail(libc::EPERM);
-    for calls in
+    for others in
         [OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED, REFUSED_OLD]
     {
-        listed(calls, refused);
+        calls.set(others, refused);
     }
     // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
-    for calls in [ATTRIBUTES, EXTENDED_ATTRIBUTES, ATTRIBUTES_OLD] {
-        listed(calls, fail(0));
+    for attributes in [ATTRIBUTES, EXTENDED_ATTRIBUTES, ATTRIBUTES_OLD] {
+        calls.set(attributes, fail(0));
     }
-    parts.insert(number(libc::SYS_socket), sockets());
-    parts.insert(number(libc::SYS_socketpair), pairs());
-    parts.insert(number(libc::SYS_ioctl), requests(&[]));
-    parts.insert(number(libc::SYS_prlimit64), limits_of_others(refused));
-    for (call, one) in [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)] {
-        parts.insert(number(call), priority_of_others(one, refused));
-    }
-    for call in [
-        libc::SYS_sched_setparam,
-        libc::SYS_sched_setscheduler,
-        libc::SYS_sched_setattr,
-        libc::SYS_sched_setaffinity,
-    ] {
-        parts.insert(number(call), scheduling_of_others(refused));
-    }
+    calls.set(&[libc::SYS_socket], sockets(refused));
+    calls.set(&[libc::SYS_socketpair], pairs(refused));
+    calls.set(&[libc::SYS_ioctl], agent_requests(&[]));
+    calls.set(&[libc::SYS_prlimit64], limits_of_others(refused));
+    calls.set(&[libc::SYS_setpriority], priority_of_others(PRIO_PROCESS, refused));
+    calls.set(&[libc::SYS_ioprio_set], priority_of_others(IOPRIO_WHO_PROCESS, refused));
+    calls.set(
+        &[
+            libc::SYS_sched_setparam,
+            libc::SYS_sched_setscheduler,
+            libc::SYS_sched_setattr,
+            libc::SYS_sched_setaffinity,
+        ],
+        scheduling_of_others(refused),
+    );
     let invalid = fail(libc::EINVAL);
-    parts.insert(number(libc::SYS_fcntl), one_of_or(1, &[FCNTL, FCNTL_SIGNALS].concat(), invalid));
-    parts.insert(number(libc::SYS_prctl), one_of_or(0, PRCTL, invalid));
-    parts.insert(number(libc::SYS_seccomp), without(1, NEW_LISTENER));
-    let views = vec![load(low(0)), jump_bits(NEW_NAMESPACES, 0, 1), answer(refused), answer(ALLOW)];
-    parts.insert(number(libc::SYS_clone), views);
-    parts
+    calls.set(&[libc::SYS_fcntl], when(is_one_of(1, &[FCNTL, FCNTL_SIGNALS].concat()), ALLOW, invalid));
+    calls.set(&[libc::SYS_prctl], when(is_one_of(0, PRCTL), ALLOW, invalid));
+    calls.set(&[libc::SYS_seccomp], when(has_bits(1, NEW_LISTENER), fail(libc::ENOSYS), ALLOW));
+    calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), refused, ALLOW));
+    calls
 }
 
 /// Allows IPv4, IPv6 and route netlink. Unix sockets reach local programs that would write for any caller.
-fn sockets() -> BpfProgram {
-    let families = [libc::AF_INET, libc::AF_INET6].map(i32::cast_unsigned);
-    let mut part = vec![load(low(0)), jump(families[0], 5, 0), jump(families[1], 4, 0)];
-    part.extend([jump(libc::AF_NETLINK.cast_unsigned(), 0, 2), load(low(2)), jump(0, 1, 0)]);
-    part.extend([answer(fail(libc::EPERM)), answer(ALLOW)]);
-    part
-}
-
-/// Connected pairs reach no other process. Datagram sockets can send to any name.
-fn pairs() -> BpfProgram {
-    let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned);
-    let mut part = vec![load(low(0)), jump(libc::AF_UNIX.cast_unsigned(), 0, 4)];
-    part.extend([load(low(1)), keep(0xf), jump(types[0], 2, 0), jump(types[1], 1, 0)]);
-    part.extend([answer(fail(libc::EPERM)), answer(ALLOW)]);
-    part
+fn sockets(refused: u32) -> Rule {
+    let routes = when(is(2, 0), ALLOW, refused);
+    let others = when(is(0, libc::AF_NETLINK), routes, refused);
+    when(is_one_of(0, &[libc::AF_INET, libc::AF_INET6]), ALLOW, others)
 }
 
 /// `further` requests are allowed.
-pub(super) fn requests(further: &[u32]) -> BpfProgram {
-    let mut part = vec![load(low(1))];
-    for request in TYPING {
-        part.extend([jump(request, 0, 1), answer(fail(libc::EPERM))]);
-    }
-    for request in [GET_FLAGS].iter().chain(further) {
-        part.extend([jump(*request, 0, 1), answer(ALLOW)]);
-    }
-    part.push(keep(0xffff_ff00));
-    part.extend([jump(REQUESTS[0], 2, 0), jump(REQUESTS[1], 1, 0)]);
-    part.extend([answer(fail(libc::ENOTTY)), answer(ALLOW)]);
-    part
+pub(super) fn agent_requests(further: &[c_int]) -> Rule {
+    let allowed = [&[GET_FLAGS], further].concat();
+    requests(fail(libc::EPERM), &allowed, &[TERMINALS, SOCKETS], fail(libc::ENOTTY))
 }
 
 #[cfg(test)]

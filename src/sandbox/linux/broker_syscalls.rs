@@ -3,15 +3,12 @@
 
 use std::os::fd::OwnedFd;
 
-use libc::c_long;
-use seccompiler::BpfProgram;
+use libc::{c_long, sock_filter};
 
-use super::bpf::{ALLOW, answer, fail, jump, jump_bits, load, low};
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, TMPFILE, number};
+use super::bpf::{ALLOW, SUSPEND, fail, has_bits, is, when};
+use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, WRITING};
 use super::{agent_syscalls, network_syscalls, syscalls};
 use crate::kernel;
-
-const SUSPEND: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 #[rustfmt::skip]
 const ENTRIES: &[c_long] = &[
@@ -37,34 +34,22 @@ pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd
         .map_err(|error| format!("system calls cannot be suspended: {error}"))
 }
 
-pub(super) fn program(limits_network: bool, limits_reads: bool) -> BpfProgram {
-    let mut parts = agent_syscalls::parts();
-    for calls in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
-        parts.extend(calls.iter().map(|call| (number(*call), vec![answer(SUSPEND)])));
+pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filter> {
+    let mut calls = agent_syscalls::calls();
+    for suspended in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
+        calls.set(suspended, SUSPEND);
     }
-    for call in OWN_SANDBOX {
-        parts.insert(number(*call), vec![answer(fail(libc::EOPNOTSUPP))]);
-    }
-    parts.insert(number(libc::SYS_openat), opens(2));
-    #[cfg(target_arch = "x86_64")]
-    parts.insert(number(libc::SYS_open), opens(1));
+    calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
+    syscalls::set_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));
     if limits_reads {
-        syscalls::suspend_reads(&mut parts);
+        syscalls::suspend_reads(&mut calls);
     }
-    let requests = agent_syscalls::requests(&agent_syscalls::PSEUDO_TERMINALS);
-    parts.insert(number(libc::SYS_ioctl), requests);
+    let requests = agent_syscalls::agent_requests(&agent_syscalls::PSEUDO_TERMINALS);
+    calls.set(&[libc::SYS_ioctl], requests);
     // The supervisor reads the memory of dumpable processes only. Reported as done.
-    let dumpable = [load(low(0)), jump(libc::PR_SET_DUMPABLE.cast_unsigned(), 0, 1), answer(fail(0))];
-    let others = parts.remove(&number(libc::SYS_prctl)).unwrap_or_default();
-    parts.insert(number(libc::SYS_prctl), dumpable.into_iter().chain(others).collect());
+    calls.exempt(libc::SYS_prctl, is(0, libc::PR_SET_DUMPABLE), fail(0));
     if limits_network {
-        network_syscalls::limit(&mut parts);
+        network_syscalls::limit(&mut calls);
     }
-    agent_syscalls::program(&parts)
-}
-
-/// Suspends calls that could write, by the argument with the flags.
-fn opens(argument: u32) -> BpfProgram {
-    let writing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE).cast_unsigned();
-    vec![load(low(argument)), jump_bits(writing, 0, 1), answer(SUSPEND), answer(ALLOW)]
+    agent_syscalls::program(calls)
 }

@@ -1,17 +1,12 @@
 //! seccomp filter for read-only commands: an allowlist. Other calls, including those of future kernels, fail with
-//! `ENOSYS`, and common ones with `EPERM` or `EOPNOTSUPP`, which programs handle. The kernel examines a filter
-//! for every call when it is installed, so the filter looks a call up by halving.
+//! `ENOSYS`, and common ones with `EPERM` or `EOPNOTSUPP`, which programs handle.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use libc::c_long;
-use seccompiler::{BpfProgram, sock_filter};
+use libc::{c_int, c_long, sock_filter};
 
-use super::bpf::{
-    self, ALLOW, ARCHITECTURE, KILL, NUMBER, SUSPEND, answer, fail, halving, jump, jump_bits, keep, load, low,
-};
-use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS};
+use super::bpf::{self, ALLOW, Calls, KILL, Rule, SUSPEND, fail, has_bits, is, is_one_of, when};
+use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS, priority_of_others};
 use crate::kernel;
 
 #[rustfmt::skip]
@@ -209,20 +204,25 @@ const SELF_ONLY: &[c_long] = &[
 ];
 
 /// `CLONE_NEWNS`, `CGROUP`, `UTS`, `IPC`, `USER`, `PID` and `NET`.
-pub(super) const NEW_NAMESPACES: u32 = 0x7e02_0000;
+pub(super) const NEW_NAMESPACES: c_int = 0x7e02_0000;
 
 /// Second byte of `ioctl` requests that do not change files.
-const TERMINALS: u32 = 0x5400;
+pub(super) const TERMINALS: c_int = 0x5400;
 
 /// Type or paste into a terminal, or take the console.
-pub(super) const TYPING: [u32; 3] = [0x5412, 0x541c, 0x541d];
+const TYPING: [c_int; 3] = [0x5412, 0x541c, 0x541d];
 
-pub(super) const GET_FLAGS: u32 = 0x8008_6601;
+pub(super) const GET_FLAGS: c_int = 0x8008_6601_u32.cast_signed();
 
 #[cfg(target_arch = "x86_64")]
 pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub(super) const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
+
+const UNKNOWN: u32 = fail(libc::ENOSYS);
+
+/// A listener of the command could run calls that are suspended.
+pub(super) const NEW_LISTENER: c_int = 8;
 
 /// The returned descriptor receives calls of [`ATTRIBUTES`] if `suspends` and the kernel can. Otherwise they
 /// are refused.
@@ -240,109 +240,74 @@ pub(super) fn filter(
             Err(_) => {}
         }
     }
-    bpf::apply(&program(signals_held, false, false)).map(|()| None)
+    kernel::filter(&program(signals_held, false, false)).map(|()| None)
 }
 
-pub(super) fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> BpfProgram {
-    let mut program = vec![load(ARCHITECTURE), jump(OWN_ARCHITECTURE, 1, 0), answer(KILL), load(NUMBER)];
-    program.extend(halving(&parts(signals_held, suspends, limits_reads), &[answer(fail(libc::ENOSYS))]));
-    program
+pub(super) fn program(signals_held: bool, suspends: bool, limits_reads: bool) -> Vec<sock_filter> {
+    let calls = calls(signals_held, suspends, limits_reads);
+    // 32-bit programs have other call numbers, so they are killed.
+    bpf::program(&[(OWN_ARCHITECTURE, calls)], UNKNOWN, KILL)
 }
 
-/// What to do for a call. A later entry replaces an earlier one.
-fn parts(signals_held: bool, suspends: bool, limits_reads: bool) -> BTreeMap<u32, BpfProgram> {
-    let mut parts = BTreeMap::new();
-    let mut listed = |calls: &[c_long], value: u32| {
-        parts.extend(calls.iter().map(|call| (number(*call), vec![answer(value)])));
-    };
-    listed(ALLOWED, ALLOW);
-    listed(ALLOWED_OLD, ALLOW);
-    for calls in [UNSUPPORTED, EXTENDED_ATTRIBUTES] {
-        listed(calls, fail(libc::EOPNOTSUPP));
+fn calls(signals_held: bool, suspends: bool, limits_reads: bool) -> Calls {
+    let mut calls = Calls::default();
+    for allowed in [ALLOWED, ALLOWED_OLD] {
+        calls.set(allowed, ALLOW);
     }
-    for calls in REFUSED {
-        listed(calls, fail(libc::EPERM));
+    for unsupported in [UNSUPPORTED, EXTENDED_ATTRIBUTES] {
+        calls.set(unsupported, fail(libc::EOPNOTSUPP));
     }
-    listed(SIGNALS, if signals_held { ALLOW } else { fail(libc::EPERM) });
-    for calls in [ATTRIBUTES, ATTRIBUTES_OLD] {
-        listed(calls, if suspends { SUSPEND } else { fail(libc::EPERM) });
+    for refused in REFUSED {
+        calls.set(refused, fail(libc::EPERM));
     }
-    for call in SELF_ONLY {
-        parts.insert(number(*call), one_of(0, &[0]));
+    calls.set(SIGNALS, if signals_held { ALLOW } else { fail(libc::EPERM) });
+    for attributes in [ATTRIBUTES, ATTRIBUTES_OLD] {
+        calls.set(attributes, if suspends { SUSPEND } else { fail(libc::EPERM) });
     }
-    parts.insert(number(libc::SYS_clone), without(0, NEW_NAMESPACES));
-    parts.insert(number(libc::SYS_seccomp), without(1, NEW_LISTENER));
-    // Connected pairs reach no other process. Datagram sockets can send to any name.
-    let mut pairs = one_of(1, &[libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned));
-    pairs.insert(1, keep(0xf));
-    parts.insert(number(libc::SYS_socketpair), both(0, libc::AF_UNIX.cast_unsigned(), pairs));
-    parts.insert(number(libc::SYS_fcntl), one_of_or(1, FCNTL, UNKNOWN));
-    parts.insert(number(libc::SYS_prctl), one_of_or(0, PRCTL, fail(libc::EINVAL)));
-    parts.insert(number(libc::SYS_setpriority), both(0, PRIO_PROCESS, one_of(1, &[0])));
-    parts.insert(number(libc::SYS_ioprio_set), both(0, IOPRIO_WHO_PROCESS, one_of(1, &[0])));
-    parts.insert(number(libc::SYS_ioctl), requests());
+    calls.set(SELF_ONLY, when(is(0, 0), ALLOW, UNKNOWN));
+    calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), UNKNOWN, ALLOW));
+    calls.set(&[libc::SYS_seccomp], when(has_bits(1, NEW_LISTENER), UNKNOWN, ALLOW));
+    calls.set(&[libc::SYS_socketpair], pairs(UNKNOWN));
+    calls.set(&[libc::SYS_fcntl], when(is_one_of(1, FCNTL), ALLOW, UNKNOWN));
+    calls.set(&[libc::SYS_prctl], when(is_one_of(0, PRCTL), ALLOW, fail(libc::EINVAL)));
+    calls.set(&[libc::SYS_setpriority], priority_of_others(PRIO_PROCESS, UNKNOWN));
+    calls.set(&[libc::SYS_ioprio_set], priority_of_others(IOPRIO_WHO_PROCESS, UNKNOWN));
+    calls.set(&[libc::SYS_ioctl], requests(UNKNOWN, &[GET_FLAGS], &[TERMINALS], UNKNOWN));
     if limits_reads {
-        suspend_reads(&mut parts);
+        suspend_reads(&mut calls);
     }
-    parts
+    calls
 }
 
 /// Suspends the calls that open files, except for folders and path descriptors. The arguments of `openat2` are in
 /// memory, where they could change after a look at them; programs fall back to `openat`.
-pub(super) fn suspend_reads(parts: &mut BTreeMap<u32, BpfProgram>) {
-    let opens = |argument| {
-        let writing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE).cast_unsigned();
-        let harmless = (libc::O_PATH | libc::O_DIRECTORY).cast_unsigned();
-        let suspend = answer(SUSPEND);
-        vec![load(low(argument)), jump_bits(writing, 1, 0), jump_bits(harmless, 1, 0), suspend, answer(ALLOW)]
-    };
-    parts.insert(number(libc::SYS_openat), opens(2));
+pub(super) fn suspend_reads(calls: &mut Calls) {
+    let harmless = |flags| when(has_bits(flags, libc::O_PATH | libc::O_DIRECTORY), ALLOW, SUSPEND);
+    set_opens(calls, |flags| when(has_bits(flags, WRITING), SUSPEND, harmless(flags)));
+    calls.set(&[libc::SYS_openat2], UNKNOWN);
+}
+
+/// Flags of calls that could write.
+pub(super) const WRITING: c_int = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE;
+
+/// Sets the rule of the calls that open files, by the argument with the flags.
+pub(super) fn set_opens(calls: &mut Calls, rule: impl Fn(u32) -> Rule) {
+    calls.set(&[libc::SYS_openat], rule(2));
     #[cfg(target_arch = "x86_64")]
-    parts.insert(number(libc::SYS_open), opens(1));
-    parts.insert(number(libc::SYS_openat2), vec![answer(fail(libc::ENOSYS))]);
+    calls.set(&[libc::SYS_open], rule(1));
 }
 
-const UNKNOWN: u32 = fail(libc::ENOSYS);
-
-/// A listener of the command could run calls that are suspended.
-pub(super) const NEW_LISTENER: u32 = 8;
-
-/// Allows the call if an argument has one of the values.
-fn one_of(argument: u32, values: &[u32]) -> BpfProgram {
-    one_of_or(argument, &values.iter().map(|value| value.cast_signed()).collect::<Vec<_>>(), UNKNOWN)
+/// Connected pairs reach no other process. Datagram sockets can send to any name.
+pub(super) fn pairs(refused: u32) -> Rule {
+    let is_connected = is_one_of(1, &[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]).masked(0xf);
+    when(is(0, libc::AF_UNIX), when(is_connected, ALLOW, refused), refused)
 }
 
-pub(super) fn one_of_or(argument: u32, values: &[i32], otherwise: u32) -> BpfProgram {
-    let count = u8::try_from(values.len()).expect("a few values");
-    let jumps =
-        values.iter().zip((1..=count).rev()).map(|(value, ahead)| jump(value.cast_unsigned(), ahead, 0));
-    let end = [answer(otherwise), answer(ALLOW)];
-    std::iter::once(load(low(argument))).chain(jumps).chain(end).collect()
-}
-
-/// Allows the call if an argument has none of the bits.
-pub(super) fn without(argument: u32, bits: u32) -> BpfProgram {
-    vec![load(low(argument)), jump_bits(bits, 0, 1), answer(UNKNOWN), answer(ALLOW)]
-}
-
-/// Goes on with `rest` if an argument has the value.
-fn both(argument: u32, value: u32, rest: BpfProgram) -> BpfProgram {
-    let first: [sock_filter; 3] = [load(low(argument)), jump(value, 1, 0), answer(UNKNOWN)];
-    first.into_iter().chain(rest).collect()
-}
-
-fn requests() -> BpfProgram {
-    let mut part = vec![load(low(1))];
-    for request in TYPING {
-        part.extend([jump(request, 0, 1), answer(UNKNOWN)]);
-    }
-    part.extend([jump(GET_FLAGS, 2, 0), keep(0xffff_ff00), jump(TERMINALS, 0, 1)]);
-    part.extend([answer(ALLOW), answer(UNKNOWN)]);
-    part
-}
-
-pub(super) fn number(call: c_long) -> u32 {
-    u32::try_from(call).expect("the numbers of calls are small")
+/// Allows `ioctl` with the requests in `allowed`, and with all of some kinds, which are the second bytes of requests.
+pub(super) fn requests(typing: u32, allowed: &[c_int], kinds: &[c_int], otherwise: u32) -> Rule {
+    let is_of_kind = is_one_of(1, kinds).masked(0xffff_ff00);
+    let others = when(is_one_of(1, allowed), ALLOW, when(is_of_kind, ALLOW, otherwise));
+    when(is_one_of(1, &TYPING), typing, others)
 }
 
 #[cfg(test)]

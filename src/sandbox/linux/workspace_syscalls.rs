@@ -1,13 +1,15 @@
 //! seccomp filter for commands that may write.
 
-use seccompiler::BpfProgram;
+use libc::c_int;
 
-use super::bpf::{self, ALLOW, ARCHITECTURE, NUMBER, answer, fail, jump, load, low, when};
+use super::bpf::{self, ALLOW, Calls, Rule, fail, is, is_one_of, when};
+use crate::kernel;
 
 /// Blocks changes of other processes' limits (which can kill them), priorities and places in memory, leases, which
-/// make readers and writers of any readable file wait, and typing into terminals, which are writable files. Written by hand, because the library's filters kill 32-bit programs.
+/// make readers and writers of any readable file wait, and typing into terminals, which are writable files. 32-bit
+/// programs run, with the same limits.
 pub(super) fn filter() -> Result<(), String> {
-    bpf::apply(&workspace())
+    kernel::filter(&bpf::program(&ARCHITECTURES.map(calls), ALLOW, ALLOW))
 }
 
 struct CallNumbers {
@@ -69,64 +71,43 @@ const ARCHITECTURES: [CallNumbers; 2] = [
 
 const X32: u32 = 0x4000_0000;
 
-fn workspace() -> BpfProgram {
-    let refuse = fail(libc::EPERM);
-    let mut program = Vec::new();
-    for CallNumbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } in
-        ARCHITECTURES
-    {
-        let mut calls = vec![load(NUMBER)];
-        for number in [prlimit, prlimit | X32] {
-            calls.extend(when(number, &limits_of_others(refuse)));
+fn calls(numbers: CallNumbers) -> (u32, Calls) {
+    let CallNumbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } = numbers;
+    let refused = fail(libc::EPERM);
+    let mut calls = Calls::default();
+    for table in [0, X32] {
+        calls.set_number(prlimit | table, limits_of_others(refused));
+        calls.set_number(setpriority | table, priority_of_others(PRIO_PROCESS, refused));
+        calls.set_number(ioprio_set | table, priority_of_others(IOPRIO_WHO_PROCESS, refused));
+        for number in scheduling {
+            calls.set_number(number | table, scheduling_of_others(refused));
         }
-        for table in [0, X32] {
-            calls.extend(when(setpriority | table, &priority_of_others(PRIO_PROCESS, refuse)));
-            calls.extend(when(ioprio_set | table, &priority_of_others(IOPRIO_WHO_PROCESS, refuse)));
-            for number in scheduling {
-                calls.extend(when(number | table, &scheduling_of_others(refuse)));
-            }
-            for number in fcntl {
-                calls.extend(when(number | table, &leases(refuse)));
-            }
+        for number in fcntl {
+            calls.set_number(number | table, when(is(1, libc::F_SETLEASE), refused, ALLOW));
         }
-        for number in [ioctl, ioctl | X32, 0x202 | X32] {
-            // `TIOCSTI` and `TIOCLINUX`.
-            let typing =
-                [load(low(1)), jump(0x5412, 1, 0), jump(0x541c, 0, 1), answer(refuse), answer(ALLOW)];
-            calls.extend(when(number, &typing));
-        }
-        calls.push(answer(ALLOW));
-        program.push(load(ARCHITECTURE));
-        program.extend(when(architecture, &calls));
     }
-    program.push(answer(ALLOW));
-    program
+    for number in [ioctl, ioctl | X32, 0x202 | X32] {
+        // `TIOCSTI` and `TIOCLINUX`.
+        calls.set_number(number, when(is_one_of(1, &[0x5412, 0x541c]), refused, ALLOW));
+    }
+    (architecture, calls)
 }
 
 /// Refuses new limits for another process.
-pub(super) fn limits_of_others(refuse: u32) -> BpfProgram {
-    let mut part = vec![load(low(0)), jump(0, 5, 0)];
-    part.extend([load(low(2)), jump(0, 0, 2), load(low(2) + 4), jump(0, 1, 0)]);
-    part.extend([answer(refuse), answer(ALLOW)]);
-    part
+pub(super) fn limits_of_others(refused: u32) -> Rule {
+    let reads = when(is(2, 0), when(is(2, 0).upper(), ALLOW, refused), refused);
+    when(is(0, 0), ALLOW, reads)
 }
 
 /// A single process; id 0 is the calling process.
-pub(super) const PRIO_PROCESS: u32 = 0;
-pub(super) const IOPRIO_WHO_PROCESS: u32 = 1;
+pub(super) const PRIO_PROCESS: c_int = 0;
+pub(super) const IOPRIO_WHO_PROCESS: c_int = 1;
 
 /// Refuses anything but the calling process.
-pub(super) fn priority_of_others(one: u32, refuse: u32) -> BpfProgram {
-    let which = [load(low(0)), jump(one, 0, 2)];
-    let who = [load(low(1)), jump(0, 1, 0), answer(refuse), answer(ALLOW)];
-    which.into_iter().chain(who).collect()
+pub(super) fn priority_of_others(one: c_int, refused: u32) -> Rule {
+    when(is(0, one), when(is(1, 0), ALLOW, refused), refused)
 }
 
-pub(super) fn scheduling_of_others(refuse: u32) -> BpfProgram {
-    vec![load(low(0)), jump(0, 1, 0), answer(refuse), answer(ALLOW)]
-}
-
-fn leases(refuse: u32) -> BpfProgram {
-    let lease = libc::F_SETLEASE.cast_unsigned();
-    vec![load(low(1)), jump(lease, 0, 1), answer(refuse), answer(ALLOW)]
+pub(super) fn scheduling_of_others(refused: u32) -> Rule {
+    when(is(0, 0), ALLOW, refused)
 }

@@ -1,5 +1,11 @@
 //! Slash commands: prompts for Modegate, not for the model. Pure.
 //!
+//! ```text
+//! block   = { mention } command
+//! mention = "file `" PATH "` (with buffer number: " NUMBER ")" | "@" end of the path of an attached file
+//! command = ( "/" | "\" ) NAME [ blank argument ]
+//! ```
+//!
 //! Clients add files, selections and earlier messages to the user's text. So a command counts only at the
 //! start of the first and the last text block. A mode command that allows no more than now counts at the
 //! start of any text block, and after mentions of buffers and of attached files. Of repeated messages only the

@@ -1,5 +1,9 @@
 //! User-defined slash commands: Markdown files whose text becomes the prompt. Pure.
 //!
+//! ```text
+//! file = [ "---" YAML "---" ] { text | "$ARGUMENTS" | "$1" | … | "$9" }
+//! ```
+//!
 //! A project's commands are untrusted. They run only when the user types them, under the current mode.
 
 use serde::Deserialize;

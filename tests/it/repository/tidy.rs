@@ -517,7 +517,7 @@ const PURE: [&str; 113] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 38] = [
+const LIBRARIES: [(&str, &[&str]); 37] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
@@ -544,7 +544,6 @@ const LIBRARIES: [(&str, &[&str]); 38] = [
     ("landlock", &["sandbox"]),
     ("libc", &["kernel", "sandbox", "supervisor/broker"]),
     ("rustix", &["kernel", "platform/unix", "process", "supervisor"]),
-    ("seccompiler", &["kernel", "sandbox"]),
     ("bytes", &["http", "model/remote"]),
     ("cap_std", &["bounded_file", "platform", "process/hard_links", "workspace"]),
     ("cap_fs_ext", &["bounded_file", "platform", "process/hard_links", "workspace"]),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::bpf::number;
 use super::super::syscalls::tests::run;
 use super::super::{broker_syscalls, syscalls};
 use super::*;
@@ -33,11 +34,11 @@ fn argument_lists() -> Vec<[u64; 6]> {
 }
 
 /// Calls that a filter lets run, for some arguments, and that a read-only command has not.
-fn beyond_reading(program: &BpfProgram) -> BTreeSet<u32> {
+fn beyond_reading(program: &[sock_filter]) -> BTreeSet<u32> {
     let reading = syscalls::program(false, false, false);
     let lists = argument_lists();
     let runs =
-        |program: &BpfProgram, call, arguments| run(program, call, OWN_ARCHITECTURE, arguments) == ALLOW;
+        |program: &[sock_filter], call, arguments| run(program, call, OWN_ARCHITECTURE, arguments) == ALLOW;
     let exceeds = |call: &u32| {
         lists.iter().any(|arguments| runs(program, *call, *arguments) && !runs(&reading, *call, *arguments))
     };
@@ -51,8 +52,7 @@ fn reasons() -> BTreeSet<u32> {
 
 #[test]
 fn each_call_that_agents_have_and_read_only_commands_have_not_has_a_reason() {
-    let parts = parts();
-    let agent = beyond_reading(&program(&parts));
+    let agent = beyond_reading(&program(calls()));
     let reasons = reasons();
     let missing: Vec<_> = agent.difference(&reasons).collect();
     assert!(missing.is_empty(), "calls without a reason: {missing:?}");
@@ -73,7 +73,7 @@ fn brokered_commands_have_no_further_calls() {
 
 #[test]
 fn operations_that_reach_others_fail() {
-    let program = program(&parts());
+    let program = program(calls());
     let check = |call: c_long, arguments: [u64; 2], expected: u32| {
         let [first, second] = arguments;
         let answer = run(&program, number(call), OWN_ARCHITECTURE, [first, second, 0, 0, 0, 0]);

@@ -1,7 +1,6 @@
 //! The filter, in an interpreter of BPF programs.
 
-use seccompiler::sock_filter;
-
+use super::super::bpf::number;
 use super::*;
 
 /// Runs a program for a call.

@@ -1,7 +1,14 @@
 //! Parses patches between `*** Begin Patch` and `*** End Patch`, as some models write them. Pure.
 //!
-//! Their hunks have no line numbers. A header `@@ LINE` names a line above the hunk, such as the head of its
-//! function.
+//! ```text
+//! patch   = { blank | "*** Begin Patch" | section } ( "*** End Patch" | "```" | end of text )
+//! section = "*** Add File: " PATH { "+" text | blank }
+//!         | "*** Delete File: " PATH
+//!         | ( "*** Update File: " | "*** Move File: " ) PATH [ "*** Move to: " PATH ] { blank | hunk }
+//! ```
+//!
+//! Each part is a line, and `hunk` stands in [`hunk`]. Hunks have no line numbers. A header `@@ LINE` names a line
+//! above the hunk, such as the head of its function.
 
 use super::hunk::{self, PatchHunk, is_body, is_plain_header};
 use super::unified::{FilePatch, PatchOperation};

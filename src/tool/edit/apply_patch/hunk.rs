@@ -1,5 +1,12 @@
 //! Parses the hunks of a patch. Pure and linear.
 //!
+//! ```text
+//! hunk  = "@@ -" range " +" range [ " @@" text ] body            with counts
+//!       | { "@@" [ " " LINE [ "@@" ] ] } body [ "*** End of File" ]    bare
+//! range = START [ "," COUNT ]
+//! body  = { " " text | "-" text | "+" text | "\" text | blank }
+//! ```
+//!
 //! The counts in the header delimit a hunk, as for `git apply`. Models often miscount: if the counts do not
 //! fit or are missing, the hunk ends at the first line that cannot belong to it.
 

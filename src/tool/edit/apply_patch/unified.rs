@@ -1,7 +1,14 @@
 //! Parses a patch: a unified diff by the rules of `git apply`, or one for [`begin_patch`]. Pure.
 //!
-//! Skips text between sections, but never a line that looks like part of a hunk. Rejects binary patches,
-//! symbolic links, submodules and combined diffs.
+//! ```text
+//! patch   = { section | other text }
+//! section = "diff --git " NAME " " NAME { header } { hunk } | "--- " NAME "+++ " NAME hunk { hunk }
+//! header  = "--- " NAME | "+++ " NAME | ( "rename " | "copy " ) ( "from " | "to " ) PATH | "index " …
+//!         | ( "old mode " | "new mode " | "new file mode " | "deleted file mode " ) MODE | "similarity index " …
+//! ```
+//!
+//! Each part is a line; `hunk` stands in [`hunk`], and `NAME` in [`names`]. Skips text between sections, but never
+//! a line that looks like part of a hunk. Rejects binary patches, symbolic links, submodules and combined diffs.
 
 use super::begin_patch;
 use super::hunk::{self, PatchHunk, is_body, is_plain_header, is_signature};

@@ -1,6 +1,12 @@
 //! Splits one simple command into the words that bash would pass to the program. Pure.
 //!
-//! Strict: rejects operators, redirects, assignments and expansions, which costs only a permission request.
+//! ```text
+//! line = word { blank word }, without "=" in the first word
+//! word = { letter | digit | one of _@%+=:,./- | "'" text "'" | '"' text without $`\ '"' }
+//! ```
+//!
+//! `~` and `^` belong to a word behind a letter or digit. Strict: rejects operators, redirects, assignments and
+//! expansions, which costs only a permission request.
 
 pub(super) fn literal_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();

@@ -56,56 +56,23 @@ use Operands::{
     Pytest, RevisionsAndPaths, Words,
 };
 
+#[rustfmt::skip]
 const CARGO: &[&str] = &[
-    "lib",
-    "bins",
-    "tests",
-    "examples",
-    "benches",
-    "all-targets",
-    "all",
-    "workspace",
-    "all-features",
-    "no-default-features",
-    "release",
-    "keep-going",
-    "no-run",
-    "no-fail-fast",
-    "doc",
-    "locked",
-    "offline",
-    "frozen",
-    "quiet",
-    "verbose",
+    "lib", "bins", "tests", "examples", "benches", "all-targets", "all", "workspace", "all-features",
+    "no-default-features", "release", "keep-going", "no-run", "no-fail-fast", "doc", "locked", "offline", "frozen",
+    "quiet", "verbose",
 ];
 
+#[rustfmt::skip]
 const CARGO_VALUED: &[&str] = &[
-    "bin",
-    "test",
-    "example",
-    "bench",
-    "package",
-    "exclude",
-    "features",
-    "profile",
-    "jobs",
-    "message-format",
+    "bin", "test", "example", "bench", "package", "exclude", "features", "profile", "jobs", "message-format",
     "color",
 ];
 
+#[rustfmt::skip]
 const PYTEST: &[&str] = &[
-    "quiet",
-    "verbose",
-    "exitfirst",
-    "no-header",
-    "no-summary",
-    "collect-only",
-    "last-failed",
-    "lf",
-    "failed-first",
-    "ff",
-    "stepwise",
-    "sw",
+    "quiet", "verbose", "exitfirst", "no-header", "no-summary", "collect-only", "last-failed", "lf", "failed-first",
+    "ff", "stepwise", "sw",
 ];
 
 const PYTEST_ATTACHED: &[&str] = &["maxfail", "tb", "durations"];
@@ -285,8 +252,7 @@ impl CoveredProgram {
     }
 
     fn long<'a>(&self, option: &str, words: &mut impl Iterator<Item = &'a String>) -> Option<()> {
-        let (name, value) =
-            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) = name_and_value(option);
         match value {
             Some(_) => (self.attached.contains(&name) || self.either.contains(&name)).then_some(()),
             None if self.long.contains(&name) => Some(()),
@@ -323,16 +289,14 @@ impl CoveredProgram {
     }
 }
 
+fn name_and_value(option: &str) -> (&str, Option<&str>) {
+    option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)))
+}
+
 fn are_test_options(words: &[String]) -> bool {
+    #[rustfmt::skip]
     const FLAGS: &[&str] = &[
-        "--nocapture",
-        "--no-capture",
-        "--exact",
-        "--ignored",
-        "--include-ignored",
-        "--list",
-        "--quiet",
-        "-q",
+        "--nocapture", "--no-capture", "--exact", "--ignored", "--include-ignored", "--list", "--quiet", "-q",
         "--show-output",
     ];
     const VALUED: &[&str] = &["--test-threads", "--skip"];
@@ -361,19 +325,10 @@ fn are_lint_levels(words: &[String]) -> bool {
 fn find(words: &[String]) -> Option<Vec<String>> {
     const PLAIN: &[&str] =
         &["-empty", "-print", "-print0", "-not", "!", "-a", "-and", "-o", "-or", "-prune", "-depth", "-xdev"];
+    #[rustfmt::skip]
     const VALUED: &[&str] = &[
-        "-name",
-        "-iname",
-        "-path",
-        "-ipath",
-        "-type",
-        "-maxdepth",
-        "-mindepth",
-        "-size",
-        "-mtime",
-        "-mmin",
-        "-regex",
-        "-iregex",
+        "-name", "-iname", "-path", "-ipath", "-type", "-maxdepth", "-mindepth", "-size", "-mtime", "-mmin",
+        "-regex", "-iregex",
     ];
     let is_condition = |word: &String| word.starts_with('-') || word == "!";
     let paths: Vec<String> = words.iter().take_while(|word| !is_condition(word)).cloned().collect();
@@ -403,8 +358,7 @@ fn go_test(words: &[String]) -> Option<Vec<String>> {
             paths.push(folder.to_owned());
             continue;
         };
-        let (name, value) =
-            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) = name_and_value(option);
         let is_known = (value.is_none() && FLAGS.contains(&name))
             || (VALUED.contains(&name) && (value.is_some() || words.next().is_some()));
         if !is_known {

@@ -1,5 +1,15 @@
 //! Finds the commands in a command line. Pure.
 //!
+//! ```text
+//! line       = { command | operator | keyword | "#" text }
+//! command    = { NAME "=" word | redirect } word { word | redirect }
+//! word       = { plain | "\" char | "'" text "'" | '"' { text | expansion } '"' | "$'" text "'" | expansion }
+//! expansion  = "$" NAME | "${" … "}" | "$((" … "))" | "$(" line ")" | "`" line "`" | "<(" line ")" | ">(" line ")"
+//! redirect   = [ NUMBER ] ( ">" | ">>" | ">|" | "<" | "<>" | ">&" | "<&" | "&>" | "<<<" | "<<" | "<<-" ) word
+//! operator   = ";" | "&" | "&&" | "|" | "||" | "|&" | ";;" | end of line | "(" line ")" | "((" … "))"
+//! keyword    = "if" | "then" | "while" | "do" | "!" | "{" | "}" | …, in front of a command
+//! ```
+//!
 //! One pass with a stack of open constructs, so time and memory are linear. An unknown construct (`case`,
 //! functions, here-documents, arithmetic) makes the line opaque; commands inside are still found.
 

@@ -20,7 +20,7 @@ const VARIABLES: [(&str, &str); 7] = [
     ("XDG_DATA_HOME", "folder of the session store, `modegate/modegate.db`; default: `~/.local/share`"),
     ("HOME", "home folder; ignored with a warning unless it is an absolute path"),
     (
-        "HTTPS_PROXY, HTTP_PROXY, NO_PROXY",
+        "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY",
         "proxies for model providers and MCP servers, except on this machine; `fetch` ignores them",
     ),
 ];
@@ -91,7 +91,8 @@ fn row(arg: &Arg, is_top: bool) -> [String; 3] {
         if !values.is_empty() {
             let values = values.iter().filter(|value| !value.is_hide_set()).map(|value| {
                 let help = value.get_help().map(ToString::to_string).unwrap_or_default();
-                format!("`{}` ({})", value.get_name(), lower(&help))
+                let meaning = if help.is_empty() { help } else { format!(" ({})", lower(&help)) };
+                format!("`{}`{meaning}", value.get_name())
             });
             text = format!("{text}: {}", values.collect::<Vec<_>>().join(", "));
         }

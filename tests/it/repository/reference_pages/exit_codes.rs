@@ -1,5 +1,7 @@
 //! `docs/reference/exit-codes.md`, from the help texts and from the one `match` that maps a headless run's outcome.
 
+use std::collections::BTreeMap;
+
 use clap::{Command, CommandFactory};
 
 use super::{Page, source};
@@ -55,23 +57,13 @@ fn exit_codes_page_matches_the_code() {
     let commands: Vec<&Command> =
         command.get_subcommands().filter(|command| codes_of(command).is_some()).collect();
     page.table(
-        ["command", "0", "1", "2", "3"],
+        ["command", "0", "1", "2", "others"],
         commands.iter().map(|command| {
-            let codes = codes_of(command).unwrap();
-            let meaning = |code: &str| {
-                codes
-                    .iter()
-                    .find(|(it, _)| it == code)
-                    .map(|(_, meaning)| meaning.clone())
-                    .unwrap_or_default()
-            };
-            [
-                format!("`{}`", command.get_bin_name().unwrap()),
-                meaning("0"),
-                meaning("1"),
-                meaning("2"),
-                meaning("3"),
-            ]
+            let mut codes: BTreeMap<String, String> = codes_of(command).unwrap().into_iter().collect();
+            let [done, failed, usage] = ["0", "1", "2"].map(|code| codes.remove(code).unwrap_or_default());
+            let others: Vec<String> =
+                codes.into_iter().map(|(code, meaning)| format!("{code}: {meaning}")).collect();
+            [format!("`{}`", command.get_bin_name().unwrap()), done, failed, usage, others.join("; ")]
         }),
     );
     page.paragraph(

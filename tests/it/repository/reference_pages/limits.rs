@@ -552,7 +552,7 @@ const DELEGATION: [LimitRow; 6] = [
     ("`wait` of `view_background`", "tool/agent/view_background.rs", "MAX_WAIT", Seconds, "the call fails"),
 ];
 
-const SERVERS: [LimitRow; 21] = [
+const SERVERS: [LimitRow; 26] = [
     (
         "start of a server, with its list of tools",
         "tool/mcp/task.rs",
@@ -583,6 +583,14 @@ const SERVERS: [LimitRow; 21] = [
     ),
     ("call, unless the server's entry sets `timeout`", "server.rs", "TIMEOUT", Time, "the call fails"),
     ("new list of tools", "tool/mcp/task.rs", "LIST_TIMEOUT", Time, "the server is ended"),
+    (
+        "pause before a new list",
+        "tool/mcp/task.rs",
+        "RELIST_DELAY",
+        Time,
+        "it doubles for each further announcement, up to 12.8 s",
+    ),
+    ("pages of a list", "tool/mcp/task.rs", "MAX_PAGES", Of(""), "the others are left out"),
     ("tools of a server", "tool/mcp/listing.rs", "MAX_TOOLS", Of(""), "the others are left out"),
     (
         "description of a tool",
@@ -624,6 +632,27 @@ const SERVERS: [LimitRow; 21] = [
         "media are left out",
     ),
     ("message of a server", "tool/mcp/connect.rs", "MAX_MESSAGE", Bytes, "the call fails"),
+    (
+        "output of a program that does not read its input",
+        "tool/mcp/rate_limit.rs",
+        "MAX_UNREAD",
+        Bytes,
+        "the program is killed",
+    ),
+    (
+        "attempts to resume an event stream over HTTP",
+        "tool/mcp/connect.rs",
+        "MAX_RESUMES",
+        Of(""),
+        "the call fails",
+    ),
+    (
+        "error output of a program or an external agent in the log",
+        "process/program.rs",
+        "LOGGED",
+        Bytes,
+        "the rest is dropped",
+    ),
     ("time for the browser in a login", "tool/mcp/login.rs", "LOGIN_TIMEOUT", Time, "the login fails"),
     (
         "questions of all servers in a turn",
@@ -636,7 +665,7 @@ const SERVERS: [LimitRow; 21] = [
     ("form of a question", "tool/mcp/question.rs", "MAX_FORM", Bytes, "the question is refused"),
 ];
 
-const EXTERNAL_AGENTS: [LimitRow; 5] = [
+const EXTERNAL_AGENTS: [LimitRow; 9] = [
     ("start, up to the open session", "external_agent/client/start.rs", "DEADLINE", Time, "the start fails"),
     (
         "answer to a change of mode or option",
@@ -646,7 +675,35 @@ const EXTERNAL_AGENTS: [LimitRow; 5] = [
         "the request fails",
     ),
     ("end of a cancelled turn", "external_agent/client.rs", "GRACE", Time, "the process is ended"),
-    ("line", "external_agent/client/connection.rs", "MAX_LINE", Bytes, "the process is ended"),
+    (
+        "after the input is closed, and again after SIGTERM",
+        "process/program.rs",
+        "TIMEOUT",
+        Time,
+        "SIGTERM, then SIGKILL",
+    ),
+    ("line", "external_agent/client/lines.rs", "LONGEST", Bytes, "the process is ended"),
+    (
+        "messages that the agent has not read",
+        "external_agent/client/connection.rs",
+        "MAX_UNREAD",
+        Of(""),
+        "the process is ended",
+    ),
+    (
+        "updates before the session is open",
+        "external_agent/client/connection.rs",
+        "MAX_EARLY_UPDATES",
+        Of(""),
+        "the others are dropped",
+    ),
+    (
+        "error text that is passed on",
+        "external_agent/client/error.rs",
+        "SHOWN",
+        Of("characters"),
+        "the text is cut",
+    ),
     (
         "open requests",
         "external_agent/client/connection.rs",
