@@ -682,7 +682,7 @@ const EXTERNAL_AGENTS: [LimitRow; 9] = [
         Time,
         "SIGTERM, then SIGKILL",
     ),
-    ("line", "external_agent/client/lines.rs", "LONGEST", Bytes, "the process is ended"),
+    ("line", "external_agent/client/connection.rs", "MAX_LINE", Bytes, "the process is ended"),
     (
         "messages that the agent has not read",
         "external_agent/client/connection.rs",
