@@ -73,7 +73,7 @@ struct LazyConfinement {
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
 }
 
-/// AgentNetwork of a brokered agent.
+/// Network of a brokered agent.
 #[derive(Debug, Clone)]
 pub struct AgentNetwork {
     /// `None` if it is open under every policy.

@@ -15,7 +15,7 @@ const LIFETIME: Duration = Duration::from_mins(1);
 /// Most addresses of a name.
 const MAX_ADDRESSES: usize = 4;
 
-/// InventedNames, allowed ones only. More fail.
+/// Names, allowed ones only. More fail.
 const MAX_NAMES: usize = 4096;
 
 #[derive(Debug, Default)]
