@@ -184,7 +184,7 @@ impl Buffers {
         if let Some(text) = based_on.and_then(decoded_text) {
             self.disk_texts.held(&target.path, &text);
         }
-        match text(content) {
+        match decoded_text(content) {
             Some(text) if in_editor => self.disk_texts.agreed(&target.path, &text),
             Some(text) => self.disk_texts.held(&target.path, &text),
             None => {}
