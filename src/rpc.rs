@@ -346,13 +346,13 @@ pub fn update_line(notification: &SessionNotification) -> String {
 /// Replaces the call number by the client's own id.
 fn client_answer_line(id: &RawValue, response: &RawValue) -> String {
     #[derive(Deserialize)]
-    struct CallOutcome<'a> {
+    struct TableAnswer<'a> {
         #[serde(borrow, default)]
         result: Option<&'a RawValue>,
         #[serde(borrow, default)]
         error: Option<&'a RawValue>,
     }
-    let outcome: CallOutcome<'_> =
+    let outcome: TableAnswer<'_> =
         serde_json::from_str(response.get()).expect("the table answers in JSON-RPC");
     let result = outcome.result.unwrap_or(RawValue::NULL);
     json_rpc::answer_line(id, outcome.error.map_or(Ok(result), Err))

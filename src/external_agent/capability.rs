@@ -48,12 +48,13 @@ pub fn split(modes: &Modes, control: Control, is_supported: impl Fn(&Mode) -> bo
     let unsupported: Vec<String> =
         modes.iter().filter(|mode| !is_supported(mode)).map(|mode| mode.id.clone()).collect();
     supported.retain(|mode| !unsupported.contains(&mode.id));
-    let asks = |mode: &&mut Mode| {
-        control != Control::Broker
-            && requirement_of(mode) == Requirement::Unrestricted
-            && mode.permission == Consent::Ask
-    };
-    for mode in supported.iter_mut().filter(asks) {
+    for mode in supported.iter_mut() {
+        if control == Control::Broker
+            || requirement_of(mode) != Requirement::Unrestricted
+            || mode.permission != Consent::Ask
+        {
+            continue;
+        }
         // Modegate cannot make the agent ask, so the description must not promise that.
         UNSANDBOXED_DESCRIPTION.clone_into(&mut mode.description);
     }

@@ -23,7 +23,7 @@ use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
-use command::{Command, OnSuccess, Reply};
+use command::{CallReply, ConnectionCommand, OnSuccess};
 pub use error::{ExternalAgentError, StartError};
 use state::AgentState;
 pub use terminal_program::{EXIT_META, PROGRAM_META};
@@ -63,10 +63,10 @@ pub struct StartRequest {
 }
 
 #[derive(Debug, Clone)]
-pub struct ExternalAgent(Arc<Inner>);
+pub struct ExternalAgent(Arc<AgentShared>);
 
 #[derive(Debug)]
-struct Inner {
+struct AgentShared {
     peer: Peer,
     session_id: SessionId,
     /// Name and version in the agent's words.
@@ -78,7 +78,7 @@ struct Inner {
 
 #[derive(Debug, Clone)]
 struct Peer {
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<ConnectionCommand>,
     state: watch::Receiver<AgentState>,
     program: Program,
     secrets: Secrets,
@@ -176,7 +176,7 @@ impl ExternalAgent {
             answer = &mut answer => return answer.map(|answer| answer.stop_reason),
             () = cancel.cancelled() => {}
         }
-        self.0.peer.send(Command::Cancel);
+        self.0.peer.send(ConnectionCommand::Cancel);
         // Some agents answer a cancelled turn with an error.
         if tokio::time::timeout(GRACE, answer).await.is_err() {
             self.end().await;
@@ -191,7 +191,7 @@ impl ExternalAgent {
 
     /// Shuts down gracefully. Returns true if all processes are confirmed gone.
     pub async fn shut_down(&self) -> bool {
-        self.0.peer.send(Command::CloseInput);
+        self.0.peer.send(ConnectionCommand::CloseInput);
         self.0.peer.program.shut_down().await.confirmed
     }
 
@@ -219,7 +219,7 @@ impl ExternalAgent {
 }
 
 impl Peer {
-    fn send(&self, command: Command) {
+    fn send(&self, command: ConnectionCommand) {
         let _ = self.commands.send(command);
     }
 
@@ -230,10 +230,10 @@ impl Peer {
         on_success: OnSuccess,
     ) -> Result<A, ExternalAgentError> {
         let (to, answer) = oneshot::channel();
-        let reply = Reply { to, on_success };
+        let reply = CallReply { to, on_success };
         let params: Box<RawValue> =
             to_raw_value(params).map_err(|error| ExternalAgentError::Malformed(error.to_string()))?;
-        self.send(Command::Call { method, params, reply });
+        self.send(ConnectionCommand::Call { method, params, reply });
         match answer.await {
             Ok(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
                 // The error may quote the answer, so secrets are removed.

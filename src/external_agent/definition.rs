@@ -119,13 +119,13 @@ impl ExternalAgentDefinition {
 
 impl ExternalAgentModes {
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
-        let has = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
+        let offered_mode = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
         let common = if self.known.is_empty() { READ_ONLY } else { self.known };
-        let found = match &self.read_only {
-            Some(id) => has(id),
-            None => common.iter().find_map(|id| has(id)),
+        let read_only = match &self.read_only {
+            Some(id) => offered_mode(id),
+            None => common.iter().find_map(|id| offered_mode(id)),
         };
-        found.map(|mode| mode.id.clone())
+        read_only.map(|mode| mode.id.clone())
     }
 }
 

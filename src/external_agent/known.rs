@@ -41,17 +41,17 @@ const PROVIDERS: &[&str] = &[
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownAgent {
     pub name: &'static str,
-    folders: &'static [Folder],
+    folders: &'static [StateFolder],
     /// Folders without which the agent does not start. It must not write there in the sandbox.
-    settings: &'static [Folder],
+    settings: &'static [StateFolder],
     /// For models and logins.
     hosts: &'static [&'static str],
-    pub sandboxed: Sandboxed,
+    pub sandboxed: SandboxedSettings,
 }
 
 /// A state folder.
 #[derive(Debug, PartialEq, Eq)]
-struct Folder {
+struct StateFolder {
     /// Moves the folder, if it is set to an absolute path.
     variable: &'static str,
     usual: &'static str,
@@ -61,17 +61,17 @@ struct Folder {
 
 /// Own mode and settings in the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sandboxed {
+pub struct SandboxedSettings {
     /// Ids of the mode, by version of the agent. Empty if one of the common ids fits.
     pub modes: &'static [&'static str],
     pub arguments: &'static [&'static str],
     pub variables: &'static [(&'static str, &'static str)],
 }
 
-const COMMON: Sandboxed = Sandboxed { modes: &[], arguments: &[], variables: &[] };
+const COMMON: SandboxedSettings = SandboxedSettings { modes: &[], arguments: &[], variables: &[] };
 
-const fn folder(variable: &'static str, usual: &'static str, below: &'static str) -> Folder {
-    Folder { variable, usual, below }
+const fn folder(variable: &'static str, usual: &'static str, below: &'static str) -> StateFolder {
+    StateFolder { variable, usual, below }
 }
 
 const AGENTS: &[KnownAgent] = &[
@@ -95,7 +95,7 @@ const AGENTS: &[KnownAgent] = &[
         hosts: &["chatgpt.com:443", "*.chatgpt.com:443", "auth.openai.com:443"],
         // Codex cannot create its own sandbox within Modegate's; in this mode it creates none. Arguments (0.16) and a variable (2.x) select the mode, because setting it over ACP would make codex trust the
         // folder from then on.
-        sandboxed: Sandboxed {
+        sandboxed: SandboxedSettings {
             modes: &["full-access", "agent-full-access"],
             arguments: &["-c", "sandbox_mode=\"danger-full-access\"", "-c", "approval_policy=\"never\""],
             variables: &[("INITIAL_AGENT_MODE", "agent-full-access")],
@@ -170,7 +170,7 @@ const AGENTS: &[KnownAgent] = &[
     },
 ];
 
-impl Folder {
+impl StateFolder {
     fn place(&self, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
         let set = variable(self.variable).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = set.unwrap_or_else(|| PathBuf::from(self.usual));
@@ -227,12 +227,11 @@ const URL_VARIABLES: [&str; 24] = [
 /// The word that identifies an agent: the program, or the argument of a runner. Other arguments may name a model.
 fn agent_of<'a>(program: &'a str, arguments: &'a [String]) -> Option<&'a str> {
     let program = Path::new(program).file_name()?.to_str()?;
-    let is_said = |word: &&String| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(&word.as_str());
-    if RUNNERS.contains(&program) {
-        arguments.iter().find(is_said).map(String::as_str)
-    } else {
-        Some(program)
+    if !RUNNERS.contains(&program) {
+        return Some(program);
     }
+    let mut words = arguments.iter().map(String::as_str);
+    words.find(|word| !word.starts_with('-') && !RUN_SUBCOMMANDS.contains(word))
 }
 
 /// Returns true if the word names the agent, such as `@scope/NAME-cli` or `/opt/NAME/main.js`.
@@ -247,9 +246,9 @@ pub fn allowed_hosts(
     variables: impl Iterator<Item = (String, String)>,
 ) -> AllowedHosts {
     let agent = KnownAgent::of_command(&definition.command, &definition.args);
-    let known = agent.iter().flat_map(|agent| agent.hosts);
-    let known = MODELS.iter().chain(known).map(|host| (*host).to_owned());
-    let own = definition.sandbox.iter().flat_map(|sandbox| sandbox.hosts.iter().cloned());
+    let agent_hosts = agent.iter().flat_map(|agent| agent.hosts);
+    let known_hosts = MODELS.iter().chain(agent_hosts).map(|host| (*host).to_owned());
+    let defined_hosts = definition.sandbox.iter().flat_map(|sandbox| sandbox.hosts.iter().cloned());
     let models = variables.filter(|(name, _)| URL_VARIABLES.contains(&name.as_str()));
     let models = models.filter_map(|(_, value)| host_of(&value));
     let servers = servers.iter().filter_map(|server| match server {
@@ -257,7 +256,7 @@ pub fn allowed_hosts(
         McpServer::Sse(server) => host_of(&server.url),
         _ => None,
     });
-    let all = known.chain(own).chain(models).chain(servers);
+    let all = known_hosts.chain(defined_hosts).chain(models).chain(servers);
     // Those of the user were checked, and a wrong variable names no host.
     let patterns: Vec<HostPattern> = all.filter_map(|text| text.parse().ok()).collect();
     AllowedHosts { patterns, addresses: Vec::new() }

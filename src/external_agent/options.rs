@@ -16,12 +16,12 @@ pub fn merged(
 ) -> Vec<SessionConfigOption> {
     let is_shared = |option: &SessionConfigOption| shared.contains(&&*option.id.0);
     let mut all: Vec<_> = own.into_iter().filter(is_shared).collect();
-    let is_free = |option: &&SessionConfigOption| {
+    let agent_options = agent_options.iter().filter(|option| {
         !is_shared(option)
             && &*option.id.0 != AGENT_MODE_OPTION
             && option.category != Some(SessionConfigOptionCategory::Mode)
-    };
-    all.extend(agent_options.iter().filter(is_free).cloned());
+    });
+    all.extend(agent_options.cloned());
     if let Some(modes) = modes.filter(|modes| modes.available_modes.len() > 1) {
         let values: Vec<_> = modes
             .available_modes

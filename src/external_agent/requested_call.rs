@@ -64,8 +64,8 @@ impl RequestedCall {
             ToolCallContent::Diff(diff) => Some(&diff.path),
             _ => None,
         });
-        let named = locations.unwrap_or_default().iter().map(|location| &location.path);
-        for path in named.chain(changed) {
+        let located = locations.unwrap_or_default().iter().map(|location| &location.path);
+        for path in located.chain(changed) {
             if !self.paths.contains(path) {
                 self.paths.push(path.clone());
             }
@@ -81,8 +81,8 @@ impl RequestedCall {
     }
 
     pub fn facts(&self, folders: &[&Path], readers: Readers) -> CallFacts {
-        let known = TOOLS.iter().find(|(kind, ..)| self.kind == Some(*kind));
-        let (tool, effect) = match known {
+        let tool_of_kind = TOOLS.iter().find(|(kind, ..)| self.kind == Some(*kind));
+        let (tool, effect) = match tool_of_kind {
             Some((_, tool, effect)) => (*tool, *effect),
             None if self.kind == Some(ToolKind::Think) => ("", Effect::Session),
             None => ("", Effect::Unknown),

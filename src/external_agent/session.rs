@@ -30,8 +30,8 @@ use crate::permission::Ceilings;
 use crate::process::shell::Shell;
 pub use change::LIMIT as QUESTION_LIMIT;
 use change::{AskedChanges, Asker};
-use message::Relayed;
 pub use message::{AgentMessage, AgentOutput, ReadyReply, WaitingPrompt};
+use message::{ProcessMessage, Relayed};
 use permission::{ForwardedRequest, RequestId};
 use process::AgentProcess;
 use process_state::{ProcessAccess, ProcessState};
@@ -52,7 +52,7 @@ mod retained_context;
 mod run;
 
 pub struct ExternalAgentSession {
-    host: AgentHost,
+    host: ExternalAgentHost,
     /// Unbounded: updates take send permits, and no message may wait for a session that is ending.
     messages: LazyChannel<AgentMessage>,
     state: ProcessState,
@@ -74,7 +74,7 @@ pub struct ExternalAgentSession {
 }
 
 /// The session that the agent answers.
-pub struct AgentHost {
+pub struct ExternalAgentHost {
     /// Its definition is `None` in a session of Modegate's own agents.
     pub agent: Arc<AgentSpec>,
     pub session: SessionId,
@@ -101,7 +101,7 @@ pub struct AgentLimits {
 }
 
 impl ExternalAgentSession {
-    pub fn new(host: AgentHost) -> Self {
+    pub fn new(host: ExternalAgentHost) -> Self {
         Self {
             host,
             messages: LazyChannel::default(),
@@ -179,11 +179,6 @@ impl ExternalAgentSession {
         limits: impl FnOnce() -> AgentLimits,
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
-        let current = self.process.as_ref().map(|process| process.start);
-        if message.start().is_some_and(|start| Some(start) != current) {
-            // An earlier process has sent this.
-            return Vec::new();
-        }
         self.observe();
         match message {
             AgentMessage::Prompt(prompt) => self.want(Some(prompt), &limits(), gate),
@@ -209,29 +204,12 @@ impl ExternalAgentSession {
                 self.close()
             }
             AgentMessage::Relayed(relayed, send_permit) => self.relayed((relayed, send_permit), limits, gate),
-            AgentMessage::Started { outcome: Ok(started), .. } => self.started(started, &limits(), gate),
-            AgentMessage::Started { outcome: Err(error), .. } => self.ended(&error, &limits(), gate),
-            AgentMessage::Switched { previous_mode, .. } => {
-                self.previous_mode = previous_mode;
-                let retain = self.retain();
-                std::iter::once(retain).chain(self.follow(&limits(), gate)).collect()
-            }
-            AgentMessage::Broker { event, .. } => {
-                let (changes, asker) = self.asked_changes();
-                changes.broker_event(event, &asker, &limits())
-            }
-            AgentMessage::ChangeAnswered { change, answer, .. } => {
-                let (changes, asker) = self.asked_changes();
-                changes.answered(change, answer, &asker, &limits())
-            }
-            AgentMessage::Ended { why, .. } => {
-                for (_, request) in std::mem::take(&mut self.open_requests) {
-                    self.host.client.withdraw(request.id);
+            AgentMessage::Process(start, message) => {
+                if self.process.as_ref().is_none_or(|process| process.start != start) {
+                    // The message is about an earlier process.
+                    return Vec::new();
                 }
-                let (changes, asker) = self.asked_changes();
-                let mut outputs = changes.forget(&asker);
-                outputs.extend(self.ended(&ExternalAgentError::Ended(why), &limits(), gate));
-                outputs
+                self.process_message(message, &limits(), gate)
             }
             AgentMessage::Restart(restarts) => {
                 let Some(prompt) = self.waiting.pop() else { return Vec::new() };
@@ -242,6 +220,41 @@ impl ExternalAgentSession {
                 self.want(Some(prompt), &limits(), gate)
             }
             AgentMessage::Options(reply) => vec![AgentOutput::ReplyOptions(reply)],
+        }
+    }
+
+    fn process_message(
+        &mut self,
+        message: ProcessMessage,
+        limits: &AgentLimits,
+        gate: &mut Gate,
+    ) -> Vec<AgentOutput> {
+        match message {
+            ProcessMessage::Started(Ok(started)) => self.started(started, limits, gate),
+            ProcessMessage::Started(Err(error)) => self.ended(&error, limits, gate),
+            ProcessMessage::Switched { previous_mode } => {
+                self.previous_mode = previous_mode;
+                let mut outputs = vec![self.retain()];
+                outputs.extend(self.follow(limits, gate));
+                outputs
+            }
+            ProcessMessage::Broker(event) => {
+                let (changes, asker) = self.asked_changes();
+                changes.broker_event(event, &asker, limits)
+            }
+            ProcessMessage::ChangeAnswered { change, answer } => {
+                let (changes, asker) = self.asked_changes();
+                changes.answered(change, answer, &asker, limits)
+            }
+            ProcessMessage::Ended { why } => {
+                for (_, request) in std::mem::take(&mut self.open_requests) {
+                    self.host.client.withdraw(request.id);
+                }
+                let (changes, asker) = self.asked_changes();
+                let mut outputs = changes.forget(&asker);
+                outputs.extend(self.ended(&ExternalAgentError::Ended(why), limits, gate));
+                outputs
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use super::{DEADLINE, Origin, SessionContext, SessionInit};
 use crate::client::Client;
 use crate::external_agent::capability::Control;
 use crate::external_agent::requested_call::Readers;
-use crate::external_agent::session::{AgentHost, AgentMessage, ExternalAgentSession};
+use crate::external_agent::session::{AgentMessage, ExternalAgentHost, ExternalAgentSession};
 use crate::gate::Gate;
 use crate::mode::Access;
 use crate::session::command::slash_commands;
@@ -146,7 +146,7 @@ impl Actor {
         let client_io = ClientIo::new(client.clone(), id.clone(), context.capabilities);
         let client_io = client_io.with_disk_texts(context.disk_texts.clone());
         let log = EventLog::new(id, client, &context, workspace.cwd());
-        let host = AgentHost {
+        let host = ExternalAgentHost {
             agent: Arc::clone(&agent),
             session: log.id().clone(),
             client: log.client().clone(),

@@ -5,14 +5,14 @@ use tokio::sync::oneshot;
 
 use crate::acp::{SessionId, SessionModeId};
 
-pub(super) type Answer = Result<Box<RawValue>, Box<RawValue>>;
+pub(super) type PeerAnswer = Result<Box<RawValue>, Box<RawValue>>;
 
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum ConnectionCommand {
     Call {
         method: &'static str,
         params: Box<RawValue>,
-        reply: Reply,
+        reply: CallReply,
     },
     /// Also answers open permission requests as cancelled (C1).
     Cancel,
@@ -21,8 +21,8 @@ pub(super) enum Command {
 
 /// A dropped reply means that no answer will come.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub to: oneshot::Sender<Answer>,
+pub(super) struct CallReply {
+    pub to: oneshot::Sender<PeerAnswer>,
     pub on_success: OnSuccess,
 }
 

@@ -12,9 +12,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::command::{Command, OnSuccess, Reply};
+use super::command::{CallReply, ConnectionCommand, OnSuccess};
 use super::messages::{self, PeerMessage};
-use super::requests::{self, Refusal, SessionIds};
+use super::requests::{self, RequestRefusal, SessionIds};
 use super::state::AgentState;
 use crate::acp::{
     CancelNotification, LoadSessionResponse, NewSessionResponse, SessionId, SessionUpdate,
@@ -46,44 +46,44 @@ const WRITTEN: usize = 64 * 1024;
 
 pub(super) const CLOSED: &str = "it closed its output";
 
-enum Phase {
+enum SessionPhase {
     Starting(Vec<(SessionId, SessionUpdate)>),
     Loading,
     Open(SessionId),
 }
 
-struct OpenRequest {
+struct PeerRequest {
     client_request: u64,
     is_permission: bool,
 }
 
 type Answering = Pin<Box<dyn Future<Output = (String, u64, Result<Value, ClientError>)> + Send>>;
 
-pub(super) struct Connection {
+pub(super) struct AgentConnection {
     name: String,
     client: Client,
     session_id: SessionId,
     capabilities: ClientCapabilities,
     state: watch::Sender<AgentState>,
     output: Option<mpsc::Sender<String>>,
-    phase: Phase,
+    phase: SessionPhase,
     /// True from `session/load` until the next prompt, because some agents replay history after answering.
     may_replay: bool,
-    pending: HashMap<u64, Reply>,
+    pending: HashMap<u64, CallReply>,
     next_call: u64,
-    requests: HashMap<String, OpenRequest>,
+    requests: HashMap<String, PeerRequest>,
     answers: FuturesUnordered<Answering>,
     waiting: Option<SessionUpdate>,
     ignored_lines: usize,
 }
 
-impl Connection {
+impl AgentConnection {
     pub(super) fn start(
         name: String,
         stdio: ChildStdio,
         program: Program,
         (client, session_id, capabilities): (Client, SessionId, ClientCapabilities),
-    ) -> (mpsc::UnboundedSender<Command>, watch::Receiver<AgentState>) {
+    ) -> (mpsc::UnboundedSender<ConnectionCommand>, watch::Receiver<AgentState>) {
         // Unbounded: each call has a caller that waits for its answer.
         let (commands, command_queue) = mpsc::unbounded_channel();
         let (state, watcher) = watch::channel(AgentState::default());
@@ -96,7 +96,7 @@ impl Connection {
             capabilities,
             state,
             output: Some(output),
-            phase: Phase::Starting(Vec::new()),
+            phase: SessionPhase::Starting(Vec::new()),
             may_replay: false,
             pending: HashMap::new(),
             next_call: 0,
@@ -112,7 +112,7 @@ impl Connection {
     async fn run(
         mut self,
         mut input: impl AsyncBufRead + Unpin,
-        mut command_queue: mpsc::UnboundedReceiver<Command>,
+        mut command_queue: mpsc::UnboundedReceiver<ConnectionCommand>,
         program: Program,
     ) {
         let mut partial = PartialLine::new(MAX_LINE);
@@ -154,14 +154,14 @@ impl Connection {
     }
 
     /// Returns the fault that ends the connection, as do the methods below.
-    fn run_command(&mut self, command: Command) -> Option<&'static str> {
+    fn run_command(&mut self, command: ConnectionCommand) -> Option<&'static str> {
         match command {
-            Command::Call { method, params, reply } => {
+            ConnectionCommand::Call { method, params, reply } => {
                 let id = self.next_call;
                 self.next_call += 1;
                 match &reply.on_success {
                     OnSuccess::SessionStarted(Some(_)) => {
-                        (self.phase, self.may_replay) = (Phase::Loading, true);
+                        (self.phase, self.may_replay) = (SessionPhase::Loading, true);
                     }
                     OnSuccess::TurnEnded => self.may_replay = false,
                     _ => {}
@@ -170,8 +170,8 @@ impl Connection {
                 self.pending.insert(id, reply);
                 self.send(json_rpc::call_line(Some(id), method, &params))
             }
-            Command::Cancel => self.cancel(),
-            Command::CloseInput => {
+            ConnectionCommand::Cancel => self.cancel(),
+            ConnectionCommand::CloseInput => {
                 self.output = None;
                 None
             }
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     fn cancel(&mut self) -> Option<&'static str> {
-        let Phase::Open(agent_session) = &self.phase else { return None };
+        let SessionPhase::Open(agent_session) = &self.phase else { return None };
         let params = CancelNotification::new(agent_session.clone());
         let fault = self.send(json_rpc::call_line(None, "session/cancel", &params));
         let open: Vec<_> = self.requests.extract_if(|_, question| question.is_permission).collect();
@@ -200,7 +200,7 @@ impl Connection {
             PeerMessage::Cancelled(id) => {
                 let question = self.requests.remove(id.get())?;
                 self.client.withdraw(question.client_request);
-                let refusal = Refusal::new(requests::CANCELLED, "the request was withdrawn");
+                let refusal = RequestRefusal::new(requests::CANCELLED, "the request was withdrawn");
                 return self.answer(id.get(), Err(refusal));
             }
             PeerMessage::Invalid(why) => self.note(why, line),
@@ -210,16 +210,18 @@ impl Connection {
 
     fn receive_update(&mut self, session: &str, update: SessionUpdate) {
         match &mut self.phase {
-            Phase::Starting(early) if early.len() < MAX_EARLY_UPDATES => {
+            SessionPhase::Starting(early) if early.len() < MAX_EARLY_UPDATES => {
                 early.push((SessionId::new(session), update));
             }
-            Phase::Starting(_) => self.note("it sends too many updates before its session exists", b""),
+            SessionPhase::Starting(_) => {
+                self.note("it sends too many updates before its session exists", b"")
+            }
             // A loaded session may announce changed options and commands.
-            Phase::Loading => self.forward_unless_replayed(update),
-            Phase::Open(agent_session) if &*agent_session.0 == session => {
+            SessionPhase::Loading => self.forward_unless_replayed(update),
+            SessionPhase::Open(agent_session) if &*agent_session.0 == session => {
                 self.forward_unless_replayed(update);
             }
-            Phase::Open(_) => self.note("its update is about another session", b""),
+            SessionPhase::Open(_) => self.note("its update is about another session", b""),
         }
     }
 
@@ -243,7 +245,11 @@ impl Connection {
         self.state.send_if_modified(|state| state.apply(update));
     }
 
-    fn receive_response(&mut self, Reply { to, on_success }: Reply, outcome: Result<&RawValue, &RawValue>) {
+    fn receive_response(
+        &mut self,
+        CallReply { to, on_success }: CallReply,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
         if let Ok(result) = outcome {
             match on_success {
                 OnSuccess::Ignore | OnSuccess::TurnEnded => {}
@@ -274,8 +280,8 @@ impl Connection {
             },
         };
         self.state.send_modify(|state| state.session_started(modes, options));
-        let phase = std::mem::replace(&mut self.phase, Phase::Open(agent_session.clone()));
-        if let Phase::Starting(early) = phase {
+        let phase = std::mem::replace(&mut self.phase, SessionPhase::Open(agent_session.clone()));
+        if let SessionPhase::Starting(early) = phase {
             for (_, update) in early.into_iter().filter(|(session, _)| *session == agent_session) {
                 self.update_state(&update);
                 self.client.update(self.session_id.clone(), update.into(), None);
@@ -284,15 +290,15 @@ impl Connection {
     }
 
     fn receive_request(&mut self, id: &RawValue, method: &str, params: &str) -> Option<&'static str> {
-        let invalid = |why| Err(Refusal::new(requests::INVALID_REQUEST, why));
+        let invalid = |why| Err(RequestRefusal::new(requests::INVALID_REQUEST, why));
         let outcome = match &self.phase {
             _ if self.requests.len() >= MAX_OPEN_REQUESTS => invalid("too many requests are open"),
             _ if self.requests.contains_key(id.get()) => invalid("a request with this id is already open"),
-            Phase::Open(agent_session) => {
+            SessionPhase::Open(agent_session) => {
                 let sessions = SessionIds { agent: agent_session, client: &self.session_id };
                 requests::request(method, params, sessions, self.capabilities)
             }
-            Phase::Starting(_) | Phase::Loading => invalid("there is no session yet"),
+            SessionPhase::Starting(_) | SessionPhase::Loading => invalid("there is no session yet"),
         };
         let request = match outcome {
             Ok(request) => request,
@@ -302,7 +308,7 @@ impl Connection {
         let (reply, answer) = oneshot::channel();
         let client_request = self.client.forward(request, reply);
         let id = id.get().to_owned();
-        self.requests.insert(id.clone(), OpenRequest { client_request, is_permission });
+        self.requests.insert(id.clone(), PeerRequest { client_request, is_permission });
         self.answers.push(Box::pin(async move {
             (id, client_request, answer.await.unwrap_or(Err(ClientError::Gone)))
         }));
@@ -321,7 +327,7 @@ impl Connection {
         self.answer(id, requests::to_result(answer))
     }
 
-    fn answer(&mut self, id: &str, outcome: Result<Value, Refusal>) -> Option<&'static str> {
+    fn answer(&mut self, id: &str, outcome: Result<Value, RequestRefusal>) -> Option<&'static str> {
         let id: &RawValue = serde_json::from_str(id).ok()?;
         let outcome = match &outcome {
             Ok(result) => to_raw_value(result).map(Ok),

@@ -8,7 +8,12 @@ pub(super) fn supported_content(
     content: Vec<ContentBlock>,
     takes: &PromptCapabilities,
 ) -> Result<Vec<ContentBlock>, ExternalAgentError> {
-    let one = |block| match block {
+    let all: Result<_, _> = content.into_iter().map(|block| supported_block(block, takes)).collect();
+    all.map_err(ExternalAgentError::UnsupportedContent)
+}
+
+fn supported_block(block: ContentBlock, takes: &PromptCapabilities) -> Result<ContentBlock, &'static str> {
+    match block {
         ContentBlock::Image(_) if !takes.image => Err("pictures"),
         ContentBlock::Audio(_) if !takes.audio => Err("sound"),
         ContentBlock::Resource(file) if !takes.embedded_context => match file.resource {
@@ -19,9 +24,7 @@ pub(super) fn supported_content(
             _ => Err("files in prompts"),
         },
         other => Ok(other),
-    };
-    let all: Result<_, _> = content.into_iter().map(one).collect();
-    all.map_err(ExternalAgentError::UnsupportedContent)
+    }
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use crate::client::{ClientCapabilities, ClientError, ClientRequest};
 
 /// A JSON-RPC error for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     pub code: i64,
     pub message: String,
 }
 
-impl Refusal {
+impl RequestRefusal {
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -45,7 +45,7 @@ pub(super) fn request(
     params: &str,
     sessions: SessionIds<'_>,
     capabilities: ClientCapabilities,
-) -> Result<ClientRequest, Refusal> {
+) -> Result<ClientRequest, RequestRefusal> {
     match method {
         "session/request_permission" => {
             parse_for_session(params, sessions, |it: &mut RequestPermissionRequest| &mut it.session_id)
@@ -58,7 +58,7 @@ pub(super) fn request(
         }
         "elicitation/create" if capabilities.forms || capabilities.urls => {
             let mut request: CreateElicitationRequest = parse(params)?;
-            let invalid = |why| Err(Refusal::new(INVALID_PARAMS, why));
+            let invalid = |why| Err(RequestRefusal::new(INVALID_PARAMS, why));
             let (scope, is_supported) = match &mut request.mode {
                 ElicitationMode::Form(form) => (&mut form.scope, capabilities.forms),
                 ElicitationMode::Url(url) => (&mut url.scope, capabilities.urls),
@@ -74,7 +74,7 @@ pub(super) fn request(
             }
             Ok(request.into())
         }
-        _ => Err(Refusal::new(NO_METHOD, format!("the client has no method {method:?}"))),
+        _ => Err(RequestRefusal::new(NO_METHOD, format!("the client has no method {method:?}"))),
     }
 }
 
@@ -82,29 +82,29 @@ fn parse_for_session<R: DeserializeOwned + Into<ClientRequest>>(
     params: &str,
     sessions: SessionIds<'_>,
     session: fn(&mut R) -> &mut SessionId,
-) -> Result<ClientRequest, Refusal> {
+) -> Result<ClientRequest, RequestRefusal> {
     let mut request: R = parse(params)?;
     replace_session(session(&mut request), sessions)?;
     Ok(request.into())
 }
 
-fn parse<R: DeserializeOwned>(params: &str) -> Result<R, Refusal> {
-    serde_json::from_str(params).map_err(|error| Refusal::new(INVALID_PARAMS, error.to_string()))
+fn parse<R: DeserializeOwned>(params: &str) -> Result<R, RequestRefusal> {
+    serde_json::from_str(params).map_err(|error| RequestRefusal::new(INVALID_PARAMS, error.to_string()))
 }
 
-fn replace_session(session: &mut SessionId, sessions: SessionIds<'_>) -> Result<(), Refusal> {
+fn replace_session(session: &mut SessionId, sessions: SessionIds<'_>) -> Result<(), RequestRefusal> {
     if session != sessions.agent {
-        return Err(Refusal::new(NOT_FOUND, "there is no such session"));
+        return Err(RequestRefusal::new(NOT_FOUND, "there is no such session"));
     }
     *session = sessions.client.clone();
     Ok(())
 }
 
 /// An error stays an error, so a lost client never counts as consent.
-pub(super) fn to_result(answer: Result<Value, ClientError>) -> Result<Value, Refusal> {
+pub(super) fn to_result(answer: Result<Value, ClientError>) -> Result<Value, RequestRefusal> {
     answer.map_err(|error| {
         let code = if matches!(error, ClientError::NotFound(_)) { NOT_FOUND } else { INTERNAL };
-        Refusal::new(code, error.reason())
+        RequestRefusal::new(code, error.reason())
     })
 }
 

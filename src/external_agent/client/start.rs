@@ -7,8 +7,10 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::command::OnSuccess;
-use super::connection::Connection;
-use super::{ExternalAgent, ExternalAgentError, Inner, Peer, StartError, StartRequest, terminal_program};
+use super::connection::AgentConnection;
+use super::{
+    AgentShared, ExternalAgent, ExternalAgentError, Peer, StartError, StartRequest, terminal_program,
+};
 use crate::acp::{
     AgentCapabilities, ClientCapabilities as AcpClientCapabilities, ElicitationCapabilities,
     ElicitationFormCapabilities, ElicitationUrlCapabilities, FileSystemCapabilities, Implementation,
@@ -40,7 +42,7 @@ pub(super) async fn start(
     } else {
         stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
     };
-    let (commands, state) = Connection::start(
+    let (commands, state) = AgentConnection::start(
         request.name.clone(),
         stdio,
         program.clone(),
@@ -60,7 +62,7 @@ pub(super) async fn start(
             let capabilities = response.agent_capabilities;
             let (can_load, prompt_capabilities) =
                 (capabilities.load_session, capabilities.prompt_capabilities);
-            let inner = Inner { peer, session_id, about, copied, can_load, prompt_capabilities };
+            let inner = AgentShared { peer, session_id, about, copied, can_load, prompt_capabilities };
             Ok(ExternalAgent(std::sync::Arc::new(inner)))
         }
         Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
@@ -103,10 +105,11 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
     let folders = command_sandbox.state_folders().to_vec();
     let separated = tokio::task::spawn_blocking(move || hard_links::separate(&folders)).await;
     let copied = separated.map_err(|error| error.to_string())??;
-    let own = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let user_variables = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
     let sandbox = definition.sandbox.iter().filter(|_| request.sandboxed || is_brokered);
-    let further = sandbox.flat_map(|sandbox| sandbox.variables);
-    let further = further.map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
+    let sandbox_variables = sandbox.flat_map(|sandbox| sandbox.variables);
+    let sandbox_variables =
+        sandbox_variables.map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
     let command = Command {
         program: definition.command.clone(),
         arguments,
@@ -117,7 +120,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
         confinement: command_sandbox.confinement().clone(),
         streams: if definition.is_terminal_program { Streams::Own } else { Streams::Piped },
         waits: definition.is_terminal_program,
-        own: own.chain(further).collect(),
+        own: user_variables.chain(sandbox_variables).collect(),
         keeps_terminal: definition.is_terminal_program,
     };
     let process = shell.processes().start(command).await.map_err(|error| error.to_string())?;
@@ -174,13 +177,13 @@ fn capabilities(capabilities: ClientCapabilities) -> AcpClientCapabilities {
 
 /// Drops servers whose transport the agent does not support (S3).
 fn supported_servers(servers: &[McpServer], capabilities: &AgentCapabilities, name: &str) -> Vec<McpServer> {
-    let reaches = |server: &&McpServer| match server {
+    let reachable = servers.iter().filter(|server| match server {
         McpServer::Http(_) => capabilities.mcp_capabilities.http,
         McpServer::Sse(_) => capabilities.mcp_capabilities.sse,
         // Every agent supports stdio; the schema may grow.
         _ => true,
-    };
-    let taken: Vec<_> = servers.iter().filter(reaches).cloned().collect();
+    });
+    let taken: Vec<_> = reachable.cloned().collect();
     if taken.len() < servers.len() {
         let left_out = servers.len() - taken.len();
         tracing::warn!(harness = name, left_out, "MCP servers that it cannot reach are left out");

@@ -55,11 +55,7 @@ impl AgentState {
             // The schema may grow.
             _ => Vec::new(),
         };
-        let mode = |value: &SessionConfigSelectOption| {
-            SessionMode::new(value.value.0.to_string(), value.name.clone())
-                .description(value.description.clone())
-        };
-        let modes: Vec<_> = values.into_iter().map(mode).collect();
+        let modes: Vec<_> = values.into_iter().map(mode_of_value).collect();
         Some(SessionModeState::new(select.current_value.0.to_string(), modes))
     }
 
@@ -68,13 +64,16 @@ impl AgentState {
     }
 
     fn mode_option(&self) -> Option<&SessionConfigOption> {
-        let is_about_mode = |option: &&SessionConfigOption| {
+        self.options.iter().find(|option| {
             matches!(option.kind, SessionConfigKind::Select(_))
                 && (option.category == Some(SessionConfigOptionCategory::Mode)
                     || (option.category.is_none() && &*option.id.0 == "mode"))
-        };
-        self.options.iter().find(is_about_mode)
+        })
     }
+}
+
+fn mode_of_value(value: &SessionConfigSelectOption) -> SessionMode {
+    SessionMode::new(value.value.0.to_string(), value.name.clone()).description(value.description.clone())
 }
 
 #[cfg(test)]

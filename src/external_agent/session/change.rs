@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::consents::{ConsentScope, Consents, folder};
-use super::message::{AgentMessage, AgentOutput};
+use super::message::{AgentMessage, AgentOutput, ProcessMessage};
 use super::permission::{decide, permitted};
-use super::{AgentHost, AgentLimits, host};
+use super::{AgentLimits, ExternalAgentHost, host};
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionUpdate, ToolCall, ToolCallId, ToolCallLocation, ToolCallStatus,
@@ -71,7 +71,7 @@ struct OpenChange {
 
 /// The running agent and the way to its client.
 pub(super) struct Asker<'a> {
-    pub host: &'a AgentHost,
+    pub host: &'a ExternalAgentHost,
     pub start: u64,
     /// `None` if no process is ready.
     pub agent: Option<&'a ExternalAgent>,
@@ -205,7 +205,8 @@ impl AskedChanges {
         tokio::spawn(async move {
             let answer = tokio::time::timeout(LIMIT, answer).await.unwrap_or(Err(ClientError::Late(LIMIT)));
             // The session may be gone.
-            let _ = messages.send(AgentMessage::ChangeAnswered { start, change, answer });
+            let _ = messages
+                .send(AgentMessage::Process(start, ProcessMessage::ChangeAnswered { change, answer }));
         });
         self.open = Some(OpenChange { question, facts, call, request: number });
         let update = Box::new(SessionUpdate::ToolCall(announced));
@@ -351,7 +352,7 @@ impl Asker<'_> {
             text::quoted_name(&path.strip_prefix(&self.host.cwd).unwrap_or(path).to_string_lossy())
         };
         let path = name(&question.path);
-        let what = match (question.change, &question.to) {
+        let action = match (question.change, &question.to) {
             (ChangeKind::Create, _) => format!("Create {path}"),
             (ChangeKind::CreateFolder, _) => format!("Create the folder {path}"),
             (ChangeKind::Write, _) => format!("Write {path}"),
@@ -364,7 +365,7 @@ impl Asker<'_> {
             }
             (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
         };
-        format!("{what} ({})", text::visible_line(&self.host.agent.id))
+        format!("{action} ({})", text::visible_line(&self.host.agent.id))
     }
 
     fn options(&self, question: &ChangeQuestion, mode: &str) -> Vec<PermissionOption> {

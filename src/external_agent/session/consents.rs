@@ -122,10 +122,9 @@ const RUN_BY_THEMSELVES: &[&str] = &[
 fn is_special(name: &str) -> bool {
     let name = name.to_lowercase();
     let stem = name.split(SEPARATORS).next().unwrap_or_default();
-    let is_kin = |known: &str| !known.contains('.') && known == stem;
     name.starts_with('.')
         || RUN_BY_THEMSELVES.contains(&&*name)
-        || RUN_BY_THEMSELVES.iter().any(|known| is_kin(known))
+        || RUN_BY_THEMSELVES.contains(&stem)
         || name.contains(".config.")
         || name.rsplit('.').next() == Some("pth")
 }

@@ -1,12 +1,12 @@
 //! Tells the user about hosts that a brokered agent was refused.
 
 use super::change::TOOL;
-use super::{AgentHost, AgentLimits, AgentOutput};
+use super::{AgentLimits, AgentOutput, ExternalAgentHost};
 use crate::acp::ToolCallId;
 use crate::permission::HOST;
 
 /// `host` is a name, or an address with its port.
-pub(super) fn refused(host: &str, session: &AgentHost, limits: &AgentLimits) -> Vec<AgentOutput> {
+pub(super) fn refused(host: &str, session: &ExternalAgentHost, limits: &AgentLimits) -> Vec<AgentOutput> {
     let agent = &session.agent.id;
     let is_wrapped = session.agent.external_agent.as_ref().is_some_and(|definition| definition.inherits);
     let which = if limits.is_mode_unrestricted {

@@ -37,60 +37,31 @@ pub enum AgentMessage {
     /// No prompt is left.
     Close,
     Relayed(Relayed, Option<OwnedSemaphorePermit>),
-    /// The process with the number `start` has its session, or failed to start.
-    Started {
-        start: u64,
-        outcome: Result<StartedAgent, ExternalAgentError>,
-    },
-    /// The brokered process with the number `start` may make changes, or no longer may.
-    Switched {
-        start: u64,
-        /// The agent's own mode to restore when it may.
-        previous_mode: Option<SessionModeId>,
-    },
-    /// A brokered process asks about a change, or no longer does.
-    Broker {
-        start: u64,
-        event: BrokerEvent,
-    },
-    /// The client's answer to the question about a change.
-    ChangeAnswered {
-        start: u64,
-        change: u64,
-        answer: ChangeAnswer,
-    },
-    /// The process with the number `start` has ended.
-    Ended {
-        start: u64,
-        why: String,
-    },
+    /// From the process with this number, or about it.
+    Process(u64, ProcessMessage),
     /// The user's answer to the question about a restart. `None` if a mode change voided the question.
     Restart(Option<bool>),
     Options(oneshot::Sender<Vec<SessionConfigOption>>),
 }
 
-impl AgentMessage {
-    /// The number of the process that the message is about.
-    pub(super) fn start(&self) -> Option<u64> {
-        match self {
-            Self::Started { start, .. }
-            | Self::Switched { start, .. }
-            | Self::Broker { start, .. }
-            | Self::ChangeAnswered { start, .. }
-            | Self::Ended { start, .. } => Some(*start),
-            Self::Prompt(_)
-            | Self::Prepare
-            | Self::ModeChanging
-            | Self::ModeChanged { .. }
-            | Self::TurnCancelled
-            | Self::TurnEnded
-            | Self::Closing
-            | Self::Close
-            | Self::Relayed(..)
-            | Self::Restart(_)
-            | Self::Options(_) => None,
-        }
-    }
+pub enum ProcessMessage {
+    /// The process has its session, or failed to start.
+    Started(Result<StartedAgent, ExternalAgentError>),
+    /// The brokered process may make changes, or no longer may.
+    Switched {
+        /// The agent's own mode to restore when it may.
+        previous_mode: Option<SessionModeId>,
+    },
+    /// The brokered process asks about a change, or no longer does.
+    Broker(BrokerEvent),
+    /// The client's answer to the question about a change.
+    ChangeAnswered {
+        change: u64,
+        answer: ChangeAnswer,
+    },
+    Ended {
+        why: String,
+    },
 }
 
 /// Messages of the agent, in their order.

@@ -35,11 +35,18 @@ pub(super) type RequestId = (u64, u64);
 /// A request that the client gets.
 pub(super) struct ForwardedRequest {
     pub id: u64,
-    asked: Option<AskedPermission>,
+    asked: Option<ForwardedPermission>,
+}
+
+impl ForwardedRequest {
+    fn is_denied(&self, limits: &AgentLimits) -> bool {
+        let facts = self.asked.as_ref().map(|asked| &asked.facts);
+        facts.is_some_and(|facts| matches!(decide(facts, limits), Verdict::Deny(_)))
+    }
 }
 
 /// A permission request that the client has, and the facts of its call.
-struct AskedPermission {
+struct ForwardedPermission {
     request: Box<RequestPermissionRequest>,
     facts: CallFacts,
 }
@@ -51,13 +58,9 @@ impl ExternalAgentSession {
             return Vec::new();
         }
         let limits = limits();
-        let is_denied = |open_request: &ForwardedRequest| {
-            let asked = open_request.asked.as_ref();
-            asked.is_some_and(|asked| matches!(decide(&asked.facts, &limits), Verdict::Deny(_)))
-        };
         // The broker withdraws its question when the mode applies to it.
         let mut calls: Vec<_> = self.asked_changes.denied_call(&limits).cloned().into_iter().collect();
-        for (_, open_request) in self.open_requests.extract_if(|_, open_request| is_denied(open_request)) {
+        for (_, open_request) in self.open_requests.extract_if(|_, request| request.is_denied(&limits)) {
             self.host.client.withdraw(open_request.id);
             calls.extend(open_request.asked.map(|asked| asked.request.tool_call.tool_call_id));
         }
@@ -73,7 +76,7 @@ impl ExternalAgentSession {
     ) -> Vec<AgentOutput> {
         let RelayedRequest { number, content: request, reply } = request;
         let mut effects = Vec::new();
-        let (asked, permit) = match &request {
+        let (permission, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
                 if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
@@ -81,15 +84,17 @@ impl ExternalAgentSession {
                     effects.push(AgentOutput::Answer(reply, answer));
                     return effects;
                 }
-                (Some(AskedPermission { request: request.clone(), facts }), None)
+                (Some(ForwardedPermission { request: request.clone(), facts }), None)
             }
             ClientRequest::WriteTextFile(write) => {
-                let what = format!("write {}", write.path.display());
+                let title = format!("write {}", write.path.display());
                 // A write is not asked for again: agents ask before they write.
                 let facts = self.facts(&RequestedCall::write(&write.path));
                 let denial = match decide(&facts, limits) {
-                    Verdict::Deny(denial) => Some(refusal(&what, &denial, limits)),
-                    Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => Some(no_change(&what, limits)),
+                    Verdict::Deny(denial) => Some(refusal(&title, &denial, limits)),
+                    Verdict::Allow | Verdict::Ask(_) if self.is_sandboxed() => {
+                        Some(no_change(&title, limits))
+                    }
                     Verdict::Allow | Verdict::Ask(_) => None,
                 };
                 if let Some(Denial { rule, message }) = denial {
@@ -107,10 +112,10 @@ impl ExternalAgentSession {
             }
             _ => (None, None),
         };
-        let reply = self.until_answered(number, permit, asked.is_some(), reply);
+        let reply = self.until_answered(number, permit, permission.is_some(), reply);
         let request = in_lines(request.of_session(&self.host.session));
         let id = self.host.client.reserve_id();
-        self.open_requests.insert(number, ForwardedRequest { id, asked });
+        self.open_requests.insert(number, ForwardedRequest { id, asked: permission });
         effects.push(AgentOutput::Forward { id, request, reply });
         effects
     }
@@ -123,7 +128,7 @@ impl ExternalAgentSession {
         reply: ReplySender,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
-        let Some(AskedPermission { request, facts }) =
+        let Some(ForwardedPermission { request, facts }) =
             self.open_requests.remove(&number).and_then(|open| open.asked)
         else {
             return Vec::new();
@@ -231,8 +236,8 @@ impl ExternalAgentSession {
             }
             Verdict::Deny(denial) => {
                 let call = request.tool_call.tool_call_id.clone();
-                let what = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
-                let Denial { rule, message } = refusal(what, &denial, limits);
+                let title = request.tool_call.fields.title.as_deref().unwrap_or("untitled call");
+                let Denial { rule, message } = refusal(title, &denial, limits);
                 let content = vec![text_content(&message)];
                 let meta = Meta::from_iter([(DENIED_META.to_owned(), json!(rule))]);
                 let fields = ToolCallUpdateFields::new().content(content);
@@ -319,20 +324,20 @@ fn selected(request: &RequestPermissionRequest, answer: &Result<Value, ClientErr
 }
 
 /// Adds the refused call to a denial.
-fn refusal(what: &str, denial: &Denial, limits: &AgentLimits) -> Denial {
+fn refusal(title: &str, denial: &Denial, limits: &AgentLimits) -> Denial {
     match denial.rule {
-        RULE => no_change(what, limits),
-        rule => Denial { rule, message: format!("Refused by Modegate: {what}. {}", denial.message) },
+        RULE => no_change(title, limits),
+        rule => Denial { rule, message: format!("Refused by Modegate: {title}. {}", denial.message) },
     }
 }
 
-fn no_change(what: &str, limits: &AgentLimits) -> Denial {
+fn no_change(title: &str, limits: &AgentLimits) -> Denial {
     let who = if limits.is_mode_unrestricted {
         "another limit of this session".to_owned()
     } else {
         format!("{} mode", limits.mode)
     };
-    Denial { rule: RULE, message: format!("Refused by Modegate: {who} allows no changes ({what}).") }
+    Denial { rule: RULE, message: format!("Refused by Modegate: {who} allows no changes ({title}).") }
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl ExternalAgentSession {
         }
     }
 
-    /// [`super::AgentMessage::Switched`] follows.
+    /// [`super::message::ProcessMessage::Switched`] follows.
     fn permit_changes(&mut self, level: ChangeLevel, gate: &mut Gate) -> Option<AgentOutput> {
         let changes = self.process.as_mut()?.changes.as_mut()?;
         let permit = admit_changes(gate, level)?;
@@ -327,11 +327,11 @@ impl ExternalAgentSession {
             process.record = record.filter(|_| process.changes.is_some());
         }
         let session = agent.can_load().then(|| agent.session_id());
-        let lost = self.retained_context.started(session, context);
+        let lost_context = self.retained_context.started(session, context);
         self.previous_mode = previous_mode;
         outputs.push(self.retain());
         let name = &self.host.agent.id;
-        if let Some(why) = lost {
+        if let Some(why) = lost_context {
             outputs.push(AgentOutput::Notice(format!(
                 "The agent {name} was restarted and has lost the earlier conversation{why}.\n\n"
             )));

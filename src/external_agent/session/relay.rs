@@ -26,7 +26,7 @@ pub(super) struct ExternalAgentRelay {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ChunkKind {
+enum RelayedKind {
     Text,
     Thought,
     Other,
@@ -34,13 +34,13 @@ enum ChunkKind {
 
 struct MessageIds {
     start: u64,
-    kind: ChunkKind,
+    kind: RelayedKind,
     agent_id: Option<MessageId>,
     count: u64,
 }
 
 impl MessageIds {
-    fn id(&mut self, kind: ChunkKind, agent_id: Option<&MessageId>) -> MessageId {
+    fn id(&mut self, kind: RelayedKind, agent_id: Option<&MessageId>) -> MessageId {
         if self.kind != kind || self.agent_id.as_ref() != agent_id {
             self.count += 1;
             self.kind = kind;
@@ -58,7 +58,7 @@ struct RelayState {
 
 impl RelayState {
     fn call(&mut self, call: ToolCall) -> SessionUpdate {
-        self.message_ids.kind = ChunkKind::Other;
+        self.message_ids.kind = RelayedKind::Other;
         if !self.announced_calls.insert(call.tool_call_id.clone()) {
             return self.update(call.into());
         }
@@ -86,8 +86,9 @@ fn announced(update: ToolCallUpdate) -> ToolCall {
 
 impl ExternalAgentRelay {
     pub(super) async fn run(mut self, mut end: ClientEnd) {
-        let message_ids = MessageIds { start: self.start, kind: ChunkKind::Other, agent_id: None, count: 0 };
-        let mut shown =
+        let message_ids =
+            MessageIds { start: self.start, kind: RelayedKind::Other, agent_id: None, count: 0 };
+        let mut state =
             RelayState { message_ids, announced_calls: HashSet::new(), open: OpenCalls::default() };
         loop {
             let message = tokio::select! {
@@ -95,22 +96,22 @@ impl ExternalAgentRelay {
                 biased;
                 message = end.recv() => message,
                 Some(fence) = self.fences.recv() => {
-                    shown.message_ids.kind = ChunkKind::Other;
+                    state.message_ids.kind = RelayedKind::Other;
                     // A fence marks the end of the turn.
-                    self.end_open(&mut shown);
+                    self.end_open(&mut state);
                     drop(fence);
                     continue;
                 }
             };
             let passed = match message {
                 Some(Outgoing::Update(notification, send_permit)) => {
-                    let passed = self.update(notification.update, &mut shown).await;
+                    let passed = self.update(notification.update, &mut state).await;
                     drop(send_permit);
                     passed
                 }
                 Some(Outgoing::Request { id, request, reply }) => {
                     let request = self.renamed(request);
-                    self.announce(&request, &mut shown).await;
+                    self.announce(&request, &mut state).await;
                     self.pass(
                         Relayed::Request(RelayedRequest {
                             number: (self.start, id),
@@ -129,12 +130,12 @@ impl ExternalAgentRelay {
                 break;
             }
         }
-        self.end_open(&mut shown);
+        self.end_open(&mut state);
     }
 
     /// A later update opens a call again.
-    fn end_open(&self, shown: &mut RelayState) {
-        for ended in shown.open.end(None) {
+    fn end_open(&self, state: &mut RelayState) {
+        for ended in state.open.end(None) {
             self.pass(Relayed::Event(SessionEvent::ForwardedUpdate { update: Box::new(ended.update) }), None);
         }
     }
@@ -159,16 +160,16 @@ impl ExternalAgentRelay {
         request
     }
 
-    async fn announce(&self, request: &ClientRequest, shown: &mut RelayState) {
+    async fn announce(&self, request: &ClientRequest, state: &mut RelayState) {
         if let ClientRequest::RequestPermission(request) = request
-            && !shown.announced_calls.contains(&request.tool_call.tool_call_id)
+            && !state.announced_calls.contains(&request.tool_call.tool_call_id)
         {
-            let update = Box::new(shown.update(request.tool_call.clone()));
+            let update = Box::new(state.update(request.tool_call.clone()));
             self.pass(Relayed::Event(SessionEvent::ForwardedUpdate { update }), self.send_permit().await);
         }
     }
 
-    async fn update(&self, update: Update, shown: &mut RelayState) -> bool {
+    async fn update(&self, update: Update, state: &mut RelayState) -> bool {
         let Update::Schema(update) = update else {
             return self.pass(Relayed::Options, None);
         };
@@ -176,25 +177,25 @@ impl ExternalAgentRelay {
         let report = match *update {
             SessionUpdate::AgentMessageChunk(chunk) => match text_of(&chunk) {
                 Some(text) => {
-                    let message_id = shown.message_ids.id(ChunkKind::Text, chunk.message_id.as_ref());
+                    let message_id = state.message_ids.id(RelayedKind::Text, chunk.message_id.as_ref());
                     Relayed::Event(SessionEvent::AgentText { message_id, text, shown: None })
                 }
                 None => forwarded(SessionUpdate::AgentMessageChunk(chunk)),
             },
             SessionUpdate::AgentThoughtChunk(chunk) => {
                 let Some(text) = text_of(&chunk) else { return true };
-                let message_id = shown.message_ids.id(ChunkKind::Thought, chunk.message_id.as_ref());
+                let message_id = state.message_ids.id(RelayedKind::Thought, chunk.message_id.as_ref());
                 Relayed::Event(SessionEvent::AgentThought { message_id, text })
             }
             SessionUpdate::ToolCall(mut call) => {
                 call.tool_call_id = self.id(&call.tool_call_id);
                 call.title = visible_line(&call.title);
-                forwarded(shown.call(call))
+                forwarded(state.call(call))
             }
             SessionUpdate::ToolCallUpdate(mut update) => {
                 update.tool_call_id = self.id(&update.tool_call_id);
                 update.fields.title = update.fields.title.as_deref().map(visible_line);
-                match shown.update(update) {
+                match state.update(update) {
                     SessionUpdate::ToolCallUpdate(update)
                         if update.fields.status.is_none() && update.fields.title.is_none() =>
                     {

@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::AgentHost;
+use super::ExternalAgentHost;
 use super::message::{AgentMessage, WaitingPrompt};
 use crate::acp::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
@@ -16,7 +16,7 @@ const STAY: &str = "stay";
 
 /// Asks in the turn of `prompt`, and sends the answer to the session.
 pub(super) fn ask(
-    (host, mode): (&AgentHost, &SessionModeId),
+    (host, mode): (&ExternalAgentHost, &SessionModeId),
     prompt: &WaitingPrompt,
     void: CancellationToken,
     to: mpsc::UnboundedSender<AgentMessage>,

@@ -35,7 +35,7 @@ impl RetainedContext {
 
     /// Returns the reason, possibly empty, if context was lost.
     pub fn started(&mut self, session_id: Option<&str>, context: ContextState) -> Option<String> {
-        let lost = match context {
+        let lost_context = match context {
             ContextState::Resumed => None,
             ContextState::New(why) => {
                 let had_context = std::mem::take(&mut self.has_context);
@@ -44,7 +44,7 @@ impl RetainedContext {
             }
         };
         self.session_id = session_id.filter(|_| !self.is_unreliable).map(str::to_owned);
-        lost
+        lost_context
     }
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::AgentMessage;
+use super::message::{AgentMessage, ProcessMessage};
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
@@ -88,7 +88,6 @@ impl AgentRun {
         // The session is gone if nobody records the start.
         let Ok(record) = recorded.await else { return };
         request.record.clone_from(&record);
-        let report = |message| drop(to.send(message));
         let is_sandboxed = request.sandboxed;
         let unwanted = || async {
             tokio::select! {
@@ -115,7 +114,8 @@ impl AgentRun {
             Ok(agent) => agent,
             Err(StartError { error, is_gone }) => {
                 changes.permit.into_iter().chain([permit]).for_each(|permit| release_permit(permit, is_gone));
-                report(AgentMessage::Started { start, outcome: Err(error) });
+                // The session may be over, here and below.
+                let _ = to.send(AgentMessage::Process(start, ProcessMessage::Started(Err(error))));
                 return;
             }
         };
@@ -123,7 +123,7 @@ impl AgentRun {
             let previous_mode = set_agent_mode(&agent, &modes, is_sandboxed, previous_mode.clone()).await;
             let started =
                 StartedAgent { agent: agent.clone(), context, previous_mode: previous_mode.clone(), record };
-            report(AgentMessage::Started { start, outcome: Ok(started) });
+            let _ = to.send(AgentMessage::Process(start, ProcessMessage::Started(Ok(started))));
             let switches = LevelSwitches { agent: &agent, modes: &modes, start, to: &to };
             tokio::select! {
                 () = switches.run(&mut changes, previous_mode) => {}
@@ -144,7 +144,7 @@ impl AgentRun {
         if let Err(error) = relay.await {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
-        report(AgentMessage::Ended { start, why });
+        let _ = to.send(AgentMessage::Process(start, ProcessMessage::Ended { why }));
     }
 }
 
@@ -195,9 +195,8 @@ impl LevelSwitches<'_> {
                 mode = async { own_mode.as_mut()?.await }, if own_mode.is_some() => {
                     own_mode = None;
                     previous_mode = mode;
-                    let message =
-                        AgentMessage::Switched { start: self.start, previous_mode: previous_mode.clone() };
-                    let _ = self.to.send(message);
+                    let message = ProcessMessage::Switched { previous_mode: previous_mode.clone() };
+                    let _ = self.to.send(AgentMessage::Process(self.start, message));
                 }
             }
         }
@@ -225,7 +224,7 @@ impl LevelSwitches<'_> {
 async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<AgentMessage>) {
     if let Some(mut questions) = agent.program().take_questions() {
         while let Some(event) = questions.recv().await {
-            let _ = to.send(AgentMessage::Broker { start, event });
+            let _ = to.send(AgentMessage::Process(start, ProcessMessage::Broker(event)));
         }
     }
     std::future::pending::<()>().await;
@@ -255,8 +254,11 @@ async fn set_agent_mode(
     previous_mode: Option<SessionModeId>,
 ) -> Option<SessionModeId> {
     let offered = agent.modes()?;
-    let full = || modes.full.as_deref().map(SessionModeId::new).or_else(|| previous_mode.clone());
-    let wanted = if is_sandboxed { modes.read_only_of(&offered) } else { full() };
+    let wanted = if is_sandboxed {
+        modes.read_only_of(&offered)
+    } else {
+        modes.full.as_deref().map(SessionModeId::new).or_else(|| previous_mode.clone())
+    };
     let is_changed = match wanted.filter(|id| *id != offered.current_mode_id) {
         Some(id) => match agent.set_mode(&id.0).await {
             Ok(()) => true,
