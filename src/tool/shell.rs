@@ -303,13 +303,11 @@ impl ShellCommand {
         match job_snapshot.end {
             Some(end) if !end.is_own() => Err(ToolError::Failed(text)),
             _ => {
-                let text_content = ToolContent::middle(&text);
-                let content = if is_terminal {
-                    ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(text_content) }
-                } else {
-                    text_content
-                };
-                Ok(ToolOutput { content: vec![content], text, ..ToolOutput::default() })
+                let mut output = ToolContent::middle(&text);
+                if is_terminal {
+                    output = ToolContent::Terminal { id: client_io.terminal_id(), shown: Box::new(output) };
+                }
+                Ok(ToolOutput { content: vec![output], text, ..ToolOutput::default() })
             }
         }
     }
