@@ -59,7 +59,7 @@ impl LoadedPolicy {
     }
 }
 
-pub struct AgentHost {
+pub struct HostSettings {
     pub policy: PolicyOf,
     pub load_models: ModelCatalogLoader,
     pub binary: Option<PathBuf>,
@@ -94,14 +94,14 @@ async fn reading<T: Send + 'static>(
 
 pub struct Agent {
     context: SessionContext,
-    host: AgentHost,
+    host: HostSettings,
     client: Client,
     first: First,
     registry: SharedRegistry,
 }
 
 impl Agent {
-    pub fn new(context: SessionContext, host: AgentHost, client: Client, first: First) -> Self {
+    pub fn new(context: SessionContext, host: HostSettings, client: Client, first: First) -> Self {
         Self { context, host, client, first, registry: SharedRegistry::default() }
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 
-use crate::agent::{AgentHost, First, LoadedPolicy, ModelCatalogLoader, PolicyOf};
+use crate::agent::{First, HostSettings, LoadedPolicy, ModelCatalogLoader, PolicyOf};
 use crate::agents::AgentRegistry;
 use crate::busy;
 use crate::client::ClientCapabilities;
@@ -140,7 +140,7 @@ enum StoreOrigin {
 
 pub struct Runtime {
     pub context: SessionContext,
-    pub host: AgentHost,
+    pub host: HostSettings,
     pub determinism: Option<Determinism>,
     pub retention: Retention,
 }
@@ -379,7 +379,7 @@ impl Config {
             let providers = Providers::new(self.environment, self.asked, router, models);
             Arc::new(move || providers.catalog())
         };
-        let (host, retention) = (AgentHost { policy, load_models, binary, wraps }, self.retention);
+        let (host, retention) = (HostSettings { policy, load_models, binary, wraps }, self.retention);
         Ok(Runtime { context, host, determinism, retention })
     }
 }

@@ -29,6 +29,7 @@ pub mod intent;
 mod invocation_row;
 pub mod log;
 pub mod memories;
+mod migrations;
 pub mod mode_table;
 mod owner;
 mod queries;
@@ -37,7 +38,6 @@ mod removal;
 pub mod retention;
 mod row;
 pub mod salvage;
-mod schema;
 pub mod sessions;
 mod sql;
 mod writer;
@@ -100,10 +100,10 @@ impl From<std::io::Error> for StoreError {
     }
 }
 
-impl From<schema::OpenStoreError> for StoreError {
-    fn from(error: schema::OpenStoreError) -> Self {
+impl From<migrations::OpenStoreError> for StoreError {
+    fn from(error: migrations::OpenStoreError) -> Self {
         match error {
-            schema::OpenStoreError::Sqlite(error) => error.into(),
+            migrations::OpenStoreError::Sqlite(error) => error.into(),
             error => Self(error.to_string()),
         }
     }
@@ -181,12 +181,12 @@ impl Store {
 
     /// Returns an error if a file can neither be used nor created.
     pub fn check(path: &Path) -> Result<(), StoreError> {
-        Ok(schema::open_file(path, Sync::Normal).map(drop)?)
+        Ok(migrations::open_file(path, Sync::Normal).map(drop)?)
     }
 
     /// Fails if an existing file is no store, cannot be written, or needs a newer Modegate. Changes nothing.
     pub fn inspect(path: &Path) -> Result<(), StoreError> {
-        Ok(schema::inspect(path)?)
+        Ok(migrations::inspect(path)?)
     }
 
     /// Posts a row, which is durable after the next [`Self::flush`].

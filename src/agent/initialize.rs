@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::AgentHost;
+use super::HostSettings;
 use crate::acp::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
     ClientCapabilities as AcpClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
@@ -31,7 +31,7 @@ const OUTPUT_META: &str = "terminal_output";
 /// Answers `initialize` with version 1, whatever version the client requests (I1).
 pub(super) fn response(
     request: &InitializeRequest,
-    host: &AgentHost,
+    host: &HostSettings,
     sees_images: bool,
 ) -> InitializeResponse {
     if request.protocol_version != ProtocolVersion::V1 {
@@ -54,7 +54,7 @@ pub(super) fn response(
         .auth_methods(methods)
 }
 
-pub(super) fn check_method(request: &AuthenticateRequest, host: &AgentHost) -> Result<(), AgentError> {
+pub(super) fn check_method(request: &AuthenticateRequest, host: &HostSettings) -> Result<(), AgentError> {
     let method = &*request.method_id.0;
     let valid: &[&str] = if host.wraps.is_some() { &[] } else { &[ENVIRONMENT, SETUP] };
     if valid.contains(&method) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 use super::files::{COMPANIONS, companion};
-use super::schema::{self, OpenStoreError};
+use super::migrations::{self, OpenStoreError};
 use super::{StoreError, retention, sql};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn examine(path: &Path, limit: Option<Duration>) -> Result<Condition, StoreE
         free_bytes: 0,
         sessions: 0,
     };
-    let connection = match schema::open_unchanged(path) {
+    let connection = match migrations::open_unchanged(path) {
         Ok(connection) => connection,
         Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => return Ok(damaged(error.to_string())),
         Err(error) => return Err(error.into()),

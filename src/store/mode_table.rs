@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::schema::BUSY_TIMEOUT;
+use super::migrations::BUSY_TIMEOUT;
 use super::sql;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

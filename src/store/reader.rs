@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::files::IdentifiedFile;
 use super::owner::StoreOwner;
 use super::writer::STATEMENTS;
-use super::{StoreWork, schema};
+use super::{StoreWork, migrations};
 
 pub(super) struct QueryThread {
     /// Unbounded: each query has a caller that waits for it. `None` while the reader ends.
@@ -19,7 +19,7 @@ pub(super) struct QueryThread {
 impl QueryThread {
     /// Returns `None` if the file cannot be opened once more, or is another one by now.
     pub(super) fn open(file: &IdentifiedFile, owner: &Arc<StoreOwner>) -> Option<Self> {
-        let mut connection = schema::open_to_query(file.path())
+        let mut connection = migrations::open_to_query(file.path())
             .inspect_err(|error| tracing::info!(%error, "queries run on the store's only connection"))
             .ok()?;
         if !file.is_there() {

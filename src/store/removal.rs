@@ -11,7 +11,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::owner::StoreOwner;
 use super::sessions::{self, OpenSessionError, StoredSession};
-use super::{Store, StoreError, intent, schema, sql};
+use super::{Store, StoreError, intent, migrations, sql};
 use crate::acp::SessionId;
 
 /// Time after which a step ends.
@@ -255,7 +255,7 @@ pub(super) fn remove_contents(
 /// of an earlier version, which [`compact`] changes.
 fn give_back(connection: &mut Connection) -> rusqlite::Result<bool> {
     let started = Instant::now();
-    if !schema::can_give_back(connection)? {
+    if !migrations::can_give_back(connection)? {
         return Ok(false);
     }
     while started.elapsed() < STEP {

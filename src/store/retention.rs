@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::removal::{self, free_pages};
-use super::{Store, StoreError, StoreOwner, schema};
+use super::{Store, StoreError, StoreOwner, migrations};
 
 /// Time without a command after which the store counts as idle.
 const QUIET: Duration = Duration::from_secs(30);
@@ -102,8 +102,8 @@ pub async fn compact(store: &Store) -> Result<(), StoreError> {
 
 fn compact_if_alone(connection: &mut Connection, owner: &StoreOwner) -> rusqlite::Result<()> {
     let is_worthwhile = free_pages(connection)? * 4 > pages(connection)?;
-    if is_worthwhile && !schema::can_give_back(connection)? && owner.is_alone() {
-        schema::compact(connection)?;
+    if is_worthwhile && !migrations::can_give_back(connection)? && owner.is_alone() {
+        migrations::compact(connection)?;
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::check::{self, Soundness, is_damage};
 use super::files::{COMPANIONS, companion};
+use super::migrations::{self, OpenStoreError};
 use super::owner::StoreOwner;
-use super::schema::{self, OpenStoreError};
 use super::{StoreError, Sync, sql};
 use crate::ids;
 use crate::platform::files::create_private_folders;
@@ -150,7 +150,7 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
     }
     let old = Connection::open(&copy)?;
     require_salvageable(&old, is_forced)?;
-    let new = schema::open_file(&folder.join(NEW), Sync::Full)?;
+    let new = migrations::open_file(&folder.join(NEW), Sync::Full)?;
     new.pragma_update(None, "foreign_keys", false)?;
     new.execute_batch("BEGIN IMMEDIATE")?;
     let mut incomplete = Vec::new();
@@ -177,7 +177,7 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
 }
 
 fn require_salvageable(old: &Connection, is_forced: bool) -> Result<(), StoreError> {
-    match schema::version(old) {
+    match migrations::version(old) {
         Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => {}
         version => drop(version?),
     }

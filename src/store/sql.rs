@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Params, Row};
 
-use super::schema::{BUSY_TIMEOUT, SHORT_BUSY_TIMEOUT};
+use super::migrations::{BUSY_TIMEOUT, SHORT_BUSY_TIMEOUT};
 
 pub(super) fn execute(connection: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute(values).map(drop)

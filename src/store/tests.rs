@@ -157,11 +157,11 @@ async fn unwritable_row_does_not_block_other_rows() {
 
 #[tokio::test]
 async fn every_earlier_schema_migrates_without_loss() {
-    for version in 1..schema::MIGRATIONS.len() {
+    for version in 1..migrations::MIGRATIONS.len() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let old = Connection::open(&path).unwrap();
-        for migration in &schema::MIGRATIONS[..version] {
+        for migration in &migrations::MIGRATIONS[..version] {
             old.execute_batch(migration).unwrap();
         }
         old.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
@@ -195,7 +195,7 @@ async fn every_earlier_schema_migrates_without_loss() {
         }
         let version: i64 =
             Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(usize::try_from(version).unwrap(), schema::MIGRATIONS.len());
+        assert_eq!(usize::try_from(version).unwrap(), migrations::MIGRATIONS.len());
         assert_eq!(count(&path, "memories"), 2);
     }
 }
@@ -233,7 +233,7 @@ async fn read_only_store_is_unchanged_and_rejects_old_schemas() {
 fn inspection_accepts_old_schemas_and_leaves_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
-    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    let version = i64::try_from(migrations::MIGRATIONS.len()).unwrap();
     for (version, is_usable) in [(1, true), (version, true), (version + 1, false)] {
         Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
         let before = fs::read(&path).unwrap();
@@ -698,10 +698,10 @@ async fn space_of_an_earlier_file_is_given_back_by_rewriting_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let old = Connection::open(&path).unwrap();
-    for migration in schema::MIGRATIONS {
+    for migration in migrations::MIGRATIONS {
         old.execute_batch(migration).unwrap();
     }
-    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    let version = i64::try_from(migrations::MIGRATIONS.len()).unwrap();
     old.pragma_update(None, "user_version", version).unwrap();
     drop(old);
     let store = store_with_long_session(&path, 1_000);
@@ -722,7 +722,7 @@ fn salvage_refuses_sound_stores_unless_forced_and_newer_ones_always() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let new_store = || {
-        let connection = schema::open_file(&path, Sync::Full).unwrap();
+        let connection = migrations::open_file(&path, Sync::Full).unwrap();
         let sql = "INSERT OR IGNORE INTO sessions (id, cwd, created_at, updated_at) VALUES ('s', '/w', 1, 2)";
         connection.execute(sql, []).unwrap();
         connection
@@ -739,7 +739,7 @@ fn salvage_refuses_sound_stores_unless_forced_and_newer_ones_always() {
     fs::remove_file(salvaged.kept).unwrap();
 
     let connection = new_store();
-    let version = i64::try_from(schema::MIGRATIONS.len()).unwrap();
+    let version = i64::try_from(migrations::MIGRATIONS.len()).unwrap();
     connection.pragma_update(None, "user_version", version + 1).unwrap();
     drop(connection);
     let before = fs::read(&path).unwrap();

@@ -64,13 +64,13 @@ impl Database {
     }
 }
 
-pub(super) fn open(location: &StoreLocation, sync: Sync) -> Result<Database, schema::OpenStoreError> {
+pub(super) fn open(location: &StoreLocation, sync: Sync) -> Result<Database, migrations::OpenStoreError> {
     let alone = |connection| Database::new(connection, StoreOwner::alone(), None);
     match location {
-        StoreLocation::Memory => schema::open_memory().map(alone),
-        StoreLocation::Reading(path) => schema::open_reading(path).map(alone),
+        StoreLocation::Memory => migrations::open_memory().map(alone),
+        StoreLocation::Reading(path) => migrations::open_reading(path).map(alone),
         StoreLocation::File(path) => {
-            let connection = schema::open_file(path, sync)?;
+            let connection = migrations::open_file(path, sync)?;
             connection.set_prepared_statement_cache_capacity(STATEMENTS);
             Ok(Database::new(connection, StoreOwner::beside(path)?, Some(IdentifiedFile::of(path)?)))
         }
@@ -121,7 +121,8 @@ pub(super) fn write(database: Option<Database>, mut queue: mpsc::UnboundedReceiv
         };
         if let Some(Database { connection, .. }) = &database {
             // Another process kept the file busy. Later batches wait less, until one succeeds.
-            let timeout = if outcome.is_ok() { schema::BUSY_TIMEOUT } else { schema::SHORT_BUSY_TIMEOUT };
+            let timeout =
+                if outcome.is_ok() { migrations::BUSY_TIMEOUT } else { migrations::SHORT_BUSY_TIMEOUT };
             if let Err(error) = connection.busy_timeout(timeout) {
                 tracing::debug!(%error, "the store's busy timeout could not be set");
             }

@@ -43,7 +43,7 @@ struct NamedRequest {
     request: usize,
 }
 
-struct AskedPermission {
+struct RecordedPermission {
     id: String,
     session: Value,
     write: Option<Value>,
@@ -108,7 +108,7 @@ fn conversation(
     let mut recording = Recording::default();
     let mut folders: Vec<String> = Vec::new();
     let mut sessions: Vec<NamedRequest> = Vec::new();
-    let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<AskedPermission>::new());
+    let (mut input, mut asked) = (Vec::<InputLine>::new(), Vec::<RecordedPermission>::new());
     // `sent` counts the messages that a replay sends, too.
     let (mut requests, mut open, mut sent) = (Vec::<String>::new(), Vec::<String>::new(), 0_u64);
     for RecordingEntry { is_from_agent, mut line, .. } in entries {
@@ -164,11 +164,11 @@ fn conversation(
     Ok(recording)
 }
 
-fn asked_for(id: String, message: &Value) -> AskedPermission {
+fn asked_for(id: String, message: &Value) -> RecordedPermission {
     let params = &message["params"];
     let is_write = message["method"] == "fs/write_text_file";
     let write = is_write.then(|| json!({ "path": params["path"], "content": params["content"] }));
-    AskedPermission { id, session: params["sessionId"].clone(), write }
+    RecordedPermission { id, session: params["sessionId"].clone(), write }
 }
 
 fn in_order_of_requests(input: &mut [InputLine]) {

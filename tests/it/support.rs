@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1 as schema;
 use modegate::acp::SessionModeId;
-use modegate::agent::{Agent, AgentHost, First, LoadedPolicy};
+use modegate::agent::{Agent, First, HostSettings, LoadedPolicy};
 use modegate::agents::{AgentOrigin, AgentRegistry};
 use modegate::client::ClientCapabilities;
 use modegate::file_lock::FileLocks;
@@ -185,7 +185,7 @@ impl TestClient {
         let (client, end) = client::channel();
         let agent = Arc::new(Agent::new(
             context,
-            AgentHost {
+            HostSettings {
                 policy: Arc::new(move |_| {
                     let layers = setup.files.as_ref().map(|files| files.lock().unwrap().clone());
                     let (available, rules, agents) = match layers {

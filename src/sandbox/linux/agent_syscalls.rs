@@ -3,7 +3,7 @@
 
 use libc::{c_int, c_long, sock_filter};
 
-use super::bpf::{self, ALLOW, Calls, KILL, Rule, fail, has_bits, is, is_one_of, when};
+use super::bpf::{self, ALLOW, BpfRule, Calls, KILL, fail, has_bits, is, is_one_of, when};
 use super::syscalls::{
     ALLOWED, ALLOWED_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, FCNTL, FILE_BYPASSES, GET_FLAGS,
     MOUNTS_AND_NAMESPACES, NEW_LISTENER, NEW_NAMESPACES, OTHER_PROCESSES, OWN_ARCHITECTURE, PRCTL, SHARED,
@@ -147,14 +147,14 @@ pub(super) fn calls() -> Calls {
 }
 
 /// Allows IPv4, IPv6 and route netlink. Unix sockets reach local programs that would write for any caller.
-fn sockets(refused: u32) -> Rule {
+fn sockets(refused: u32) -> BpfRule {
     let routes = when(is(2, 0), ALLOW, refused);
     let others = when(is(0, libc::AF_NETLINK), routes, refused);
     when(is_one_of(0, &[libc::AF_INET, libc::AF_INET6]), ALLOW, others)
 }
 
 /// `further` requests are allowed.
-pub(super) fn agent_requests(further: &[c_int]) -> Rule {
+pub(super) fn agent_requests(further: &[c_int]) -> BpfRule {
     let allowed = [&[GET_FLAGS], further].concat();
     requests(fail(libc::EPERM), &allowed, &[TERMINALS, SOCKETS], fail(libc::ENOTTY))
 }

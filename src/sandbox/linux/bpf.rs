@@ -32,19 +32,19 @@ pub(super) const fn fail(error: c_int) -> u32 {
 
 /// The answer to a call, or a test on which the answer depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum BpfRule {
     Answer(u32),
-    If { test: Test, then: Box<Rule>, otherwise: Box<Rule> },
+    If { test: Test, then: Box<BpfRule>, otherwise: Box<BpfRule> },
 }
 
-impl From<u32> for Rule {
+impl From<u32> for BpfRule {
     fn from(answer: u32) -> Self {
         Self::Answer(answer)
     }
 }
 
-pub(super) fn when(test: Test, then: impl Into<Rule>, otherwise: impl Into<Rule>) -> Rule {
-    Rule::If { test, then: Box::new(then.into()), otherwise: Box::new(otherwise.into()) }
+pub(super) fn when(test: Test, then: impl Into<BpfRule>, otherwise: impl Into<BpfRule>) -> BpfRule {
+    BpfRule::If { test, then: Box::new(then.into()), otherwise: Box::new(otherwise.into()) }
 }
 
 /// Looks at a half of an argument.
@@ -88,7 +88,7 @@ impl Test {
     }
 }
 
-impl Rule {
+impl BpfRule {
     /// Every path through the instructions ends with an answer.
     fn instructions(&self) -> Vec<sock_filter> {
         let (test, then, otherwise) = match self {
@@ -120,18 +120,18 @@ fn short(length: usize) -> u8 {
 
 /// The calls of one architecture that have a rule.
 #[derive(Debug, Default)]
-pub(super) struct Calls(BTreeMap<u32, Rule>);
+pub(super) struct Calls(BTreeMap<u32, BpfRule>);
 
 impl Calls {
     /// Replaces earlier rules of these calls.
-    pub(super) fn set(&mut self, calls: &[c_long], rule: impl Into<Rule>) {
+    pub(super) fn set(&mut self, calls: &[c_long], rule: impl Into<BpfRule>) {
         let rule = rule.into();
         for call in calls {
             self.set_number(number(*call), rule.clone());
         }
     }
 
-    pub(super) fn set_number(&mut self, number: u32, rule: Rule) {
+    pub(super) fn set_number(&mut self, number: u32, rule: BpfRule) {
         self.0.insert(number, rule);
     }
 
@@ -143,9 +143,9 @@ impl Calls {
     }
 
     fn instructions(&self, unlisted: u32) -> Vec<sock_filter> {
-        let unlisted = Rule::from(unlisted);
+        let unlisted = BpfRule::from(unlisted);
         // Each range of numbers lasts until the next one begins.
-        let mut ranges: Vec<(u32, &Rule)> = vec![(0, &unlisted)];
+        let mut ranges: Vec<(u32, &BpfRule)> = vec![(0, &unlisted)];
         let mut push = |start, rule| match ranges.last_mut() {
             Some(last) if last.0 == start => last.1 = rule,
             Some(last) if last.1 == rule => {}
@@ -165,7 +165,7 @@ pub(super) fn number(call: c_long) -> u32 {
     u32::try_from(call).expect("the numbers of calls are small")
 }
 
-fn among(ranges: &[(u32, &Rule)]) -> Vec<sock_filter> {
+fn among(ranges: &[(u32, &BpfRule)]) -> Vec<sock_filter> {
     if let [(_, rule)] = ranges {
         return rule.instructions();
     }

@@ -3,7 +3,7 @@
 //!
 //! `bind` is not among them: a bound socket has no peer until it connects or listens.
 
-use super::bpf::{ALLOW, Calls, Rule, SUSPEND, fail, has_bits, is, is_one_of, when};
+use super::bpf::{ALLOW, BpfRule, Calls, SUSPEND, fail, has_bits, is, is_one_of, when};
 
 /// Options that send a packet to any host on the way, and to the host in the address only then.
 const ROUTES: &[i32] = &[libc::IP_OPTIONS];
@@ -23,7 +23,7 @@ pub(super) fn limit(calls: &mut Calls) {
 }
 
 /// Allows TCP and route netlink, and suspends datagram sockets.
-fn sockets() -> Rule {
+fn sockets() -> BpfRule {
     let refused = fail(libc::EPERM);
     let is_kind = |kind| is(1, kind).masked(0xf);
     // Multipath TCP adds addresses of the peer. Programs fall back to TCP.
@@ -35,7 +35,7 @@ fn sockets() -> Rule {
     when(is_one_of(0, &[libc::AF_INET, libc::AF_INET6]), internet, others)
 }
 
-fn options() -> Rule {
+fn options() -> BpfRule {
     let refused = |routes| when(is_one_of(2, routes), fail(libc::EPERM), ALLOW);
     let others = when(is(1, libc::IPPROTO_IPV6), refused(ROUTES_6), ALLOW);
     when(is(1, libc::IPPROTO_IP), refused(ROUTES), others)

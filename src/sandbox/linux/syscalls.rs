@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use libc::{c_int, c_long, sock_filter};
 
-use super::bpf::{self, ALLOW, Calls, KILL, Rule, SUSPEND, fail, has_bits, is, is_one_of, when};
+use super::bpf::{self, ALLOW, BpfRule, Calls, KILL, SUSPEND, fail, has_bits, is, is_one_of, when};
 use super::workspace_syscalls::{IOPRIO_WHO_PROCESS, PRIO_PROCESS, priority_of_others};
 use crate::kernel;
 
@@ -291,20 +291,20 @@ pub(super) fn suspend_reads(calls: &mut Calls) {
 pub(super) const WRITING: c_int = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE;
 
 /// Sets the rule of the calls that open files, by the argument with the flags.
-pub(super) fn set_opens(calls: &mut Calls, rule: impl Fn(u32) -> Rule) {
+pub(super) fn set_opens(calls: &mut Calls, rule: impl Fn(u32) -> BpfRule) {
     calls.set(&[libc::SYS_openat], rule(2));
     #[cfg(target_arch = "x86_64")]
     calls.set(&[libc::SYS_open], rule(1));
 }
 
 /// Connected pairs reach no other process. Datagram sockets can send to any name.
-pub(super) fn pairs(refused: u32) -> Rule {
+pub(super) fn pairs(refused: u32) -> BpfRule {
     let is_connected = is_one_of(1, &[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]).masked(0xf);
     when(is(0, libc::AF_UNIX), when(is_connected, ALLOW, refused), refused)
 }
 
 /// Allows `ioctl` with the requests in `allowed`, and with all of some kinds, which are the second bytes of requests.
-pub(super) fn requests(typing: u32, allowed: &[c_int], kinds: &[c_int], otherwise: u32) -> Rule {
+pub(super) fn requests(typing: u32, allowed: &[c_int], kinds: &[c_int], otherwise: u32) -> BpfRule {
     let is_of_kind = is_one_of(1, kinds).masked(0xffff_ff00);
     let others = when(is_one_of(1, allowed), ALLOW, when(is_of_kind, ALLOW, otherwise));
     when(is_one_of(1, &TYPING), typing, others)

@@ -2,7 +2,7 @@
 
 use libc::c_int;
 
-use super::bpf::{self, ALLOW, Calls, Rule, fail, is, is_one_of, when};
+use super::bpf::{self, ALLOW, BpfRule, Calls, fail, is, is_one_of, when};
 use crate::kernel;
 
 /// Blocks changes of other processes' limits (which can kill them), priorities and places in memory, leases, which
@@ -94,7 +94,7 @@ fn calls(numbers: CallNumbers) -> (u32, Calls) {
 }
 
 /// Refuses new limits for another process.
-pub(super) fn limits_of_others(refused: u32) -> Rule {
+pub(super) fn limits_of_others(refused: u32) -> BpfRule {
     let reads = when(is(2, 0), when(is(2, 0).upper(), ALLOW, refused), refused);
     when(is(0, 0), ALLOW, reads)
 }
@@ -104,10 +104,10 @@ pub(super) const PRIO_PROCESS: c_int = 0;
 pub(super) const IOPRIO_WHO_PROCESS: c_int = 1;
 
 /// Refuses anything but the calling process.
-pub(super) fn priority_of_others(one: c_int, refused: u32) -> Rule {
+pub(super) fn priority_of_others(one: c_int, refused: u32) -> BpfRule {
     when(is(0, one), when(is(1, 0), ALLOW, refused), refused)
 }
 
-pub(super) fn scheduling_of_others(refused: u32) -> Rule {
+pub(super) fn scheduling_of_others(refused: u32) -> BpfRule {
     when(is(0, 0), ALLOW, refused)
 }

@@ -248,7 +248,7 @@ const FILES: [LimitRow; 22] = [
     ("shortest part of a session id", "cli/sessions.rs", "MIN_PART", Of("characters"), "an error"),
     (
         "wait for another process that uses the store",
-        "store/schema.rs",
+        "store/migrations.rs",
         "BUSY_TIMEOUT",
         Time,
         "a later commit tries again",
