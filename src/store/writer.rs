@@ -10,8 +10,8 @@ use super::files::IdentifiedFile;
 use super::owner::StoreOwner;
 use super::reader::QueryThread;
 use super::{
-    ModeChange, Row, StoreCommand, StoreError, StoreLocation, StoreWork, Substitute, Sync, insert, schema,
-    sql,
+    ModeChange, Row, StoreCommand, StoreError, StoreLocation, StoreWork, Substitute, Sync, insert,
+    migrations, sql,
 };
 use crate::workspace::Changes;
 
