@@ -201,6 +201,10 @@ impl ExternalAgentSession {
             AgentMessage::Closing => self.close(),
             AgentMessage::Close => {
                 self.waiting.clear();
+                // The last handle of the agent: its relay ends once there is none.
+                if let Some(process) = &mut self.process {
+                    process.agent = None;
+                }
                 self.close()
             }
             AgentMessage::Relayed(relayed, send_permit) => self.relayed((relayed, send_permit), limits, gate),

@@ -42,7 +42,7 @@ const LAYERS: [(&str, &[&str]); 75] = [
     ("conversation", &["acp", "agents", "bounded_file", "event", "git_folder", "skill"]),
     ("conversation/mode_switch", &["yaml_error"]),
     ("error", &["acp"]),
-    ("event", &["acp", "model", "tool"]),
+    ("event", &["acp", "conversation/content", "model"]),
     ("file_lock", &["kernel"]),
     ("front_matter", &[]),
     ("gate", &["acp", "permission"]),
@@ -126,7 +126,19 @@ const LAYERS: [(&str, &[&str]); 75] = [
     ("skill", &["front_matter", "yaml_error"]),
     (
         "store",
-        &["acp", "chain", "event", "ids", "mode", "model", "permission", "path_bytes", "tool", "workspace"],
+        &[
+            "acp",
+            "chain",
+            "conversation/content",
+            "event",
+            "ids",
+            "memory",
+            "mode",
+            "model",
+            "path_bytes",
+            "permission",
+            "workspace",
+        ],
     ),
     ("supervisor", &["file_lock", "kernel", "path_bytes", "sandbox"]),
     ("supervisor/record", &["path_bytes"]),
@@ -240,6 +252,7 @@ const CLI: &[&str] = &[
     "bounded_file",
     "client",
     "config",
+    "conversation/content",
     "event",
     "headless",
     "ids",
@@ -676,6 +689,7 @@ fn files_are_short_and_have_module_comments() {
 
 #[test]
 fn modules_import_only_allowed_layers() {
+    let mut forbidden = Vec::new();
     for Source { module, code, .. } in sources() {
         let rule = LAYERS.iter().filter(|(name, _)| within(&module, name)).max_by_key(|(name, _)| name.len());
         let (layer, allowed) = rule.unwrap_or_else(|| panic!("{module} has no row in the layer table"));
@@ -693,10 +707,13 @@ fn modules_import_only_allowed_layers() {
                 let is_listed =
                     allowed.contains(&name) || allowed.contains(&&*submodule) || COMMON.contains(&name);
                 let fine = name.is_empty() || is_listed || (name == top && layer == &top);
-                assert!(fine, "{module} names crate::{name}, which {layer} may not");
+                if !fine {
+                    forbidden.push(format!("{module} names crate::{name}, which {layer} may not"));
+                }
             }
         }
     }
+    assert!(forbidden.is_empty(), "{}", forbidden.join("\n"));
 }
 
 /// The part of [`PARTS`] that a module belongs to.
@@ -864,7 +881,9 @@ fn session_modules_form_no_circle() {
 fn modules_named_by(module: &str, code: &str, modules: &HashSet<&str>) -> Vec<String> {
     let mut paths = Vec::new();
     for statement in code.split(';') {
-        if let Some((_, tree)) = statement.rsplit_once("use ") {
+        let Some((before, tree)) = statement.rsplit_once("use ") else { continue };
+        let line = before.rsplit('\n').next().unwrap_or_default().trim();
+        if line.is_empty() || line.starts_with("pub") {
             expand_use("", tree, &mut paths);
         }
     }

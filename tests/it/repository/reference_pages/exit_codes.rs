@@ -77,7 +77,7 @@ fn exit_codes_page_matches_the_code() {
 fn outcomes() -> Vec<(String, String)> {
     let cli = source("cli/prompt.rs");
     let variants = source("headless.rs");
-    let variants = variants.split("pub enum Outcome {").nth(1).unwrap().split("\n}").next().unwrap();
+    let variants = variants.split("pub enum HeadlessOutcome {").nth(1).unwrap().split("\n}").next().unwrap();
     let variants = variants.lines().map(str::trim).filter(|line| line.ends_with(',')).count();
     assert_eq!(variants, OUTCOMES.len());
     OUTCOMES

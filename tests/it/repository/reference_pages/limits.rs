@@ -101,7 +101,7 @@ const TURNS: [LimitRow; 14] = [
     ("reading calls or agents that run at the same time", "config.rs", "PARALLEL", Of(""), "the others wait"),
     (
         "same call denied or rejected in a row",
-        "session/mode/approval.rs",
+        "session/mode/decider.rs",
         "MAX_DENIALS",
         Of(""),
         "the turn ends",
