@@ -301,8 +301,8 @@ impl Modes {
     pub fn most_restrictive(&self) -> &Mode {
         self.resolve("plan")
             .ok()
-            .filter(is_read_only)
-            .or_else(|| self.iter().find(is_read_only))
+            .filter(|mode| is_read_only(mode))
+            .or_else(|| self.iter().find(|mode| is_read_only(mode)))
             .unwrap_or(&self.all[0])
     }
 
@@ -340,7 +340,7 @@ impl Modes {
     }
 }
 
-fn is_read_only(mode: &&Mode) -> bool {
+fn is_read_only(mode: &Mode) -> bool {
     mode.access == Access::ReadOnly
 }
 

@@ -45,9 +45,9 @@ pub fn visible(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if is_unseen(c) && c != '\n' && c != '\t' {
-            escaped.extend(c.escape_unicode())
+            escaped.extend(c.escape_unicode());
         } else {
-            escaped.push(c)
+            escaped.push(c);
         }
     }
     escaped

@@ -87,7 +87,7 @@ pub(super) fn failed(
         _ if error.is::<std::io::Error>() => {}
         OutputFormat::Text => {}
         OutputFormat::Json | OutputFormat::StreamJson => {
-            headless::print_failure(output, &format!("{error:#}"))?
+            headless::print_failure(output, &format!("{error:#}"))?;
         }
     }
     Err(error)

@@ -25,14 +25,15 @@ fn find_shell(platform: Platform, folders: &[PathBuf], is_file: impl Fn(&Path) -
         let bash = folders.iter().map(|folder| folder.join("bash")).find(|bash| is_file(bash));
         return Some(bash.unwrap_or_else(|| "/bin/sh".into()));
     }
-    let in_path = folders.iter().filter(is_for_this_system).map(|folder| folder.join("bash.exe"));
+    let in_path =
+        folders.iter().filter(|folder| is_for_this_system(folder)).map(|folder| folder.join("bash.exe"));
     // By default its installer puts only `cmd` on PATH, which lies beside `bin`.
     let with_git = folders.iter().filter(|folder| is_file(&folder.join("git.exe")));
     let of_git = with_git.filter_map(|folder| Some(folder.parent()?.join("bin/bash.exe")));
     in_path.chain(of_git).find(|bash| is_file(bash))
 }
 
-fn is_for_this_system(folder: &&PathBuf) -> bool {
+fn is_for_this_system(folder: &Path) -> bool {
     let name = folder.file_name().map(OsStr::to_ascii_lowercase);
     !name.is_some_and(|name| OTHER_SYSTEM.iter().any(|other| name == **other))
 }

@@ -236,7 +236,12 @@ impl History {
         let Some(open) = self.index.get(&update.id).and_then(|at| self.open.get_mut(*at)) else { return };
         let is_error = update.status == ToolCallStatus::Failed;
         open.result = Some((neutralise(result).into_owned(), is_error));
-        open.pictures = update.pictures().filter(is_shown_picture).take(MAX_OF_A_CALL).map(picture).collect();
+        open.pictures = update
+            .pictures()
+            .filter(|image| is_shown_picture(image))
+            .take(MAX_OF_A_CALL)
+            .map(picture)
+            .collect();
     }
 
     /// Moves the results of the last calls into a message. Each call gets one, because a model rejects a call
@@ -327,7 +332,7 @@ impl History {
     }
 }
 
-fn is_shown_picture(image: &&ImageContent) -> bool {
+fn is_shown_picture(image: &ImageContent) -> bool {
     PICTURES.contains(&image.mime_type.as_str()) && image.data.len() <= MAX_PICTURE
 }
 

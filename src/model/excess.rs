@@ -136,12 +136,12 @@ fn phrases(numbers: &[TextNumber<'_>]) -> Excess {
     let is_requested =
         |number: &&TextNumber<'_>| BEFORE_REQUESTED.iter().any(|phrase| number.before.ends_with(phrase));
     Excess {
-        limit: numbers.iter().find(is_limit).map(|number| number.value),
+        limit: numbers.iter().find(|number| is_limit(number)).map(|number| number.value),
         requested: numbers.iter().find(is_requested).map(|number| number.value),
     }
 }
 
-fn is_limit(number: &&TextNumber<'_>) -> bool {
+fn is_limit(number: &TextNumber<'_>) -> bool {
     BEFORE_LIMIT.iter().any(|phrase| number.before.ends_with(phrase))
         || AFTER_LIMIT.iter().any(|phrase| number.after.starts_with(phrase))
 }

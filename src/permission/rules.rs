@@ -314,7 +314,7 @@ impl Rules {
 
     /// The rules that deny reading some files, and their patterns of paths.
     pub fn denying_reads(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.deny.iter().filter(is_about_files).filter_map(|rule| {
+        self.deny.iter().filter(|rule| is_about_files(rule)).filter_map(|rule| {
             let pattern = rule.pattern.as_ref()?;
             Some((rule.text.as_str(), pattern.path.text()))
         })
@@ -376,7 +376,7 @@ impl Rules {
     }
 }
 
-fn is_about_files(rule: &&Rule) -> bool {
+fn is_about_files(rule: &Rule) -> bool {
     !rule.text.contains("://") && (rule.is_for("read_file", false) || rule.is_for(READER, false))
 }
 

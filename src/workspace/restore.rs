@@ -244,7 +244,7 @@ type RestoreRefusal = (PathBuf, io::Error);
 impl RestoreWork {
     fn perform(&mut self) -> Result<(), RestoreRefusal> {
         let Self { contents, temporaries, steps, remaining_folders } = self;
-        each(steps.values_mut(), |step| step.make_writable())?;
+        each(steps.values_mut(), step::RestoreStep::make_writable)?;
         each(steps.values_mut().rev(), |step| step.remove(remaining_folders, temporaries))?;
         each(steps.values_mut(), |step| step.put(contents, temporaries))?;
         // Modes come last: nothing can be written into a read-only folder.

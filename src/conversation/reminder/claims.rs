@@ -108,7 +108,7 @@ impl<'a> Levels<'a> {
                 Some((_, kind)) if words.contains(kind) => {}
                 Some((_, kind)) => words.push(kind),
                 // Always name built-in tools that change something.
-                None if words.len() < MAX_NAMES || (tool.effect.is_change() && !tool.server.is_some()) => {
+                None if words.len() < MAX_NAMES || (tool.effect.is_change() && tool.server.is_none()) => {
                     words.push(&tool.tool);
                 }
                 None => more += 1,

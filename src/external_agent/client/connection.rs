@@ -185,7 +185,7 @@ impl AgentConnection {
         let open: Vec<_> = self.requests.extract_if(|_, question| question.is_permission).collect();
         open.into_iter().fold(fault, |fault, (id, question)| {
             self.client.withdraw(question.client_request);
-            fault.or(self.answer(&id, Ok(requests::cancelled())))
+            fault.or(self.answer(&id, &Ok(requests::cancelled())))
         })
     }
 
@@ -201,7 +201,7 @@ impl AgentConnection {
                 let question = self.requests.remove(id.get())?;
                 self.client.withdraw(question.client_request);
                 let refusal = RequestRefusal::new(requests::CANCELLED, "the request was withdrawn");
-                return self.answer(id.get(), Err(refusal));
+                return self.answer(id.get(), &Err(refusal));
             }
             PeerMessage::Invalid(why) => self.note(why, line),
         }
@@ -214,7 +214,7 @@ impl AgentConnection {
                 early.push((SessionId::new(session), update));
             }
             SessionPhase::Starting(_) => {
-                self.note("it sends too many updates before its session exists", b"")
+                self.note("it sends too many updates before its session exists", b"");
             }
             // A loaded session may announce changed options and commands.
             SessionPhase::Loading => self.forward_unless_replayed(update),
@@ -302,7 +302,7 @@ impl AgentConnection {
         };
         let request = match outcome {
             Ok(request) => request,
-            Err(refusal) => return self.answer(id.get(), Err(refusal)),
+            Err(refusal) => return self.answer(id.get(), &Err(refusal)),
         };
         let is_permission = matches!(request, ClientRequest::RequestPermission(_));
         let (reply, answer) = oneshot::channel();
@@ -324,12 +324,12 @@ impl AgentConnection {
     ) -> Option<&'static str> {
         self.requests.get(id).filter(|question| question.client_request == client_request)?;
         self.requests.remove(id);
-        self.answer(id, requests::to_result(answer))
+        self.answer(id, &requests::to_result(answer))
     }
 
-    fn answer(&mut self, id: &str, outcome: Result<Value, RequestRefusal>) -> Option<&'static str> {
+    fn answer(&mut self, id: &str, outcome: &Result<Value, RequestRefusal>) -> Option<&'static str> {
         let id: &RawValue = serde_json::from_str(id).ok()?;
-        let outcome = match &outcome {
+        let outcome = match outcome {
             Ok(result) => to_raw_value(result).map(Ok),
             Err(refusal) => to_raw_value(refusal).map(Err),
         };

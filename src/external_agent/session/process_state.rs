@@ -201,13 +201,12 @@ impl ProcessState {
             }
             (_, Denied) => (Self::Ready(access.without_changes()), Nothing),
             (_, Cancelled) => (ending(true), Nothing),
-            (Self::Ending { .. }, Exited) => (self, Nothing),
-            (_, Exited) => (ending(false), Nothing),
+            (Self::Starting(_) | Self::Ready(_) | Self::Switching(_), Exited) => (ending(false), Nothing),
             (Self::Ending { .. }, Closed) => (self, ShutDown),
             (_, Closed) => (ending(false), ShutDown),
             (Self::Ending { restarts: true, .. }, Ended) => (Self::Stopped, ProcessAction::StartAgain),
             (_, Ended) => (Self::Stopped, ProcessAction::FailPrompts),
-            (_, Wanted { .. } | Followed { .. } | Started | Applied) => (self, Nothing),
+            (_, Wanted { .. } | Followed { .. } | Started | Applied | Exited) => (self, Nothing),
         }
     }
 }

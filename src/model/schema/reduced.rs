@@ -148,11 +148,11 @@ fn types(names: &[Value]) -> Types {
     match real.as_slice() {
         [] => Types::One("null".into()),
         [one] => Types::One((*one).clone()),
-        several => Types::Several(several.iter().map(schema_of_type).collect::<Vec<_>>().into()),
+        several => Types::Several(several.iter().map(|name| schema_of_type(name)).collect::<Vec<_>>().into()),
     }
 }
 
-fn schema_of_type(name: &&Value) -> Value {
+fn schema_of_type(name: &Value) -> Value {
     match name.as_str() {
         Some("array") => json!({ "type": "array", "items": {} }),
         _ => json!({ "type": name }),

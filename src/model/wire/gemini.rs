@@ -184,7 +184,7 @@ fn contents<'a>(message: &'a Message, ask: &Ask<'a>) -> Vec<GeminiContent<'a>> {
     for block in blocks(message) {
         match block {
             Block::Text(text) | Block::Note(text) | Block::Reminder(text) => {
-                parts.push(GeminiPart::Text { text })
+                parts.push(GeminiPart::Text { text });
             }
             Block::Image(image) => parts.push(match ask.image_omission(image) {
                 Some(text) => GeminiPart::Text { text },

@@ -9,7 +9,7 @@ use crate::kernel;
 /// make readers and writers of any readable file wait, and typing into terminals, which are writable files. 32-bit
 /// programs run, with the same limits.
 pub(super) fn filter() -> Result<(), String> {
-    kernel::filter(&bpf::program(&ARCHITECTURES.map(calls), ALLOW, ALLOW))
+    kernel::filter(&bpf::program(&ARCHITECTURES.each_ref().map(calls), ALLOW, ALLOW))
 }
 
 struct CallNumbers {
@@ -71,8 +71,8 @@ const ARCHITECTURES: [CallNumbers; 2] = [
 
 const X32: u32 = 0x4000_0000;
 
-fn calls(numbers: CallNumbers) -> (u32, Calls) {
-    let CallNumbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } = numbers;
+fn calls(numbers: &CallNumbers) -> (u32, Calls) {
+    let CallNumbers { architecture, prlimit, ioctl, setpriority, ioprio_set, scheduling, fcntl } = *numbers;
     let refused = fail(libc::EPERM);
     let mut calls = Calls::default();
     for table in [0, X32] {

@@ -318,7 +318,7 @@ impl Decider {
     /// recorded, where the user's setting says so.
     pub(crate) async fn record_start(&mut self, grant: &Grant) -> Option<Authorization> {
         // A server's hint is only a claim, so calls of its tools are always recorded.
-        if !grant.facts.effect.is_change() && !grant.facts.server.is_some() {
+        if !grant.facts.effect.is_change() && grant.facts.server.is_none() {
             return None;
         }
         self.record(grant).await;

@@ -131,15 +131,16 @@ impl ToolListing {
     /// listing.
     pub(super) fn count_flips(&mut self, before: &Self) -> bool {
         let name = |tool: &ServerTool| tool.spec.name.to_string();
-        self.ever_changing = self.tools.iter().filter(may_change).map(|tool| name(tool)).collect();
+        self.ever_changing =
+            self.tools.iter().filter(|tool| may_change(tool)).map(|tool| name(tool)).collect();
         let is_full = before.ever_changing.len() > MAX_EVER_CHANGING;
-        let has_flipped = |tool: &&Arc<ServerTool>| {
+        let has_flipped = |tool: &ServerTool| {
             let name = &*tool.spec.name;
             !may_change(tool)
                 && before.effect_of(name) != Some(Effect::Read)
                 && (is_full || before.ever_changing.contains(name))
         };
-        let has_flipped = self.tools.iter().any(|tool| has_flipped(&tool));
+        let has_flipped = self.tools.iter().any(|tool| has_flipped(tool));
         // One listing is one claim, for any number of tools.
         self.flips = before.flips + u64::from(has_flipped);
         self.ever_changing.extend(before.ever_changing.iter().take(MAX_EVER_CHANGING + 1).cloned());
@@ -171,7 +172,7 @@ impl ToolListing {
     }
 }
 
-fn may_change(tool: &&Arc<ServerTool>) -> bool {
+fn may_change(tool: &ServerTool) -> bool {
     tool.spec.effect != Effect::Read
 }
 

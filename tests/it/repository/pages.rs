@@ -85,7 +85,7 @@ fn paths_on_pages_exist() {
         let text = page(name);
         let text = text.split("```").step_by(2).collect::<String>();
         let is_path = |word: &&str| {
-            let is_play = word.ends_with(".play") && !word.starts_with('.');
+            let is_play = Path::new(word).extension().is_some_and(|extension| extension == "play");
             let is_source = word.contains('/') && [".rs", ".py"].iter().any(|ending| word.ends_with(ending));
             let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/.-".contains(c);
             (is_play || is_source) && word.chars().all(is_name)

@@ -236,7 +236,7 @@ impl Decode for AnthropicDecoder {
         match frame {
             AnthropicFrame::MessageStart { message } => self.count(&message.usage),
             AnthropicFrame::ContentBlockStart { index, content_block } => {
-                self.begin(index, content_block, events)
+                self.begin(index, content_block, events);
             }
             AnthropicFrame::ContentBlockDelta { index, delta } => self.apply_delta(index, delta, events),
             AnthropicFrame::ContentBlockStop { index } => self.finish(index, events),

@@ -274,8 +274,7 @@ impl Section {
                 PatchOperation::Copy { from, to }
             });
         }
-        if self.is_git && prefixes == Prefixes::None && !header.as_ref().is_some_and(|(old, new)| old == new)
-        {
+        if self.is_git && prefixes == Prefixes::None && header.as_ref().is_none_or(|(old, new)| old != new) {
             return Err("its two names are not the same. Where nothing is renamed, names have the prefixes `a/` and \
                         `b/`, one letter each, or none: `git diff --src-prefix=a/ --dst-prefix=b/` makes such a diff"
                 .into());

@@ -347,7 +347,7 @@ impl MarkdownPage<'_> {
             match block {
                 MarkdownBlock::Quote => prefix.push_str("> "),
                 MarkdownBlock::Item(marker, is_written) if *is_written => {
-                    prefix.push_str(&" ".repeat(marker.len()))
+                    prefix.push_str(&" ".repeat(marker.len()));
                 }
                 MarkdownBlock::Item(marker, is_written) => {
                     prefix.push_str(marker);
