@@ -46,7 +46,8 @@ pub async fn try_read_only(shell: &Shell, folder: &Path) -> Result<Tried, String
     Ok(Tried { network: free.len() > 3 })
 }
 
-/// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it.
+/// Changes files in `inside` while signals arrive, as language runtimes send them, and tries one beside it. Ends
+/// after the file `end` is there.
 const BROKERED: &str = "trap : USR1
 (while kill -USR1 $$; do :; done) 2>/dev/null &
 count=0
@@ -56,6 +57,7 @@ mv inside/file inside/moved && chmod 600 inside/moved && echo moved
 (echo x > outside) 2>/dev/null && echo escaped
 while (echo x >> inside/moved) 2>/dev/null; do sleep 0.01; done
 echo stopped
+until [ -e end ]; do sleep 0.01; done
 kill $!
 exit 0
 ";
@@ -86,7 +88,6 @@ async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault
     let inside = folder.join("inside");
     std::fs::create_dir_all(&inside)
         .map_err(|error| BrokerFault::Other(format!("{}: {error}", inside.display())))?;
-    let moved = inside.join("moved");
     let sandbox = shell
         .brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)
         .map_err(BrokerFault::Other)?;
@@ -94,7 +95,7 @@ async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault
         .start(BROKERED, folder, &sandbox)
         .await
         .map_err(|error| BrokerFault::Other(format!("a command cannot be started: {error}")))?;
-    let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, &moved)).await;
+    let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, folder)).await;
     process.end().await;
     result.unwrap_or_else(|_| {
         Err(BrokerFault::Other(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
@@ -147,14 +148,19 @@ pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), BrokerFault> {
+async fn follow_broker(process: &mut Process, folder: &Path) -> Result<(), BrokerFault> {
+    let length_of_moved =
+        || std::fs::metadata(folder.join("inside/moved")).ok().map(|metadata| metadata.len());
     let mut output = String::new();
     let (mut is_tightened, mut length) = (false, None);
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             Event::Broker(BrokerEvent::PolicySet { is_complete: true, .. }) => {
-                length = moved.metadata().ok().map(|it| it.len());
+                length = length_of_moved();
+                let end = folder.join("end");
+                std::fs::write(&end, "")
+                    .map_err(|error| BrokerFault::Other(format!("{}: {error}", end.display())))?;
             }
             Event::Broker(BrokerEvent::PolicySet { .. }) => {
                 return Err(BrokerFault::NotTakenBack);
@@ -172,8 +178,7 @@ async fn follow_broker(process: &mut Process, moved: &Path) -> Result<(), Broker
             process.set_policy(BrokerPolicy::Nothing).await;
         }
     }
-    let after = moved.metadata().ok().map(|found| found.len());
-    if output != format!("{BEFORE}stopped\n") || length.is_none() || after != length {
+    if output != format!("{BEFORE}stopped\n") || length.is_none() || length_of_moved() != length {
         let output = output.escape_debug();
         return Err(BrokerFault::Other(format!("a brokered command did something unexpected: {output}")));
     }
