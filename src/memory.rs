@@ -1,4 +1,4 @@
-//! Memories: notes about a folder that models keep across sessions. Defines what the tools need of the store.
+//! Memories: notes about a folder that models keep across sessions. The trait is the tools' view of the store.
 
 use std::path::Path;
 

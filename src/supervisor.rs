@@ -1,8 +1,8 @@
 //! The programs that run commands on Linux, in processes of their own: the `fork_server` forks a supervisor (`supervision`)
-//! for each command, and the `guard` ends what a killed supervisor leaves behind.
+//! for each command, and the `guard` ends the commands of a killed supervisor.
 //!
 //! A supervisor sandboxes its command, adopts the command's orphaned descendants, and ends all of them. Its `broker`
-//! answers the calls that the sandbox suspends. Modegate itself uses only what is public here.
+//! answers the calls that the sandbox suspends. Modegate itself uses only the public items.
 
 pub mod protocol;
 pub mod record;

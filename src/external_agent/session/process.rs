@@ -25,7 +25,7 @@ const PROCESS_CALL: &str = "agent";
 /// Stands for the changes of a brokered process, which goes on without them.
 const CHANGES_CALL: &str = "agent_changes";
 
-/// Handles of a process. What it does and may do is its [`ProcessState`].
+/// Handles of a process. Its [`ProcessState`] says which changes it may make.
 pub(super) struct AgentProcess {
     pub start: u64,
     starts_sandboxed: bool,

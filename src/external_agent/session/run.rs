@@ -85,7 +85,7 @@ impl AgentRun {
             to,
             start,
         } = self;
-        // The session is gone if nobody records the start.
+        // Without a record of the start, the session is gone.
         let Ok(record) = recorded.await else { return };
         request.record.clone_from(&record);
         let is_sandboxed = request.sandboxed;

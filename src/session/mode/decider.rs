@@ -1,4 +1,4 @@
-//! Decides tool calls, asks the user where the mode says so, and records what was decided.
+//! Decides tool calls, asks the user where the mode says so, and records the decisions.
 //!
 //! Each call is decided under the current mode when it is about to run, and again after the user's answer.
 //! Only an offered option that allows is consent. An error, a cancellation or an unknown option is not.

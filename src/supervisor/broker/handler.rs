@@ -39,7 +39,7 @@ pub(super) enum CallOutcome {
     Postponed(Postponed),
 }
 
-/// What a call waits for before the broker ends it.
+/// Reasons for a call to wait before the broker ends it.
 pub(super) enum Postponed {
     /// Consent to the change.
     Ask(AskedChange),

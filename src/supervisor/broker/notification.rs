@@ -46,7 +46,7 @@ impl CallListener {
     /// Waits until the filter suspends a call. Fails with `ENOENT` if the caller is gone, and `EINTR` after a
     /// signal.
     pub(super) fn receive(&self) -> io::Result<SuspendedCall> {
-        // SAFETY: an all-zero notification is a valid value and what the kernel demands, and the call fills it.
+        // SAFETY: an all-zero notification is valid, the kernel demands it, and the call fills it.
         let notification = unsafe {
             let mut notification: libc::seccomp_notif = std::mem::zeroed();
             checked(libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notification))?;

@@ -34,7 +34,7 @@ pub(super) fn follow<Order: Send + 'static>(
     })
 }
 
-/// Ends the supervisor if a thread panics: a call that nobody answers would wait forever.
+/// Ends the supervisor if a thread panics: a call without an answer would wait forever.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

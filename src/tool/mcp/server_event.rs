@@ -1,4 +1,4 @@
-//! What a server reports to its session.
+//! Reports of a server to its session.
 
 use super::question::ServerQuestion;
 use crate::permission::Effect;
