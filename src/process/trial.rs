@@ -68,7 +68,14 @@ const BEFORE: &str = "wrote 100\nmoved\n";
 #[derive(Debug)]
 enum BrokerFault {
     NotTakenBack,
+    /// The reason, as a sentence.
     Other(String),
+}
+
+impl From<String> for BrokerFault {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
 }
 
 /// In an empty folder, a brokered command changes files below a root, none elsewhere, and nothing after the
@@ -86,19 +93,14 @@ pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
 
 async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault> {
     let inside = folder.join("inside");
-    std::fs::create_dir_all(&inside)
-        .map_err(|error| BrokerFault::Other(format!("{}: {error}", inside.display())))?;
-    let sandbox = shell
-        .brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)
-        .map_err(BrokerFault::Other)?;
-    let mut process = shell
-        .start(BROKERED, folder, &sandbox)
-        .await
-        .map_err(|error| BrokerFault::Other(format!("a command cannot be started: {error}")))?;
+    std::fs::create_dir_all(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
+    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
+    let started = shell.start(BROKERED, folder, &sandbox).await;
+    let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, folder)).await;
     process.end().await;
     result.unwrap_or_else(|_| {
-        Err(BrokerFault::Other(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
+        Err(format!("a brokered command did not end within {} s", LIMIT.as_secs()).into())
     })
 }
 
@@ -159,20 +161,19 @@ async fn follow_broker(process: &mut Process, folder: &Path) -> Result<(), Broke
             Event::Broker(BrokerEvent::PolicySet { is_complete: true, .. }) => {
                 length = length_of_moved();
                 let end = folder.join("end");
-                std::fs::write(&end, "")
-                    .map_err(|error| BrokerFault::Other(format!("{}: {error}", end.display())))?;
+                std::fs::write(&end, "").map_err(|error| format!("{}: {error}", end.display()))?;
             }
             Event::Broker(BrokerEvent::PolicySet { .. }) => {
                 return Err(BrokerFault::NotTakenBack);
             }
             Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => {
-                return Err(BrokerFault::Other(format!("a brokered command ended with {exit:?}: {output}")));
+                return Err(format!("a brokered command ended with {exit:?}: {output}").into());
             }
             Event::Gone { .. } => {
-                return Err(BrokerFault::Other("the end of a command could not be confirmed".into()));
+                return Err("the end of a command could not be confirmed".to_owned().into());
             }
-            Event::Failed(reason) => return Err(BrokerFault::Other(reason)),
+            Event::Failed(reason) => return Err(reason.into()),
         }
         if output.starts_with(BEFORE) && !std::mem::replace(&mut is_tightened, true) {
             process.set_policy(BrokerPolicy::Nothing).await;
@@ -180,7 +181,7 @@ async fn follow_broker(process: &mut Process, folder: &Path) -> Result<(), Broke
     }
     if output != format!("{BEFORE}stopped\n") || length.is_none() || length_of_moved() != length {
         let output = output.escape_debug();
-        return Err(BrokerFault::Other(format!("a brokered command did something unexpected: {output}")));
+        return Err(format!("a brokered command did something unexpected: {output}").into());
     }
     Ok(())
 }
