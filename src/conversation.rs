@@ -77,7 +77,7 @@ impl Conversation {
             SessionEvent::ToolCallStarted { id, .. } => self.started_calls.push(id.clone()),
             SessionEvent::ToolCall(call) => {
                 self.started_calls.retain(|id| *id != call.id);
-                self.open_calls.insert(call.id.clone(), call.clone());
+                self.open_calls.insert(call.id.clone(), ToolCallEvent::clone(call));
             }
             SessionEvent::ToolCallUpdate(update) if update.result.is_some() => {
                 self.started_calls.retain(|id| *id != update.id);
@@ -160,7 +160,7 @@ mod tests {
                 locations: Vec::new(),
                 is_announced: false,
             };
-            conversation.apply(&SessionEvent::ToolCall(call));
+            conversation.apply(&SessionEvent::ToolCall(Box::new(call)));
             let end = ToolCallUpdateEvent { status, ..ToolCallUpdateEvent::failed(id, "") };
             conversation.apply(&SessionEvent::ToolCallUpdate(end));
             assert_eq!(conversation.accepted_plan.as_deref(), expected);

@@ -59,7 +59,8 @@ pub enum SessionEvent {
         name: String,
         kind: ToolKind,
     },
-    ToolCall(ToolCallEvent),
+    /// Boxed, so that the events of streamed text stay small.
+    ToolCall(Box<ToolCallEvent>),
     ToolCallUpdate(ToolCallUpdateEvent),
     Plan {
         entries: Vec<PlanEntry>,

@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn large_calls_and_results_stay_below_the_line_limit() {
-        let call = SessionEvent::ToolCall(ToolCallEvent {
+        let call = SessionEvent::ToolCall(Box::new(ToolCallEvent {
             id: ToolCallId::new("c"),
             model_id: "c".into(),
             name: "n".repeat(200_000),
@@ -442,7 +442,7 @@ mod tests {
             arguments: json!({ "path": "a", "content": "\u{1}".repeat(100_000), "more": vec!["x".repeat(5000); 100] }),
             locations: vec![Location { path: format!("/{}", "p".repeat(4000)).into(), line: None }; 20],
             is_announced: false,
-        });
+        }));
         let half = "\"".repeat(10_000);
         let mut content = ToolContent::diffs("/a".as_ref(), Some(&half), &half, 1);
         content.push(ToolContent::text(&half));

@@ -395,7 +395,7 @@ mod tests {
     }
 
     fn call(id: &str) -> SessionEvent {
-        SessionEvent::ToolCall(ToolCallEvent {
+        SessionEvent::ToolCall(Box::new(ToolCallEvent {
             id: ToolCallId::new(id),
             model_id: id.into(),
             name: "t".into(),
@@ -404,7 +404,7 @@ mod tests {
             arguments: json!({}),
             locations: vec![],
             is_announced: false,
-        })
+        }))
     }
 
     fn result(id: &str, text: &str) -> SessionEvent {

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use self::key::FirstKey;
 use self::misplaced::Misplaced;
-use crate::text::{first_line, shorten};
+use crate::text::{first_line, has_newline, shorten};
 
 mod key;
 mod misplaced;
@@ -89,14 +89,14 @@ enum FenceRest {
 
 impl SwitchReader {
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
-        if self.rest == Some(FenceRest::Plain) && !piece.contains('\n') {
-            self.misplaced.push(piece);
+        if self.rest == Some(FenceRest::Plain) && !has_newline(piece) {
+            self.misplaced.push_part(piece);
             return Cow::Borrowed(piece);
         }
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
             self.part(part, &mut out);
-            self.misplaced.push(part);
+            self.misplaced.push_part(part);
         }
         Cow::Owned(out)
     }

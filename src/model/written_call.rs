@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use serde_json::{Deserializer, Map, Value};
 
 use super::ToolOffer;
+use crate::text::has_newline;
 
 /// Texts that begin a call, at the start of a line.
 const MARKS: [&str; 9] = [
@@ -73,7 +74,7 @@ impl CallFilter {
             self.held.push_str(text);
             return Cow::Borrowed("");
         }
-        if self.is_decided && !text.contains('\n') {
+        if self.is_decided && !has_newline(text) {
             return Cow::Borrowed(text);
         }
         let mut answer = String::with_capacity(text.len());

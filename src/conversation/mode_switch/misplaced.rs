@@ -36,16 +36,15 @@ enum Container {
 }
 
 impl Misplaced {
-    pub(super) fn push(&mut self, text: &str) {
-        for part in text.split_inclusive('\n') {
-            if !self.is_line_cut {
-                let end = part.floor_char_boundary(MAX_LINE - self.line.len());
-                self.line.push_str(&part[..end]);
-                self.is_line_cut = end < part.len();
-            }
-            if part.ends_with('\n') {
-                self.end_line();
-            }
+    /// `part` has at most one newline, at its end.
+    pub(super) fn push_part(&mut self, part: &str) {
+        if !self.is_line_cut {
+            let end = part.floor_char_boundary(MAX_LINE - self.line.len());
+            self.line.push_str(&part[..end]);
+            self.is_line_cut = end < part.len();
+        }
+        if part.ends_with('\n') {
+            self.end_line();
         }
     }
 

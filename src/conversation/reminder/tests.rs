@@ -529,7 +529,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
             events.push(SessionEvent::AgentText { message_id, text: text.clone(), shown: None });
             let id = |call| format!("c{number}_{call}");
             events.extend((0..*calls).map(|call| {
-                SessionEvent::ToolCall(ToolCallEvent {
+                SessionEvent::ToolCall(Box::new(ToolCallEvent {
                     id: ToolCallId::new(id(call)),
                     model_id: id(call),
                     name: "read_file".into(),
@@ -538,7 +538,7 @@ fn events(step: &Step, number: usize) -> Vec<SessionEvent> {
                     arguments: serde_json::json!({}),
                     locations: vec![],
                     is_announced: false,
-                })
+                }))
             }));
             events.extend((0..*calls).rev().map(|call| {
                 SessionEvent::ToolCallUpdate(ToolCallUpdateEvent {

@@ -20,7 +20,7 @@ use crate::session::subagent::handoff;
 use crate::session::subagent::relay::SubagentReport;
 use crate::session::subagent::spawn::{Delegation, Inherited, Spawned};
 use crate::session::turn::Turn;
-use crate::session::turn::message::{Background, Next, Room, TurnMessage};
+use crate::session::turn::message::{Background, FinishedCall, Next, Room, TurnMessage};
 use crate::session::turn::repetition::{self, Brake, Repetition};
 use crate::session::turn::turns::{FROM_TURN, RunningTurn};
 use crate::session::{DEADLINE, servers, turn};
@@ -155,7 +155,8 @@ impl Actor {
             TurnMessage::Progress { id, content, send_permit } => {
                 self.decider.log.send(acp_updates::progress(id, &content), send_permit);
             }
-            TurnMessage::Finished { update, seen, instructions, job, questions, send_permit } => {
+            TurnMessage::Finished(finished, send_permit) => {
+                let FinishedCall { update, seen, instructions, job, questions } = *finished;
                 self.count_repetition(&update);
                 self.turns.chat_questions.extend(questions);
                 self.turns.saw(seen);

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::message::TurnMessage;
+use super::message::{FinishedCall, TurnMessage};
 use super::{After, Announced, Turn, TurnError};
 use super::{nearby_instructions, scaled_images, session_action};
 use crate::acp::{ToolCallId, ToolCallStatus};
@@ -170,7 +170,8 @@ impl Turn {
             denied: None,
         };
         let send_permit = self.send_permit().await;
-        self.post(TurnMessage::Finished { update, seen, instructions, job, questions, send_permit }).await?;
+        let finished = Box::new(FinishedCall { update, seen, instructions, job, questions });
+        self.post(TurnMessage::Finished(finished, send_permit)).await?;
         if shown.is_empty() { Ok(()) } else { self.post(TurnMessage::Shown(shown)).await }
     }
 

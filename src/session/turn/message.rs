@@ -22,7 +22,7 @@ use crate::tool::agent::background::BackgroundAgent;
 use crate::tool::user::chat_question::ChatQuestion;
 use crate::tool::{Job, LastSeen, Proposal, SessionAction, SnapshotHandle};
 
-/// Streamed text passes as these messages, and each is copied several times, so large parts are boxed.
+/// Streamed text passes as these messages, and each is moved several times, so large parts are boxed.
 pub(crate) enum TurnMessage {
     Event(SessionEvent, Option<OwnedSemaphorePermit>),
     /// Current content of a running call.
@@ -31,15 +31,7 @@ pub(crate) enum TurnMessage {
         content: ToolContent,
         send_permit: Option<OwnedSemaphorePermit>,
     },
-    /// The end of a call. `seen` contains the files that the model now knows.
-    Finished {
-        update: ToolCallUpdateEvent,
-        seen: Vec<(PathBuf, LastSeen)>,
-        instructions: Vec<Instructions>,
-        job: Option<Job>,
-        questions: Vec<ChatQuestion>,
-        send_permit: Option<OwnedSemaphorePermit>,
-    },
+    Finished(Box<FinishedCall>, Option<OwnedSemaphorePermit>),
     /// Files whose changes the error of a call shows.
     Shown(Vec<(PathBuf, LastSeen)>),
     /// Asks for the next step; `None` once `made` has reached the mode's limit.
@@ -102,6 +94,19 @@ pub(crate) enum TurnMessage {
         preview: Vec<ToolContent>,
         reply: oneshot::Sender<Authorization>,
     },
+}
+
+// Larger values are moved by a call of `memcpy`.
+const _: () = assert!(size_of::<TurnMessage>() <= 128);
+
+/// The end of a call.
+pub(crate) struct FinishedCall {
+    pub(crate) update: ToolCallUpdateEvent,
+    /// Files that the model now knows.
+    pub(crate) seen: Vec<(PathBuf, LastSeen)>,
+    pub(crate) instructions: Vec<Instructions>,
+    pub(crate) job: Option<Job>,
+    pub(crate) questions: Vec<ChatQuestion>,
 }
 
 pub(crate) enum Next {

@@ -206,6 +206,7 @@ impl<'a> Listener<'a> {
             })
             .await?;
             match event {
+                Ok(ModelEvent::Text(text)) => self.text_chunk(text).await?,
                 Ok(ModelEvent::Stop(stop)) => return self.stop(stop).await,
                 Ok(event) => self.event(event).await?,
                 Err(error) => {
@@ -280,14 +281,8 @@ impl<'a> Listener<'a> {
 
     async fn event(&mut self, event: ModelEvent) -> Result<(), TurnError> {
         let event = match event {
-            ModelEvent::Text(text) | ModelEvent::Thought(text) if text.is_empty() => return Ok(()),
-            ModelEvent::Text(text) => {
-                let answer = match self.call_filter.push(&text) {
-                    Cow::Borrowed(answer) if answer.len() == text.len() => None,
-                    answer => Some(answer.into_owned()),
-                };
-                return self.text(answer.unwrap_or(text)).await;
-            }
+            ModelEvent::Text(text) => return self.text_chunk(text).await,
+            ModelEvent::Thought(text) if text.is_empty() => return Ok(()),
             ModelEvent::Thought(text) => {
                 self.release_text().await?;
                 SessionEvent::AgentThought { message_id: self.message_id.clone(), text }
@@ -318,6 +313,14 @@ impl<'a> Listener<'a> {
         };
         self.has_output = true;
         self.turn.post_event(event).await
+    }
+
+    async fn text_chunk(&mut self, text: String) -> Result<(), TurnError> {
+        let answer = match self.call_filter.push(&text) {
+            Cow::Borrowed(answer) if answer.len() == text.len() => text,
+            answer => answer.into_owned(),
+        };
+        self.text(answer).await
     }
 
     async fn text(&mut self, text: String) -> Result<(), TurnError> {
@@ -385,7 +388,7 @@ impl<'a> Listener<'a> {
             locations,
             is_announced,
         };
-        self.turn.post_event(SessionEvent::ToolCall(event)).await?;
+        self.turn.post_event(SessionEvent::ToolCall(Box::new(event))).await?;
         self.calls.push(Announced { id, tool });
         Ok(())
     }

@@ -359,7 +359,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
             });
             let first = calls;
             for (arguments, _) in called {
-                events.push(SessionEvent::ToolCall(ToolCallEvent {
+                events.push(SessionEvent::ToolCall(Box::new(ToolCallEvent {
                     id: modegate::acp::ToolCallId::new(format!("c{calls}")),
                     model_id: format!("m{calls}"),
                     name: "write_file".into(),
@@ -368,7 +368,7 @@ fn events(turns: &[(usize, bool, Vec<StepLengths>)]) -> (Vec<SessionEvent>, Stri
                     arguments: json!({ "path": "a", "content": filled(*arguments), "parts": vec![1; arguments / 50] }),
                     locations: Vec::new(),
                     is_announced: false,
-                }));
+                })));
                 calls += 1;
             }
             for (at, (_, result)) in called.iter().enumerate() {

@@ -535,7 +535,7 @@ const LIBRARIES: [(&str, &[&str]); 37] = [
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
     ("base64", &["image_scaling", "tool/file/picture"]),
-    ("memchr", &["json_rpc/line", "model/wire/framing", "tool/file/excerpt", "tool/mcp/rate_limit"]),
+    ("memchr", &["json_rpc/line", "model/wire/framing", "text", "tool/file/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
