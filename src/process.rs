@@ -14,6 +14,7 @@ pub use crate::supervisor::protocol::{BrokerEvent, ChangeKind, ChangeQuestion, E
 pub use crate::supervisor::record::RecordState;
 
 pub mod hard_links;
+mod made_caches;
 pub mod network_variables;
 pub mod program;
 pub mod sandbox_paths;

@@ -14,7 +14,7 @@ use crate::http::network::UserNetwork;
 use crate::model::catalog::PROVIDERS;
 use crate::platform::files::account_home;
 use crate::process::network_variables::NetworkVariables;
-use crate::process::sandbox_paths::{TOOLCHAINS, User};
+use crate::process::sandbox_paths::{CACHE_VARIABLES, TOOLCHAINS, User};
 use crate::sandbox;
 
 /// Variables for read-only commands, beside [`TOOLCHAINS`] and [`LOCALE`]. Security: no keys, no agent
@@ -169,6 +169,7 @@ fn user() -> User {
         program_endings: std::env::var("PATHEXT").ok(),
         toolchains: TOOLCHAINS.iter().filter_map(|name| folder_variable(name)).collect(),
         cargo: folder_variable("CARGO_HOME"),
+        caches: cache_folders(folder_variable),
         temporary: std::env::temp_dir(),
         scratch: vec![std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()],
         ..User::default()
@@ -177,6 +178,13 @@ fn user() -> User {
 
 fn folder_variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The caches that variables name.
+fn cache_folders(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
+    let named = CACHE_VARIABLES.iter().filter_map(|(name, below)| Some((variable(name)?, *below)));
+    let folders = named.flat_map(|(folder, below)| below.iter().map(move |name| folder.join(name)));
+    folders.filter(|folder| folder.is_absolute()).collect()
 }
 
 fn for_reading() -> Vec<(OsString, OsString)> {

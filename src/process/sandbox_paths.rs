@@ -1,5 +1,5 @@
 //! Readable and writable paths of sandboxed commands. A read-only command reads neither a whole home folder
-//! nor the root of the file system. Nothing is created.
+//! nor the root of the file system. Nothing is created here.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -43,11 +43,27 @@ const IN_HOME: &[&str] = &[
 
 #[rustfmt::skip]
 const CACHES: &[&str] = &[
-    ".cache", ".cargo/registry", ".cargo/git", ".cargo/.package-cache", ".cargo/.package-cache-mutate",
-    ".cargo/.global-cache", ".npm", ".pnpm-store", ".local/share/pnpm/store", ".yarn/cache",
+    ".cache", ".cargo/registry", ".cargo/git", ".npm", ".pnpm-store", ".local/share/pnpm/store", ".yarn/cache",
     ".bun/install/cache", "go/pkg", ".gradle/caches", ".gradle/daemon", ".gradle/wrapper/dists",
     ".m2/repository", ".nuget/packages", ".cabal/packages", ".cabal/store", ".ccache", ".pub-cache/hosted",
 ];
+
+/// Files that cargo locks beside its caches.
+const CACHE_FILES: [&str; 3] =
+    [".cargo/.package-cache", ".cargo/.package-cache-mutate", ".cargo/.global-cache"];
+
+/// Variables that move caches, and where these are below the variable's folder.
+#[rustfmt::skip]
+pub const CACHE_VARIABLES: &[(&str, &[&str])] = &[
+    ("XDG_CACHE_HOME", &[""]), ("npm_config_cache", &[""]), ("NPM_CONFIG_CACHE", &[""]),
+    ("YARN_CACHE_FOLDER", &[""]), ("BUN_INSTALL_CACHE_DIR", &[""]), ("PIP_CACHE_DIR", &[""]),
+    ("UV_CACHE_DIR", &[""]), ("POETRY_CACHE_DIR", &[""]), ("GOCACHE", &[""]), ("GOMODCACHE", &[""]),
+    ("GOPATH", &["pkg"]), ("GRADLE_USER_HOME", &["caches", "daemon", "wrapper/dists"]),
+    ("NUGET_PACKAGES", &[""]), ("CCACHE_DIR", &[""]), ("SCCACHE_DIR", &[""]), ("DENO_DIR", &[""]),
+];
+
+/// Links on `PATH` that are followed. Each costs a command some system calls.
+const MAX_LINKS_ON_PATH: usize = 1000;
 
 #[rustfmt::skip]
 const DEVICES: &[&str] = &[
@@ -70,6 +86,8 @@ pub struct User {
     pub program_endings: Option<String>,
     pub toolchains: Vec<PathBuf>,
     pub cargo: Option<PathBuf>,
+    /// Caches that [`CACHE_VARIABLES`] name.
+    pub caches: Vec<PathBuf>,
     pub temporary: PathBuf,
     /// Temporary folders that every workspace command may write.
     pub scratch: Vec<PathBuf>,
@@ -139,7 +157,27 @@ impl<'a> SandboxPaths<'a> {
         let tools = user.path.iter().chain(&user.toolchains).chain(besides);
         let outside = tools.filter(|place| !roots.iter().any(|root| place.starts_with(root)));
         places.extend(outside.filter(|place| !real.is_too_wide(place)).cloned());
-        real.existing(places)
+        places.extend(self.packages_on_path());
+        self.real.existing(places)
+    }
+
+    /// Folders of the programs to which links in the folders on `PATH` lead, such as `lib/node_modules` beside `bin`.
+    fn packages_on_path(&mut self) -> Vec<PathBuf> {
+        // Commands could add links there, and in the roots.
+        let mut writable = self.writable_system();
+        writable.extend(self.roots.iter().cloned());
+        let Self { user, real, .. } = self;
+        let mut system: Vec<&Path> = SYSTEM.iter().map(Path::new).collect();
+        system.retain(|place| !real.is_too_wide(place));
+        let links = user.path.iter().filter_map(|folder| {
+            let folder = real.path(folder)?;
+            let is_of_system = system.iter().any(|place| folder.starts_with(place));
+            let is_writable = writable.iter().any(|place| folder.starts_with(place));
+            (!is_of_system && !is_writable).then(|| links_in(&folder))
+        });
+        let links: BTreeSet<PathBuf> = links.flatten().take(MAX_LINKS_ON_PATH).collect();
+        let packages: BTreeSet<PathBuf> = links.iter().filter_map(|link| package_of(link)).collect();
+        packages.into_iter().filter(|package| !real.is_too_wide(package)).collect()
     }
 
     /// The session's folders and repositories, and paths that the user's settings name.
@@ -156,19 +194,60 @@ impl<'a> SandboxPaths<'a> {
 
     /// Existing folders of caches. A session's folder is none.
     pub fn caches(&mut self) -> Vec<PathBuf> {
+        let places = self.cache_places(CACHES);
+        self.real.existing(places).into_iter().filter(|place| place.is_dir()).collect()
+    }
+
+    /// Folders of caches that do not exist, and files. Places that can be written anyway are left out.
+    pub fn missing_caches(&mut self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        // A home folder that does not exist is not made.
+        if !self.user.home.as_ref().is_some_and(|home| home.is_dir()) {
+            return (Vec::new(), Vec::new());
+        }
+        let folders = self.cache_places(CACHES);
+        let files = self.user.at_home(&CACHE_FILES).collect();
+        let [folders, files] = [folders, files].map(|places: Vec<PathBuf>| {
+            let writable: Vec<&PathBuf> = self.user.scratch.iter().chain(self.roots).collect();
+            let is_missing = |place: &PathBuf| {
+                place.is_absolute()
+                    && !place.exists()
+                    && !writable.iter().any(|folder| place.starts_with(folder))
+            };
+            places.into_iter().filter(is_missing).collect()
+        });
+        (folders, files)
+    }
+
+    fn cache_places(&mut self, in_home: &[&str]) -> Vec<PathBuf> {
         let Self { user, real, .. } = self;
-        let places = real.existing(user.at_home(CACHES).collect());
-        places.into_iter().filter(|place| place.is_dir()).collect()
+        let named = user.caches.iter().filter(|place| !place.exists() || !real.is_too_wide(place));
+        user.at_home(in_home).chain(named.cloned()).collect()
     }
 
     /// Devices, temporary folders and caches.
     pub fn writable_system(&mut self) -> Vec<PathBuf> {
-        let Self { user, real, .. } = self;
         let mut places: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
-        places.extend(user.scratch.iter().cloned());
-        places.extend(user.at_home(CACHES));
-        real.existing(places)
+        places.extend(self.user.scratch.iter().cloned());
+        places.extend(self.cache_places(CACHES));
+        places.extend(self.user.at_home(&CACHE_FILES));
+        self.real.existing(places)
     }
+}
+
+fn links_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    links.map(|entry| entry.path()).collect()
+}
+
+/// The folder that contains the program of a link, and the files that it needs: all packages of npm, the environment
+/// of Python, or else the program's own folder.
+fn package_of(link: &Path) -> Option<PathBuf> {
+    let program = real_path(link).ok().filter(|program| program.is_file())?;
+    let folders = || program.ancestors().skip(1);
+    let of_npm = folders().filter(|folder| folder.ends_with("node_modules")).last();
+    let of_python = || folders().nth(1).filter(|folder| folder.join("pyvenv.cfg").is_file());
+    of_npm.or_else(of_python).or_else(|| program.parent()).map(Path::to_owned)
 }
 
 /// Drops paths inside other ones: each costs every command a rule.
@@ -327,5 +406,75 @@ mod tests {
         let user =
             User { path: vec![work.join("bin")], toolchains: vec![work.join("bin")], ..User::default() };
         assert!(!readable(&user, &[work]).unwrap().contains(&secret));
+    }
+
+    #[test]
+    fn programs_that_links_on_path_lead_to_are_readable() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap().join("me");
+        let write = |name: &str| {
+            let file = home.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        };
+        for name in [
+            "npm/lib/node_modules/tool/cli.js",
+            "npm/lib/node_modules/other/index.js",
+            "pipx/venvs/tool/bin/tool",
+            "pipx/venvs/tool/pyvenv.cfg",
+            "scripts/bin/run",
+            "secret.sh",
+            ".cache/hidden/run",
+            "work/hidden/run",
+        ] {
+            write(name);
+        }
+        let folders = ["npm/bin", ".cache/bin", "work/bin"].map(|name| home.join(name));
+        for folder in &folders {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let link = |name: &str, target: &str| std::os::unix::fs::symlink(target, home.join(name)).unwrap();
+        link("npm/bin/tool", "../lib/node_modules/tool/cli.js");
+        link("npm/bin/python-tool", "../../pipx/venvs/tool/bin/tool");
+        link("npm/bin/run", "../../scripts/bin/run");
+        link("npm/bin/secret", "../../secret.sh");
+        link("npm/bin/missing", "../../nowhere/x");
+        link(".cache/bin/hidden", "../hidden/run");
+        link("work/bin/hidden", "../../scripts/other");
+        let user = User { home: Some(home.clone()), path: folders.to_vec(), ..User::default() };
+        let places = readable(&user, &[home.join("work")]).unwrap();
+        let is_readable = |name: &str| places.iter().any(|place| home.join(name).starts_with(place));
+        for (name, expected) in [
+            ("npm/lib/node_modules/tool/cli.js", true),
+            ("npm/lib/node_modules/other/index.js", true),
+            ("pipx/venvs/tool/lib/x.py", true),
+            ("pipx/venvs/other", false),
+            ("scripts/bin/run", true),
+            ("scripts/other", false),
+            ("secret.sh", false),
+            ("nowhere/x", false),
+            (".cache/hidden/run", false),
+        ] {
+            assert_eq!(is_readable(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn missing_caches_are_named_unless_they_can_be_written_anyway() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(home.join(".npm")).unwrap();
+        let caches = vec![home.join("own-cache"), home.join("..")];
+        let user = User { home: Some(home.clone()), caches, ..User::default() };
+        let (folders, files) = SandboxPaths::of_system(&user, &[]).missing_caches();
+        let has = |name: &str| folders.contains(&home.join(name));
+        assert!(has(".cache") && has(".m2/repository") && has("own-cache") && !has(".npm") && !has(".."));
+        assert!(files.contains(&home.join(".cargo/.package-cache")));
+        let root = SandboxPaths::of_system(&user, std::slice::from_ref(&home)).missing_caches();
+        let scratch = User { scratch: vec![home.clone()], ..user.clone() };
+        let scratch = SandboxPaths::of_system(&scratch, &[]).missing_caches();
+        let homeless = User { home: Some(home.join("none")), ..user };
+        let homeless = SandboxPaths::of_system(&homeless, &[]).missing_caches();
+        assert_eq!([root, scratch, homeless], [const { (Vec::new(), Vec::new()) }; 3]);
     }
 }

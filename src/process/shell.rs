@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
@@ -62,6 +63,7 @@ struct ShellParts {
     network: NetworkVariables,
     /// Folder of the locks that brokered commands take.
     locks: Option<PathBuf>,
+    caches: Arc<MadeCaches>,
 }
 
 #[derive(Clone)]
@@ -118,6 +120,7 @@ impl Shell {
             denied_reads: Vec::new(),
             network: NetworkVariables::default(),
             locks: None,
+            caches: Arc::default(),
         }))
     }
 
@@ -188,7 +191,9 @@ impl Shell {
             Sandbox::Workspace if self.0.support.broker() && self.writes_own(paths) => {
                 self.brokered_in(paths)
             }
-            Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
+            Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => {
+                self.writable_in(paths, true)
+            }
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
     }
@@ -213,6 +218,7 @@ impl Shell {
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
+            shell.make_caches(&roots);
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
@@ -236,9 +242,12 @@ impl Shell {
         })
     }
 
-    fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
-        let (shell, writable) = (self.clone(), paths.writable_own());
+    fn writable_in(&self, paths: &mut SandboxPaths<'_>, makes_caches: bool) -> CommandSandbox {
+        let (shell, writable, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
+            if makes_caches {
+                shell.make_caches(&roots);
+            }
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             Confinement::Workspace { write: outermost(writable.iter().cloned().chain(system)) }
         })
@@ -246,7 +255,7 @@ impl Shell {
 
     /// Ignores the user's setting. Returns `None` if the kernel does not support the sandbox.
     pub fn workspace_sandbox(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
-        let sandbox = self.writable_in(&mut SandboxPaths::of(&self.0.user, roots));
+        let sandbox = self.writable_in(&mut SandboxPaths::of(&self.0.user, roots), false);
         sandbox.confinement();
         Some(sandbox).filter(|_| self.0.support.workspace())
     }
@@ -258,6 +267,12 @@ impl Shell {
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
         Ok(CommandSandbox::of(Confinement::Agent { write }))
+    }
+
+    /// For a command that may change files.
+    fn make_caches(&self, roots: &[PathBuf]) {
+        let (folders, files) = SandboxPaths::of_system(&self.0.user, roots).missing_caches();
+        self.0.caches.make(&folders, &files);
     }
 
     /// Existing caches that a brokered agent may change, and that contain none of the roots, whose changes
@@ -286,6 +301,9 @@ impl Shell {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
+        if policy == BrokerPolicy::Roots {
+            self.make_caches(roots);
+        }
         let broker = Brokered {
             roots: roots.to_vec(),
             caches: self.caches(roots),

@@ -30,6 +30,7 @@ use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
 use names::InventedNames;
 
 mod dns;
+mod forward;
 mod listeners;
 mod names;
 mod resolver;
@@ -183,7 +184,9 @@ impl EgressBroker {
     fn connect(&self, tracee: &Tracee<'_>) -> Result<EgressStep, Errno> {
         let is_limited = self.is_limited();
         let destination = destination(tracee);
-        if !is_limited && !destination.is_ok_and(|destination| self.is_invented(destination)) {
+        let leads_elsewhere =
+            |destination| self.is_invented(destination) || is_name_server(destination, forward::name_servers);
+        if !is_limited && !destination.is_ok_and(leads_elsewhere) {
             // Every address is allowed, so it does not matter which one the kernel reads.
             return Ok(CONTINUE);
         }
@@ -219,7 +222,7 @@ impl EgressBroker {
     fn target(&self, address: SocketAddr, is_limited: bool) -> Result<ConnectionTarget, String> {
         let (ip, port) = (effective(address.ip()), address.port());
         let is_mapped = address.is_ipv6() && ip.is_ipv4();
-        if port == NAME_PORT && is_limited {
+        if port == NAME_PORT {
             return Ok(ConnectionTarget::Address(with_ip(
                 address,
                 IpAddr::V4(*self.resolver.ip()),
@@ -320,6 +323,16 @@ impl EgressBroker {
         {
             connection::report(connection, &SupervisorReport::Broker(BrokerEvent::HostRefused(host)));
         }
+    }
+}
+
+/// True for a name server of the system. The C library asks it over TCP, which it need not speak.
+fn is_name_server(destination: Destination, name_servers: impl FnOnce() -> Vec<IpAddr>) -> bool {
+    match destination {
+        Destination::Internet(address) => {
+            address.port() == NAME_PORT && name_servers().contains(&address.ip().to_canonical())
+        }
+        Destination::None => false,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Answers programs that ask for the addresses of names. Allowed names get invented addresses. Nothing is passed on,
-//! so a question carries nothing out of this machine.
+//! Answers programs that ask for the addresses of names. Where the network is limited, allowed names get invented
+//! addresses, and nothing is passed on, so a question carries nothing out of this machine.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::EgressBroker;
 use super::dns::{self, NameAnswer, Query};
+use super::forward;
 use crate::supervisor::broker::threads;
 
 /// Programs that ask at the same time. More wait.
@@ -63,13 +64,23 @@ fn serve(egress: &EgressBroker, mut client: TcpStream) -> io::Result<()> {
         client.read_exact(&mut length)?;
         let mut message = vec![0; u16::from_be_bytes(length).into()];
         client.read_exact(&mut message)?;
-        let query = dns::query(&message).ok_or(io::ErrorKind::InvalidData)?;
-        let response = dns::response(&query, &answer(egress, &query));
+        let response = response(egress, &message)?;
         let length = u16::try_from(response.len()).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut bytes = length.to_be_bytes().to_vec();
         bytes.extend(response);
         client.write_all(&bytes)?;
     }
+}
+
+fn response(egress: &EgressBroker, message: &[u8]) -> io::Result<Vec<u8>> {
+    let is_limited = egress.is_limited();
+    let forwarded = if is_limited { None } else { forward::ask(message, &|| !egress.is_limited()) };
+    if let Some(response) = forwarded {
+        return Ok(response);
+    }
+    let query = dns::query(message).ok_or(io::ErrorKind::InvalidData)?;
+    let answer = if is_limited { answer(egress, &query) } else { NameAnswer::Failed };
+    Ok(dns::response(&query, &answer))
 }
 
 fn answer(egress: &EgressBroker, query: &Query) -> NameAnswer {

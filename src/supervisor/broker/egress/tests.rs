@@ -75,3 +75,19 @@ fn only_allowed_targets_are_connected() {
         }
     }
 }
+
+#[test]
+fn name_servers_of_the_system_are_told_from_other_servers() {
+    let name_servers = || vec!["192.0.2.53".parse().unwrap(), "2001:db8::53".parse().unwrap()];
+    for (address, expected) in [
+        ("192.0.2.53:53", true),
+        ("[::ffff:192.0.2.53]:53", true),
+        ("[2001:db8::53]:53", true),
+        ("192.0.2.53:54", false),
+        ("192.0.2.54:53", false),
+    ] {
+        let destination = Destination::Internet(address.parse().unwrap());
+        assert_eq!(is_name_server(destination, name_servers), expected, "{address}");
+    }
+    assert!(!is_name_server(Destination::None, name_servers));
+}
