@@ -9,5 +9,6 @@ pub mod known;
 pub mod options;
 pub mod requested_call;
 pub mod session;
+pub mod sockets;
 
 pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest};

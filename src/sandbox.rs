@@ -83,6 +83,8 @@ pub struct Brokered {
     pub hosts: Option<AllowedHosts>,
     /// Until the first change of the policy.
     pub egress: Egress,
+    /// UNIX sockets outside of the command's folders that it may connect to while it may change something.
+    pub sockets: Vec<PathBuf>,
     /// Never read. The supervisor opens all other files. `None` if there are none.
     pub denied: Option<DeniedReads>,
 }

@@ -24,6 +24,9 @@ pub(super) struct RunArguments {
     /// Further host that the program may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable
     #[arg(long, value_name = "HOST", value_parser = wrap::host)]
     allow_host: Vec<String>,
+    /// UNIX socket that the program may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
+    #[arg(long, value_name = "SOCKET", value_parser = wrap::socket)]
+    allow_socket: Vec<String>,
     /// Command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,

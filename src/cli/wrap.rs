@@ -11,6 +11,7 @@ use crate::config::environment::{Environment, variable};
 use crate::config::{Flags, doctor_checks, real_working_folder};
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
 use crate::external_agent::known::KnownAgent;
+use crate::external_agent::sockets;
 use crate::model::catalog::OFFLINE;
 use crate::process::HostPattern;
 
@@ -39,6 +40,9 @@ pub(super) struct WrapArguments {
     /// With --broker, a further host that the agent may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable [default: the hosts of its models]
     #[arg(long, value_name = "HOST", value_parser = host, requires = "broker")]
     allow_host: Vec<String>,
+    /// With --broker, a UNIX socket that the agent may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
+    #[arg(long, value_name = "SOCKET", value_parser = socket, requires = "broker")]
+    allow_socket: Vec<String>,
     /// Start the agent as in plan mode, without a prompt, print how it fits into the sandbox, and exit
     #[arg(long)]
     check: bool,
@@ -54,9 +58,10 @@ impl WrapArguments {
         mode: Option<String>,
         state_dir: Vec<PathBuf>,
         allow_host: Vec<String>,
+        allow_socket: Vec<String>,
         command: Vec<String>,
     ) -> Self {
-        Self { mode, state_dir, allow_host, command, broker: true, ..Self::default() }
+        Self { mode, state_dir, allow_host, allow_socket, command, broker: true, ..Self::default() }
     }
 
     pub(super) fn put(
@@ -90,7 +95,8 @@ impl WrapArguments {
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
     ) -> (String, ExternalAgentDefinition) {
-        let Self { state_dir, read_only_mode, full_mode, broker, allow_host, command, .. } = self;
+        let Self { state_dir, read_only_mode, full_mode, broker, allow_host, allow_socket, command, .. } =
+            self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
         let known_agent = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
@@ -111,6 +117,7 @@ impl WrapArguments {
                 args,
                 broker,
                 hosts: allow_host,
+                sockets: allow_socket,
                 settings_dirs,
                 variables: sandboxed_start.variables,
             }),
@@ -178,6 +185,10 @@ pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
 
 pub(super) fn host(text: &str) -> Result<String, String> {
     text.parse().map(|host: HostPattern| host.to_string())
+}
+
+pub(super) fn socket(text: &str) -> Result<String, String> {
+    sockets::check(text).map(|()| text.to_owned())
 }
 
 fn id_of(program: &str) -> String {

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::acp::{SessionModeId, SessionModeState};
+use crate::external_agent::sockets;
 use crate::process::HostPattern;
 
 /// Common ids of read-only modes, in order of preference.
@@ -67,6 +68,11 @@ pub struct ExternalAgentSandbox {
     /// `example.com`, `*.example.com`, an IP address or `*`, each with `:PORT` or without.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// UNIX sockets that a brokered agent may connect to in modes that allow changes, besides those in its folders:
+    /// `ssh-agent`, `gpg`, `docker`, `wayland`, or a path, absolute or starting with `~/`. Docker's gives the rights
+    /// of root.
+    #[serde(default)]
+    pub sockets: Vec<String>,
     /// Folders that have to exist, of a known agent. They are not writable in the sandbox.
     #[serde(skip)]
     #[schemars(skip)]
@@ -100,6 +106,7 @@ impl ExternalAgentDefinition {
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let hosts = self.sandbox.iter().flat_map(|sandbox| &sandbox.hosts);
+        let sockets = self.sandbox.iter().flat_map(|sandbox| &sandbox.sockets);
         let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
         if self.command.trim().is_empty() {
             Some("its `command` is empty")
@@ -109,6 +116,10 @@ impl ExternalAgentDefinition {
             Some("a path of `state_dirs` is not absolute and does not begin with ~/")
         } else if hosts.into_iter().any(|host| host.parse::<HostPattern>().is_err()) {
             Some("a host of `hosts` is not a name, an IP address or *, with :PORT or without")
+        } else if sockets.into_iter().any(|socket| sockets::check(socket).is_err()) {
+            Some(
+                "a socket of `sockets` is not ssh-agent, gpg, docker, wayland or a path that is absolute or begins with ~/",
+            )
         } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {
             Some("an id of `modes` is empty")
         } else {
@@ -145,6 +156,7 @@ mod tests {
             ("{command: a, env: {'A=B': c}}", "`env`"),
             ("{command: a, sandbox: {state_dirs: [b]}}", "`state_dirs`"),
             ("{command: a, sandbox: {state_dirs: [], hosts: ['https://b']}}", "`hosts`"),
+            ("{command: a, sandbox: {state_dirs: [], sockets: [b.sock]}}", "`sockets`"),
             ("{command: a, modes: {full: ''}}", "`modes`"),
         ] {
             assert!(read(text).fault().unwrap().contains(expected), "{text}");

@@ -102,7 +102,8 @@ impl Program {
         is_complete.await.unwrap_or(false)
     }
 
-    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`] and [`BrokerEvent::HostRefused`]. Taken once.
+    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`], [`BrokerEvent::HostRefused`] and
+    /// [`BrokerEvent::SocketRefused`]. Taken once.
     pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -246,7 +247,10 @@ impl ProgramTask {
                 Some(reply) => drop(reply.send(state)),
                 None => self.record = state,
             },
-            BrokerEvent::Asked(_) | BrokerEvent::Withdrawn(_) | BrokerEvent::HostRefused(_) => {
+            BrokerEvent::Asked(_)
+            | BrokerEvent::Withdrawn(_)
+            | BrokerEvent::HostRefused(_)
+            | BrokerEvent::SocketRefused(_) => {
                 let _ = self.questions.send(event);
             }
         }

@@ -82,14 +82,16 @@ pub struct AgentNetwork {
     pub hosts: Option<AllowedHosts>,
     /// Until the first change of the policy.
     pub first: Egress,
+    /// UNIX sockets that it may connect to while it may change something.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl AgentNetwork {
-    pub const OPEN: Self = Self { hosts: None, first: Egress::Open };
+    pub const OPEN: Self = Self { hosts: None, first: Egress::Open, sockets: Vec::new() };
 
     /// Limited to these hosts where the policy allows no changes.
     pub fn limited(hosts: AllowedHosts, policy: BrokerPolicy) -> Self {
-        Self { hosts: Some(hosts), first: Egress::under(policy) }
+        Self { hosts: Some(hosts), first: Egress::under(policy), sockets: Vec::new() }
     }
 }
 
@@ -191,9 +193,7 @@ impl Shell {
             Sandbox::Workspace if self.0.support.broker() && self.writes_own(paths) => {
                 self.brokered_in(paths)
             }
-            Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => {
-                self.writable_in(paths, true)
-            }
+            Sandbox::Workspace | Sandbox::Broker if self.0.support.workspace() => self.writable_in(paths),
             Sandbox::Workspace | Sandbox::Broker | Sandbox::Off => CommandSandbox::none(),
         }
     }
@@ -218,7 +218,6 @@ impl Shell {
     fn brokered_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
         let (shell, own, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
-            shell.make_caches(&roots);
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             let others =
                 own.iter().cloned().chain(system).filter(|path| path.is_dir() && !roots.contains(path));
@@ -236,18 +235,16 @@ impl Shell {
                 locks: shell.0.locks.clone(),
                 hosts: None,
                 egress: Egress::Open,
+                sockets: Vec::new(),
                 denied,
             };
             Confinement::Brokered { write, broker }
         })
     }
 
-    fn writable_in(&self, paths: &mut SandboxPaths<'_>, makes_caches: bool) -> CommandSandbox {
-        let (shell, writable, roots) = (self.clone(), paths.writable_own(), paths.roots().to_vec());
+    fn writable_in(&self, paths: &mut SandboxPaths<'_>) -> CommandSandbox {
+        let (shell, writable) = (self.clone(), paths.writable_own());
         CommandSandbox::new(CommandKind::Other, move || {
-            if makes_caches {
-                shell.make_caches(&roots);
-            }
             let system = SandboxPaths::of_system(&shell.0.user, &[]).writable_system();
             Confinement::Workspace { write: outermost(writable.iter().cloned().chain(system)) }
         })
@@ -255,7 +252,7 @@ impl Shell {
 
     /// Ignores the user's setting. Returns `None` if the kernel does not support the sandbox.
     pub fn workspace_sandbox(&self, roots: &[PathBuf]) -> Option<CommandSandbox> {
-        let sandbox = self.writable_in(&mut SandboxPaths::of(&self.0.user, roots), false);
+        let sandbox = self.writable_in(&mut SandboxPaths::of(&self.0.user, roots));
         sandbox.confinement();
         Some(sandbox).filter(|_| self.0.support.workspace())
     }
@@ -269,10 +266,22 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
-    /// For a command that may change files.
-    fn make_caches(&self, roots: &[PathBuf]) {
+    /// Makes missing caches, for a command or an agent that may change files.
+    pub fn make_caches(&self, roots: &[PathBuf]) {
         let (folders, files) = SandboxPaths::of_system(&self.0.user, roots).missing_caches();
         self.0.caches.make(&folders, &files);
+    }
+
+    /// Adds missing caches to a sandbox in which commands may change files, before its first command.
+    pub fn with_caches(&self, sandbox: CommandSandbox, roots: &[PathBuf]) -> CommandSandbox {
+        if sandbox.0.kind != CommandKind::Other {
+            return sandbox;
+        }
+        let (shell, roots) = (self.clone(), roots.to_vec());
+        CommandSandbox::new(CommandKind::Other, move || {
+            shell.make_caches(&roots);
+            sandbox.confinement().clone()
+        })
     }
 
     /// Existing caches that a brokered agent may change, and that contain none of the roots, whose changes
@@ -301,9 +310,6 @@ impl Shell {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
-        if policy == BrokerPolicy::Roots {
-            self.make_caches(roots);
-        }
         let broker = Brokered {
             roots: roots.to_vec(),
             caches: self.caches(roots),
@@ -313,6 +319,7 @@ impl Shell {
             locks: self.0.locks.clone(),
             hosts: network.hosts,
             egress: network.first,
+            sockets: network.sockets,
             denied: self.denied_reads(roots),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))

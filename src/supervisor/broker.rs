@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -22,6 +23,7 @@ use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{self, BrokerPolicy};
 use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
 
+mod allowed_sockets;
 mod egress;
 mod handler;
 mod network_call;
@@ -36,12 +38,14 @@ mod revoke;
 mod terminals;
 mod threads;
 mod tracee;
+mod unix_address;
 mod waiting;
 
+use allowed_sockets::AllowedSockets;
 use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
 use handler::{CallHandler, CallOutcome, Postponed};
-use network_call::network_call;
+use network_call::{NetworkCall, network_call};
 pub(in crate::supervisor) use notification::CallListener;
 use notification::{CallAnswer, SuspendedCall};
 use questions::{AskedChange, ChangeQuestions};
@@ -85,6 +89,7 @@ pub(super) struct Broker {
     egress: Option<Arc<EgressBroker>>,
     /// `None` if every file may be read.
     reads: Option<Reads>,
+    sockets: AllowedSockets,
 }
 
 impl Broker {
@@ -107,6 +112,7 @@ impl Broker {
             connection: None,
             egress: None,
             reads: None,
+            sockets: AllowedSockets::default(),
         }
     }
 
@@ -124,6 +130,13 @@ impl Broker {
     pub(super) fn limit_network(&mut self, hosts: AllowedHosts, first: sandbox::Egress) -> io::Result<()> {
         let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
         self.egress = Some(EgressBroker::start(hosts, first, Arc::clone(&self.listener), connection)?);
+        Ok(())
+    }
+
+    /// Besides those in its folders, the command may connect to these UNIX sockets.
+    pub(super) fn allow_sockets(&mut self, paths: Vec<PathBuf>) -> io::Result<()> {
+        let connection = self.connection.as_ref().map(UnixStream::try_clone).transpose()?;
+        self.sockets = AllowedSockets::new(paths, connection);
         Ok(())
     }
 
@@ -298,7 +311,9 @@ impl Broker {
     /// Answers a call now or later.
     fn answer_or_wait(self: &Arc<Self>, pending: PendingCall) {
         let call = pending.call;
-        if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call)) {
+        if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call))
+            && !self.is_of_unix_socket(&call, kind)
+        {
             return egress.answer(call, kind);
         }
         let mut copies = RefCell::new(CallCopies::new(self.copies.clone()));
@@ -310,8 +325,14 @@ impl Broker {
                 Postponed::Ask(change) => return self.ask(call, change),
                 Postponed::Wait(reason) => return self.wait(pending, reason),
                 Postponed::OpenPipe { pipe, flags } => return self.open_pipe(call, pipe, flags),
+                Postponed::Connect { socket, to } => return self.connect_unix(call, socket, to),
             }
         }
+    }
+
+    fn is_of_unix_socket(&self, call: &SuspendedCall, kind: NetworkCall) -> bool {
+        let tracee = Tracee { listener: &self.listener, call };
+        matches!(kind, NetworkCall::Bind | NetworkCall::Connect) && unix_address::is_unix(&tracee)
     }
 
     fn ask(&self, call: SuspendedCall, change: AskedChange) {
@@ -339,6 +360,7 @@ impl Broker {
             copies,
             reads: self.reads.as_ref(),
             moving: &self.moving,
+            sockets: &self.sockets,
         };
         let answer = match handler.outcome() {
             CallOutcome::Answer(answer) => answer,

@@ -39,7 +39,9 @@ impl CallAnswerer {
                 // Rights, times and attributes of a single file outside of the roots do not change.
                 let own_folders: Vec<_> =
                     write.iter().chain(own_folder).filter(|path| path.is_dir()).cloned().collect();
-                let workspace = [&*broker.roots, &broker.caches].concat();
+                // The user can have removed a cache.
+                let caches = broker.caches.iter().filter(|cache| cache.is_dir());
+                let workspace: Vec<_> = broker.roots.iter().chain(caches).cloned().collect();
                 let protected: Vec<_> = broker.protected.iter().chain(&broker.record).cloned().collect();
                 let roots = Roots::open(&workspace, &own_folders, &protected)?;
                 raise_descriptor_limit();
@@ -77,6 +79,7 @@ fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -
     }
     if let Some(hosts) = &broker.hosts {
         started.limit_network(hosts.clone(), broker.egress)?;
+        started.allow_sockets(broker.sockets.clone())?;
     }
     Ok(())
 }

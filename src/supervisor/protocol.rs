@@ -114,6 +114,9 @@ pub enum BrokerEvent {
     /// A connection to this host, or a question for its address, was refused for the first time. A name, or an address
     /// with its port.
     HostRefused(String),
+    /// A connection to the UNIX socket with this path was refused for the first time.
+    #[serde(with = "path_bytes")]
+    SocketRefused(PathBuf),
 }
 
 /// A change that a brokered command wants to make under [`BrokerPolicy::Ask`].

@@ -1,5 +1,5 @@
 //! The socket over which other terminals control a running program. Messages are JSON, one per line. The socket is
-//! in a folder of Modegate's own. Programs of `modegate run` have no UNIX sockets, and orders of other processes that
+//! in a folder of Modegate's own. The broker connects no program to it, and orders of processes that
 //! Modegate has started are refused.
 
 use std::collections::HashMap;

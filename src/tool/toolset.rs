@@ -179,7 +179,7 @@ impl Toolset {
         if let Some(sandbox) = reading {
             tools.push(shell::read_only(shell.clone(), sandbox));
         }
-        tools.push(shell::full(shell.clone(), any));
+        tools.push(shell::full(shell.clone(), shell.with_caches(any, workspace.roots())));
         let shell = Some(shell);
         (Self { tools: tools.into(), shell, ..self.clone() }, is_missing.then_some(TOO_WIDE))
     }

@@ -218,8 +218,6 @@ int main(int count, char **arguments) {
     }
     if (strcmp(how, "raw") == 0)
         return end(how, socket(AF_INET, SOCK_RAW, IPPROTO_RAW) >= 0);
-    if (strcmp(how, "unix") == 0)
-        return end(how, socket(AF_UNIX, SOCK_STREAM, 0) >= 0);
     if (strcmp(how, "route") == 0) {
         unsigned char options[8] = { 131, 7, 4, 127, 0, 0, 1, 0 };
         return end(how, setsockopt(s, IPPROTO_IP, IP_OPTIONS, options, sizeof options) == 0);

@@ -17,3 +17,4 @@ pub(crate) mod fixture;
 mod fork_server;
 mod seatbelt;
 mod supervisor;
+mod unix_sockets;

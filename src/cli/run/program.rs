@@ -23,9 +23,9 @@ pub(in crate::cli) async fn run(
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let RunArguments { mode, state_dir, allow_host, command } = arguments;
+    let RunArguments { mode, state_dir, allow_host, allow_socket, command } = arguments;
     let command_line = command.join(" ");
-    let wrapped = wrap::WrapArguments::of_program(mode, state_dir, allow_host, command);
+    let wrapped = wrap::WrapArguments::of_program(mode, state_dir, allow_host, allow_socket, command);
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }

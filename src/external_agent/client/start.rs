@@ -1,5 +1,6 @@
 //! Starts an external agent: its process, `initialize`, then `session/new` or `session/load`.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::known;
+use crate::external_agent::sockets;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{AgentNetwork, CommandSandbox, Shell};
@@ -93,8 +95,15 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
                 shell.agent_variables(definition.inherits, &definition.env),
             );
             let first = if request.limits_network { Egress::Hosts } else { Egress::Open };
-            let network = AgentNetwork { hosts: Some(hosts), first };
+            let variables: BTreeMap<String, String> =
+                shell.agent_variables(definition.inherits, &definition.env).collect();
+            let variable = |name: &str| variables.get(name).cloned();
+            let sockets = sandbox.sockets.iter().flat_map(|text| sockets::paths(text, &variable)).collect();
+            let network = AgentNetwork { hosts: Some(hosts), first, sockets };
             let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
+            if policy == BrokerPolicy::Roots {
+                shell.make_caches(&roots);
+            }
             shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone(), network)?
         } else {
             shell.external_agent(&roots, &sandbox.state_dirs)?

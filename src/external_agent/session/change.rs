@@ -107,6 +107,7 @@ impl AskedChanges {
                 effects
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
+            BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
         }
     }

@@ -1,7 +1,5 @@
 //! Parts of the filter for brokered commands with a limited network: calls that lead to other hosts are suspended for
-//! the supervisor, and ways around them are closed.
-//!
-//! `bind` is not among them: a bound socket has no peer until it connects or listens.
+//! the supervisor, and ways around them are closed. So are calls that give a UNIX socket its address.
 
 use super::bpf::{ALLOW, BpfRule, Calls, SUSPEND, fail, has_bits, is, is_one_of, when};
 
@@ -13,7 +11,7 @@ const IPV6_2292RTHDR: i32 = 5;
 const IPV6_2292PKTOPTIONS: i32 = 6;
 
 pub(super) fn limit(calls: &mut Calls) {
-    calls.set(&[libc::SYS_connect, libc::SYS_listen], SUSPEND);
+    calls.set(&[libc::SYS_connect, libc::SYS_bind, libc::SYS_listen], SUSPEND);
     calls.set(&[libc::SYS_socket], sockets());
     calls.set(&[libc::SYS_setsockopt], options());
     // Connects, too. The argument with the flags.
@@ -22,7 +20,7 @@ pub(super) fn limit(calls: &mut Calls) {
     }
 }
 
-/// Allows TCP and route netlink, and suspends datagram sockets.
+/// Allows TCP, UNIX streams and route netlink, and suspends datagram sockets of the internet.
 fn sockets() -> BpfRule {
     let refused = fail(libc::EPERM);
     let is_kind = |kind| is(1, kind).masked(0xf);
@@ -31,7 +29,9 @@ fn sockets() -> BpfRule {
     let datagrams = when(is_kind(libc::SOCK_DGRAM), SUSPEND, refused);
     let internet = when(is_kind(libc::SOCK_STREAM), streams, datagrams);
     let routes = when(is(2, 0), ALLOW, refused);
-    let others = when(is(0, libc::AF_NETLINK), routes, refused);
+    // Their messages cannot have an address.
+    let local = when(is_kind(libc::SOCK_STREAM), when(is(2, 0), ALLOW, refused), refused);
+    let others = when(is(0, libc::AF_NETLINK), routes, when(is(0, libc::AF_UNIX), local, refused));
     when(is_one_of(0, &[libc::AF_INET, libc::AF_INET6]), internet, others)
 }
 

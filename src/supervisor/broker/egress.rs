@@ -1,8 +1,8 @@
 //! The network of a brokered command. Where it is limited, the command connects to allowed hosts by name, to allowed
 //! addresses, and to ports of this machine at which it listens itself. Part of the supervisor.
 //!
-//! Landlock does not know hosts, so where the network is limited no call runs: the supervisor decides on a copy of
-//! the address, and connects a copy of the caller's descriptor.
+//! Landlock knows neither hosts nor UNIX sockets, so no `connect` and no `bind` runs: the supervisor decides on a copy
+//! of the address, and connects a copy of the caller's descriptor.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, Shutdown, SocketType, ipproto, sockopt};
 
 use super::network_call::NetworkCall;
@@ -47,6 +48,8 @@ const MAX_REPORTED: usize = 64;
 
 /// Size of `struct sockaddr_storage`.
 const MAX_ADDRESS: usize = 128;
+
+const DONE: EgressStep = EgressStep::Answer(CallAnswer::Value(0));
 
 /// The call runs, with a network that is not limited.
 const CONTINUE: EgressStep = EgressStep::Answer(CallAnswer::Continue);
@@ -84,12 +87,13 @@ enum ConnectionTarget {
     },
 }
 
-/// The address of a `connect` call.
+/// The address of a `connect` or `bind` call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Destination {
     /// Ends a connection.
     None,
     Internet(SocketAddr),
+    Netlink(SocketAddrNetlink),
 }
 
 /// Returns true if descriptors of other threads can be copied here.
@@ -173,6 +177,7 @@ impl EgressBroker {
     fn step(&self, tracee: &Tracee<'_>, kind: NetworkCall) -> Result<EgressStep, Errno> {
         match kind {
             NetworkCall::Connect => self.connect(tracee),
+            NetworkCall::Bind => bind(tracee),
             NetworkCall::Listen => self.listen(tracee),
             // The filter suspends datagram sockets only: they reach any address without `connect`. All arguments are
             // numbers, so a call that runs is the one that was looked at.
@@ -184,21 +189,22 @@ impl EgressBroker {
     fn connect(&self, tracee: &Tracee<'_>) -> Result<EgressStep, Errno> {
         let is_limited = self.is_limited();
         let destination = destination(tracee);
-        let leads_elsewhere =
-            |destination| self.is_invented(destination) || is_name_server(destination, forward::name_servers);
-        if !is_limited && !destination.is_ok_and(leads_elsewhere) {
-            // Every address is allowed, so it does not matter which one the kernel reads.
-            return Ok(CONTINUE);
-        }
         let destination = destination?;
-        let socket = stream_socket(tracee)?;
+        let socket = if is_limited { stream_socket(tracee)? } else { socket(tracee)? };
         let address = match destination {
             Destination::Internet(address) => address,
             Destination::None => {
                 rustix::net::connect_unspec(&socket)?;
-                return Ok(EgressStep::Answer(CallAnswer::Value(0)));
+                return Ok(DONE);
+            }
+            Destination::Netlink(address) => {
+                rustix::net::connect(&socket, &address)?;
+                return Ok(DONE);
             }
         };
+        if !is_limited && !self.is_invented(address) && !is_name_server(address, forward::name_servers) {
+            return Ok(EgressStep::Connect(socket, ConnectionTarget::Address(address)));
+        }
         match self.target(address, is_limited) {
             Ok(target) => Ok(EgressStep::Connect(socket, target)),
             Err(host) => {
@@ -208,13 +214,10 @@ impl EgressBroker {
         }
     }
 
-    fn is_invented(&self, destination: Destination) -> bool {
-        match destination {
-            Destination::Internet(address) => match address.ip().to_canonical() {
-                IpAddr::V4(ip) => names::is_invented(ip) && self.names().name(ip).is_some(),
-                IpAddr::V6(_) => false,
-            },
-            Destination::None => false,
+    fn is_invented(&self, address: SocketAddr) -> bool {
+        match address.ip().to_canonical() {
+            IpAddr::V4(ip) => names::is_invented(ip) && self.names().name(ip).is_some(),
+            IpAddr::V6(_) => false,
         }
     }
 
@@ -269,7 +272,7 @@ impl EgressBroker {
             rustix::net::shutdown(&socket, Shutdown::Both)?;
             return Err(error);
         }
-        Ok(EgressStep::Answer(CallAnswer::Value(0)))
+        Ok(DONE)
     }
 
     fn names(&self) -> std::sync::MutexGuard<'_, InventedNames> {
@@ -327,13 +330,20 @@ impl EgressBroker {
 }
 
 /// True for a name server of the system. The C library asks it over TCP, which it need not speak.
-fn is_name_server(destination: Destination, name_servers: impl FnOnce() -> Vec<IpAddr>) -> bool {
+fn is_name_server(address: SocketAddr, name_servers: impl FnOnce() -> Vec<IpAddr>) -> bool {
+    address.port() == NAME_PORT && name_servers().contains(&address.ip().to_canonical())
+}
+
+/// A bound socket has no peer until it connects or listens, so every address is allowed.
+fn bind(tracee: &Tracee<'_>) -> Result<EgressStep, Errno> {
+    let destination = destination(tracee)?;
+    let socket = socket(tracee)?;
     match destination {
-        Destination::Internet(address) => {
-            address.port() == NAME_PORT && name_servers().contains(&address.ip().to_canonical())
-        }
-        Destination::None => false,
+        Destination::Internet(address) => rustix::net::bind(&socket, &address)?,
+        Destination::Netlink(address) => rustix::net::bind(&socket, &address)?,
+        Destination::None => return Err(Errno::AFNOSUPPORT),
     }
+    Ok(DONE)
 }
 
 fn check_bound_to_loopback(socket: &OwnedFd) -> Result<(), Errno> {
@@ -342,12 +352,15 @@ fn check_bound_to_loopback(socket: &OwnedFd) -> Result<(), Errno> {
     if is_bound { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
+/// Copies the caller's socket.
+fn socket(tracee: &Tracee<'_>) -> Result<OwnedFd, Errno> {
+    let socket = tracee.copy(number(tracee.call.arguments[0]))?;
+    if tracee.is_suspended() { Ok(socket) } else { Err(Errno::SRCH) }
+}
+
 /// Copies the caller's socket, which must be a TCP socket.
 fn stream_socket(tracee: &Tracee<'_>) -> Result<OwnedFd, Errno> {
-    let socket = tracee.copy(number(tracee.call.arguments[0]))?;
-    if !tracee.is_suspended() {
-        return Err(Errno::SRCH);
-    }
+    let socket = socket(tracee)?;
     let is_internet = matches!(sockopt::socket_domain(&socket)?, AddressFamily::INET | AddressFamily::INET6);
     let is_tcp = is_internet
         && sockopt::socket_type(&socket)? == SocketType::STREAM
@@ -389,6 +402,10 @@ fn read_destination(bytes: &[u8]) -> Result<Destination, Errno> {
             // Older programs leave it out.
             let scope = part(bytes, 24).map_or(0, u32::from_ne_bytes);
             Ok(Destination::Internet(SocketAddrV6::new(ip, port, flow, scope).into()))
+        }
+        AddressFamily::NETLINK => {
+            let number = u32::from_ne_bytes(part(bytes, 4)?);
+            Ok(Destination::Netlink(SocketAddrNetlink::new(number, u32::from_ne_bytes(part(bytes, 8)?))))
         }
         _ => Err(Errno::AFNOSUPPORT),
     }

@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::allowed_sockets::AllowedSockets;
+use super::network_call::{NetworkCall, network_call};
 use super::notification::CallAnswer;
 use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference, OpenHow};
 use super::perform::{self, Opened};
@@ -25,6 +27,7 @@ use crate::supervisor::protocol::ChangeKind;
 
 mod moving;
 mod reading;
+mod unix_sockets;
 
 use moving::within_workspace;
 
@@ -49,6 +52,8 @@ pub(super) enum Postponed {
     Wait(WaitReason),
     /// A writer of the named pipe, which the command gets opened for reading.
     OpenPipe { pipe: OwnedFd, flags: OFlags },
+    /// A server that accepts the connection of a UNIX socket.
+    Connect { socket: OwnedFd, to: OwnedFd },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,11 +97,16 @@ pub(super) struct CallHandler<'a> {
     /// `None` if every file may be read.
     pub(super) reads: Option<&'a Reads>,
     pub(super) moving: &'a RwLock<()>,
+    pub(super) sockets: &'a AllowedSockets,
 }
 
 impl<'a> CallHandler<'a> {
     pub(super) fn outcome(&self) -> CallOutcome {
         let number = self.tracee.call.number;
+        // Other network calls have answers of their own.
+        if let Some(kind @ (NetworkCall::Bind | NetworkCall::Connect)) = network_call(self.tracee.call) {
+            return self.unix_socket(kind).unwrap_or_else(|outcome| outcome);
+        }
         let changes_attributes = operation::changes_attributes(number);
         let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
         if changes_nothing && !operation::opens(number) {

@@ -1,4 +1,4 @@
-//! Suspended calls that lead to other hosts. Pure.
+//! Suspended calls that lead to other hosts, or give a socket its address. Pure.
 
 use super::notification::SuspendedCall;
 
@@ -6,6 +6,7 @@ use super::notification::SuspendedCall;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NetworkCall {
     Connect,
+    Bind,
     Listen,
     /// Creates a datagram socket.
     Socket,
@@ -15,6 +16,7 @@ pub(super) enum NetworkCall {
 pub(super) fn network_call(call: &SuspendedCall) -> Option<NetworkCall> {
     match call.number {
         libc::SYS_connect => Some(NetworkCall::Connect),
+        libc::SYS_bind => Some(NetworkCall::Bind),
         libc::SYS_listen => Some(NetworkCall::Listen),
         libc::SYS_socket => Some(NetworkCall::Socket),
         _ => None,

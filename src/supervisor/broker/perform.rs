@@ -8,6 +8,7 @@ use rustix::fs::{
     XattrFlags,
 };
 use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
 
 use super::operation::{AttributeChange, FileTime, OpenHow};
 use super::resolve::{Area, BENEATH, ResolvedFile, ResolvedPath, trim};
@@ -96,6 +97,16 @@ pub(super) fn make_symlink(target: &Path, entry: &ResolvedPath) -> Result<(), Er
 
 pub(super) fn link(from: &ResolvedPath, to: &ResolvedPath) -> Result<(), Errno> {
     rustix::fs::linkat(&from.folder, &from.name, &to.folder, &to.name, AtFlags::empty())
+}
+
+/// Gives a UNIX socket its name. The calling thread must have a working directory of its own, because a relative name
+/// is always short enough for an address.
+pub(super) fn bind(socket: &OwnedFd, entry: &ResolvedPath) -> Result<(), Errno> {
+    let address = SocketAddrUnix::new(Path::new(trim(&entry.name)))?;
+    rustix::process::fchdir(&entry.folder)?;
+    let bound = rustix::net::bind(socket, &address);
+    rustix::process::chdir("/")?;
+    bound
 }
 
 /// Gives an unnamed file its first name.

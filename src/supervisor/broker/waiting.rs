@@ -1,20 +1,22 @@
-//! Calls that wait for a named pipe or for the lock of another writer, each on a thread of its own.
+//! Calls that wait for a named pipe, for the lock of another writer or for a server, each on a thread of its own.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketAddrUnix};
 
 use super::handler::{Postponed, WaitReason};
 use super::notification::{CallAnswer, SuspendedCall};
 use super::recorder::CallCopies;
-use super::{Broker, PendingCall, reads, threads};
+use super::{Broker, PendingCall, reads, threads, tracee};
 use crate::file_lock::MAX_WAIT;
+use crate::sandbox::BrokerPolicy;
 
 /// How often a writer looks for a reader of its named pipe, and how often a call tries a lock.
 const WAIT_INTERVAL: Duration = Duration::from_millis(5);
@@ -40,6 +42,36 @@ impl Broker {
             self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
             let _ = self.listener.respond(&call, CallAnswer::Error(Errno::AGAIN.raw_os_error()));
         }
+    }
+
+    /// Connects a copy of the caller's UNIX socket, which waits while too many clients wait for the server.
+    pub(super) fn connect_unix(self: &Arc<Self>, call: SuspendedCall, socket: OwnedFd, to: OwnedFd) {
+        let broker = Arc::clone(self);
+        let is_free = self.waiting_calls.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_CALLS;
+        let connect = move || {
+            let connected = broker.connect_if_allowed(&socket, &to);
+            // Closed before the caller goes on, which may close the connection.
+            drop(socket);
+            let answer = connected
+                .map_or_else(|error| CallAnswer::Error(error.raw_os_error()), |()| CallAnswer::Value(0));
+            // The caller may be gone.
+            let _ = broker.listener.respond(&call, answer);
+            broker.waiting_calls.fetch_sub(1, Ordering::Relaxed);
+        };
+        if !is_free || threads::start("connect", connect).is_err() {
+            self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
+            let _ = self.listener.respond(&call, CallAnswer::Error(Errno::AGAIN.raw_os_error()));
+        }
+    }
+
+    fn connect_if_allowed(&self, socket: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+        rustix::net::connect(socket, &SocketAddrUnix::new(tracee::own_path(to))?)?;
+        // A tighter policy closes the connections that it finds, and this one may be newer.
+        if *self.policy.read().unwrap_or_else(PoisonError::into_inner) == BrokerPolicy::Nothing {
+            rustix::net::shutdown(socket, Shutdown::Both)?;
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
     }
 
     /// Tries a call again until it need not wait, the caller is gone, or the policy refuses it. Locks are ignored
@@ -76,7 +108,7 @@ impl Broker {
                 // Another file has the name.
                 Some(Postponed::Copy(_)) => return self.answer_or_wait(pending),
                 // The policy has changed, or another file has the name.
-                Some(Postponed::Ask(_) | Postponed::OpenPipe { .. }) => {
+                Some(Postponed::Ask(_) | Postponed::OpenPipe { .. } | Postponed::Connect { .. }) => {
                     return self.answer_or_wait(PendingCall { allowed: None, ..pending });
                 }
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 75] = [
+const LAYERS: [(&str, &[&str]); 76] = [
     ("acp", &[]),
     (
         "agent",
@@ -65,10 +65,18 @@ const LAYERS: [(&str, &[&str]); 75] = [
     ),
     (
         "external_agent/client",
-        &["acp", "client", "external_agent/definition", "external_agent/known", "json_rpc", "process"],
+        &[
+            "acp",
+            "client",
+            "external_agent/definition",
+            "external_agent/known",
+            "external_agent/sockets",
+            "json_rpc",
+            "process",
+        ],
     ),
     ("external_agent/capability", &["error", "mode", "permission"]),
-    ("external_agent/definition", &["acp", "process"]),
+    ("external_agent/definition", &["acp", "external_agent/sockets", "process"]),
     ("external_agent/known", &["acp", "external_agent/definition", "process"]),
     ("external_agent/options", &["acp"]),
     ("external_agent/requested_call", &["acp", "permission"]),
@@ -88,6 +96,7 @@ const LAYERS: [(&str, &[&str]); 75] = [
     ),
     ("external_agent/session/process_state", &["permission"]),
     ("external_agent/session/retained_context", &[]),
+    ("external_agent/sockets", &[]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
     ("ids", &["acp"]),
@@ -169,8 +178,9 @@ const LAYERS: [(&str, &[&str]); 75] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 30] = [
     ("broker", &["children", "connection", "protocol", "record"]),
+    ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
     (
         "broker/egress",
         &[
@@ -186,6 +196,8 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
     (
         "broker/handler",
         &[
+            "broker/allowed_sockets",
+            "broker/network_call",
             "broker/notification",
             "broker/operation",
             "broker/perform",
@@ -196,6 +208,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
             "broker/revoke",
             "broker/terminals",
             "broker/tracee",
+            "broker/unix_address",
             "protocol",
         ],
     ),
@@ -211,6 +224,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
     ("broker/terminals", &["broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
+    ("broker/unix_address", &["broker/tracee"]),
     // More methods of the broker.
     (
         "broker/waiting",
@@ -221,6 +235,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 28] = [
             "broker/reads",
             "broker/recorder",
             "broker/threads",
+            "broker/tracee",
         ],
     ),
     ("call_answerer", &["broker", "protocol"]),
@@ -413,7 +428,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 113] = [
+const PURE: [&str; 114] = [
     "acp",
     "audit",
     "chain",
@@ -478,6 +493,7 @@ const PURE: [&str; 113] = [
     "external_agent/options",
     "external_agent/session/process_state",
     "external_agent/session/retained_context",
+    "external_agent/sockets",
     "conversation/history",
     "session/turn/context_window",
     "session/options",

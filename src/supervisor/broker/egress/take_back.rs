@@ -1,5 +1,5 @@
 //! Takes back the sockets that the command opened while the network was open: afterwards none leads to a host that
-//! is not allowed, and none listens beyond this machine.
+//! is not allowed or to a UNIX socket of another program, and none listens beyond this machine.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketType, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketType, sockopt};
+use rustix::process::Pid;
 
 use super::{EgressBroker, check_bound_to_loopback};
 use crate::kernel;
@@ -39,11 +40,17 @@ impl EgressBroker {
             if look > 0 {
                 thread::sleep(INTERVAL);
             }
-            let sockets = sockets(&mut is_complete);
+            let processes = descendants();
+            let sockets = sockets(&processes, &mut is_complete);
             let pairs: HashSet<_> = sockets.values().filter_map(pair).collect();
             for (number, socket) in &sockets {
                 if !done.contains(number) {
-                    match self.close(socket, &pairs) {
+                    let closed = if is_of(socket, &[AddressFamily::UNIX]) {
+                        close_unix(socket, &processes)
+                    } else {
+                        self.close(socket, &pairs)
+                    };
+                    match closed {
                         Ok(true) => drop(done.insert(*number)),
                         // A connection that is allowed, or none yet.
                         Ok(false) => {}
@@ -82,6 +89,15 @@ impl EgressBroker {
     }
 }
 
+/// Closes a connection to a UNIX socket with a name, unless one of the processes listens there. Pairs of sockets have
+/// no names.
+fn close_unix(socket: &OwnedFd, processes: &[Pid]) -> Result<bool, Errno> {
+    let Ok(Some(peer)) = rustix::net::getpeername(socket) else { return Ok(false) };
+    let is_named = SocketAddrUnix::try_from(peer).is_ok_and(|peer| peer.path_bytes().is_some());
+    let is_own = || sockopt::socket_peercred(socket).is_ok_and(|peer| processes.contains(&peer.pid));
+    if is_named && !is_own() { shut(socket) } else { Ok(false) }
+}
+
 /// Ends a connection, and listening. Datagram sockets send nothing any more.
 fn shut(socket: &OwnedFd) -> Result<bool, Errno> {
     match rustix::net::shutdown(socket, Shutdown::Both) {
@@ -101,10 +117,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Copies of the internet sockets of the processes below the supervisor.
-fn sockets(is_complete: &mut bool) -> HashMap<SocketNumber, OwnedFd> {
+/// Copies of the processes' sockets of the internet, and of their UNIX sockets.
+fn sockets(processes: &[Pid], is_complete: &mut bool) -> HashMap<SocketNumber, OwnedFd> {
     let mut sockets = HashMap::new();
-    for process in descendants() {
+    for process in processes {
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         for thread in threads {
             add_sockets(&thread.path(), &mut sockets, is_complete);
@@ -126,7 +142,9 @@ fn add_sockets(thread: &Path, sockets: &mut HashMap<SocketNumber, OwnedFd>, is_c
             continue;
         }
         match tracee::copy_descriptor(id, fd) {
-            Ok(copy) if is_internet(&copy) => drop(sockets.insert(socket, copy)),
+            Ok(copy) if is_of(&copy, &[AddressFamily::INET, AddressFamily::INET6, AddressFamily::UNIX]) => {
+                drop(sockets.insert(socket, copy));
+            }
             Ok(_) | Err(Errno::BADF | Errno::SRCH) => {}
             Err(_) => *is_complete = false,
         }
@@ -137,8 +155,8 @@ fn number(name: &OsStr) -> Option<u32> {
     name.to_str()?.parse().ok()
 }
 
-fn is_internet(socket: &OwnedFd) -> bool {
-    matches!(sockopt::socket_domain(socket), Ok(AddressFamily::INET | AddressFamily::INET6))
+fn is_of(socket: &OwnedFd, families: &[AddressFamily]) -> bool {
+    sockopt::socket_domain(socket).is_ok_and(|family| families.contains(&family))
 }
 
 fn socket_number(target: &str) -> Option<SocketNumber> {
