@@ -100,7 +100,7 @@ impl ExternalAgentDefinition {
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let hosts = self.sandbox.iter().flat_map(|sandbox| &sandbox.hosts);
-        let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
+        let mut modes = [&self.modes.read_only, &self.modes.full].into_iter().flatten();
         if self.command.trim().is_empty() {
             Some("its `command` is empty")
         } else if self.env.keys().any(|name| name.is_empty() || name.contains(['=', '\0'])) {
@@ -109,7 +109,7 @@ impl ExternalAgentDefinition {
             Some("a path of `state_dirs` is not absolute and does not begin with ~/")
         } else if hosts.into_iter().any(|host| host.parse::<HostPattern>().is_err()) {
             Some("a host of `hosts` is not a name, an IP address or *, with :PORT or without")
-        } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {
+        } else if modes.any(|id| id.trim().is_empty()) {
             Some("an id of `modes` is empty")
         } else {
             None
