@@ -99,7 +99,7 @@ pub struct UnknownAgent {
 impl Default for AgentRegistry {
     fn default() -> Self {
         static BUILT: LazyLock<AgentRegistry> = LazyLock::new(|| {
-            let spec = |(id, name, description, prompt, is_read_only): (&str, &str, &str, &str, bool)| {
+            let agents = BUILT_IN.map(|(id, name, description, prompt, is_read_only)| {
                 // A read-only agent must not delegate changes.
                 let deny = if is_read_only { vec!["delegate".into()] } else { Vec::new() };
                 let deny = Globs::new(deny).expect("it is a glob");
@@ -115,8 +115,8 @@ impl Default for AgentRegistry {
                     limits: limits(id, name, &ToolGlobs { allow: None, deny }, is_read_only),
                     origin: AgentOrigin::BuiltIn,
                 })
-            };
-            AgentRegistry(BUILT_IN.map(spec).into())
+            });
+            AgentRegistry(agents.into())
         });
         BUILT.clone()
     }
@@ -270,14 +270,14 @@ impl AgentDefinition {
                 return fault(format!("agent {id:?}: {conflict}"));
             }
         }
-        let message = |text: String| match origin {
-            AgentOrigin::Project => format!("This project's: {text}"),
-            AgentOrigin::BuiltIn | AgentOrigin::User => text,
+        let description = match origin {
+            AgentOrigin::Project => format!("This project's: {description}"),
+            AgentOrigin::BuiltIn | AgentOrigin::User => description,
         };
         Ok(AgentSpec {
             limits: limits(&id, &name, &self.tools, self.readonly),
             name,
-            description: message(description),
+            description,
             prompt: self.prompt.clone(),
             model: self.model.clone(),
             thinking: self.thinking,

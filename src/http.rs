@@ -201,15 +201,15 @@ impl Http {
 pub fn headers(
     pairs: &[(String, SecretString)],
 ) -> Result<std::collections::HashMap<HeaderName, HeaderValue>, HttpError> {
-    let header = |(name, value): &(String, SecretString)| {
+    let headers = pairs.iter().map(|(name, value)| {
         let unusable =
             |what: &str| HttpError::Unusable(format!("the {what} of the header {name:?} is invalid"));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable("name"))?;
         let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| unusable("value"))?;
         value.set_sensitive(true);
         Ok((key, value))
-    };
-    pairs.iter().map(header).collect()
+    });
+    headers.collect()
 }
 
 /// True for an unencrypted address on this machine.
@@ -275,7 +275,7 @@ impl Response {
 /// Builds a client for encrypted or remote servers, with or without a proxy; without `network`, one for
 /// unencrypted servers on this machine.
 async fn build(network: Option<(UserNetwork, bool)>) -> Result<reqwest::Client, HttpError> {
-    let build = move || {
+    off_thread(move || {
         let builder = builder().no_proxy();
         let Some((network, is_proxied)) = network else { return finish(builder.tls_certs_only([])) };
         let missing = network.missing_store(|path| Path::new(path).exists());
@@ -291,8 +291,8 @@ async fn build(network: Option<(UserNetwork, bool)>) -> Result<reqwest::Client, 
             })?);
         }
         finish(builder)
-    };
-    off_thread(build).await
+    })
+    .await
 }
 
 /// Trusts the certificates of a file beside the others.

@@ -75,25 +75,31 @@ pub fn fit(data: &str) -> Result<Option<Scaled>, String> {
 
 /// Width and height from the header. `None` if the format is unknown or the header broken.
 fn size(bytes: &[u8]) -> Option<(u32, u32)> {
-    let big = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let short = |at: usize| Some(u32::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
+    let short = |at: usize| Some(u32::from(u16::from_le_bytes(bytes_at(bytes, at)?)));
     match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some((big(16)?, big(20)?)),
+        [0x89, b'P', b'N', b'G', ..] => {
+            Some((u32::from_be_bytes(bytes_at(bytes, 16)?), u32::from_be_bytes(bytes_at(bytes, 20)?)))
+        }
         [b'G', b'I', b'F', b'8', ..] => Some((short(6)?, short(8)?)),
         [0xff, 0xd8, 0xff, ..] => jpeg_size(bytes),
         [b'R', b'I', b'F', b'F', ..] if bytes.get(12..16)? == b"VP8X" => {
-            let edge = |at: usize| Some(short(at)? + (u32::from(*bytes.get(at + 2)?) << 16) + 1);
-            Some((edge(24)?, edge(27)?))
+            let [width, height] =
+                [24, 27].map(|at| Some(short(at)? + (u32::from(*bytes.get(at + 2)?) << 16) + 1));
+            width.zip(height)
         }
         [b'R', b'I', b'F', b'F', ..] if bytes.get(12..16)? == b"VP8 " => {
             Some((short(26)? & 0x3fff, short(28)? & 0x3fff))
         }
         [b'R', b'I', b'F', b'F', ..] if bytes.get(12..16)? == b"VP8L" => {
-            let bits = u32::from_le_bytes(bytes.get(21..25)?.try_into().ok()?);
+            let bits = u32::from_le_bytes(bytes_at(bytes, 21)?);
             Some(((bits & 0x3fff) + 1, ((bits >> 14) & 0x3fff) + 1))
         }
         _ => None,
     }
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
 }
 
 /// Finds the frame header behind the other segments.
@@ -101,14 +107,14 @@ fn jpeg_size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
         let [0xff, marker] = *bytes.get(at..at + 2)? else { return None };
-        let short = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         match marker {
             0xff => at += 1,
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
-                return Some((u32::from(short(at + 7)?), u32::from(short(at + 5)?)));
+                let [height, width] = [at + 5, at + 7].map(|at| bytes_at(bytes, at).map(u16::from_be_bytes));
+                return Some((width?.into(), height?.into()));
             }
             0x01 | 0xd0..=0xd8 => at += 2,
-            _ => at += 2 + usize::from(short(at + 2)?),
+            _ => at += 2 + usize::from(u16::from_be_bytes(bytes_at(bytes, at + 2)?)),
         }
     }
 }
@@ -122,7 +128,6 @@ fn check_pixels((width, height): (u32, u32), decoded: usize) -> Result<(), Strin
 
 /// Transparent parts become white.
 fn decode_png(bytes: &[u8]) -> Result<Pixels, String> {
-    let unreadable = |error: minipng::Error| format!("it cannot be read: {error}");
     let header = minipng::decode_png_header(bytes).map_err(unreadable)?;
     let size = (header.width(), header.height());
     check_pixels(size, header.required_bytes_rgba8bpc())?;
@@ -135,13 +140,14 @@ fn decode_png(bytes: &[u8]) -> Result<Pixels, String> {
 
 fn opaque_pixel(pixel: &[u8]) -> [u8; 3] {
     let alpha = u16::from(pixel[3]);
-    let mixed = |at: usize| (u16::from(pixel[at]) * alpha + 255 * (255 - alpha)) / 255;
-    [0, 1, 2].map(|at| u8::try_from(mixed(at)).expect("a mean of two bytes is a byte"))
+    [pixel[0], pixel[1], pixel[2]].map(|color| {
+        let mixed = (u16::from(color) * alpha + 255 * (255 - alpha)) / 255;
+        u8::try_from(mixed).expect("a mean of two bytes is a byte")
+    })
 }
 
 /// Also returns the EXIF data, which says how the image is turned.
 fn decode_jpeg(bytes: &[u8]) -> Result<(Pixels, Option<Vec<u8>>), String> {
-    let unreadable = |error: jpeg_decoder::Error| format!("it cannot be read: {error}");
     let mut decoder = jpeg_decoder::Decoder::new(bytes);
     decoder.read_info().map_err(unreadable)?;
     let info = decoder.info().ok_or("it has no size")?;
@@ -159,24 +165,23 @@ fn decode_jpeg(bytes: &[u8]) -> Result<(Pixels, Option<Vec<u8>>), String> {
     Ok((Pixels { size: (width.into(), height.into()), channels, bytes: pixels }, exif))
 }
 
+fn unreadable(error: impl std::fmt::Display) -> String {
+    format!("it cannot be read: {error}")
+}
+
 /// Makes each pixel the mean of those that it replaces. An image without a longer edge stays as it is.
 fn scale(pixels: &Pixels, edge: u16) -> Pixels {
     let Pixels { size: (width, height), channels, ref bytes } = *pixels;
     let (longest, edge) = (width.max(height), u32::from(edge).min(width.max(height)));
-    let shorter = |length: u32| {
+    let [new_width, new_height] = [width, height].map(|length| {
         let length = u64::from(length) * u64::from(edge) / u64::from(longest);
         u32::try_from(length.max(1)).expect("it is at most the old length")
-    };
-    let (new_width, new_height) = (shorter(width), shorter(height));
-    let range = |at: u32, old: u32, new: u32| {
-        let place = |at: u32| at as usize * old as usize / new as usize;
-        place(at)..place(at + 1).max(place(at) + 1)
-    };
+    });
     let mut scaled = Vec::with_capacity(new_width as usize * new_height as usize * channels);
     for y in 0..new_height {
-        let rows = range(y, height, new_height);
+        let rows = replaced_range(y, height, new_height);
         for x in 0..new_width {
-            let columns = range(x, width, new_width);
+            let columns = replaced_range(x, width, new_width);
             let mut sums = [0_u64; 3];
             for row in rows.clone() {
                 let start = (row * width as usize + columns.start) * channels;
@@ -195,9 +200,16 @@ fn scale(pixels: &Pixels, edge: u16) -> Pixels {
     Pixels { size: (new_width, new_height), channels, bytes: scaled }
 }
 
+/// The old pixels, along one edge, that the new pixel `at` replaces.
+fn replaced_range(at: u32, old: u32, new: u32) -> std::ops::Range<usize> {
+    let [start, end] = [at, at + 1].map(|at| at as usize * old as usize / new as usize);
+    start..end.max(start + 1)
+}
+
 fn encode(pixels: &Pixels, exif: Option<&[u8]>) -> Result<Vec<u8>, String> {
     let failed = |error: jpeg_encoder::EncodingError| format!("it cannot be written: {error}");
-    let edge = |edge: u32| u16::try_from(edge).expect("the longest edge is at most `MAX_EDGE`");
+    let [width, height] = [pixels.size.0, pixels.size.1]
+        .map(|edge| u16::try_from(edge).expect("the longest edge is at most `MAX_EDGE`"));
     let mut encoded = Vec::new();
     let mut writer = jpeg_encoder::Encoder::new(&mut encoded, QUALITY);
     // Without its EXIF data, a photo could be turned.
@@ -205,7 +217,7 @@ fn encode(pixels: &Pixels, exif: Option<&[u8]>) -> Result<Vec<u8>, String> {
         writer.add_app_segment(1, [b"Exif\0\0", exif].concat()).map_err(failed)?;
     }
     let color = if pixels.channels == 1 { ColorType::Luma } else { ColorType::Rgb };
-    writer.encode(&pixels.bytes, edge(pixels.size.0), edge(pixels.size.1), color).map_err(failed)?;
+    writer.encode(&pixels.bytes, width, height, color).map_err(failed)?;
     Ok(encoded)
 }
 

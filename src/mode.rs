@@ -238,6 +238,13 @@ pub struct ModeText {
     pub text: String,
 }
 
+impl ModeText {
+    fn of(modes: &[Arc<Mode>]) -> Self {
+        let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
+        Self { hash: ids::hash(&text), text }
+    }
+}
+
 pub fn canonical(id: &str) -> String {
     let id = id.to_ascii_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == id).map_or(id, |(_, mode)| (*mode).to_owned())
@@ -257,12 +264,12 @@ impl Modes {
     }
 
     fn read_built_in() -> Self {
-        let mode = |text| {
+        let all = BUILT_IN.map(|text| {
             let definition: definition::ModeDefinition =
                 serde_saphyr::from_str(text).expect("the built-in modes are valid, as a test shows");
             Arc::new(definition.complete(None).expect("the built-in modes are valid, as a test shows"))
-        };
-        Self { all: BUILT_IN.map(mode).into(), texts: Arc::default() }
+        });
+        Self { all: all.into(), texts: Arc::default() }
     }
 
     pub fn put(&mut self, mode: Mode) {
@@ -285,16 +292,13 @@ impl Modes {
 
     /// The mode's text, for the store and the audit log. Empty for an unknown mode.
     pub fn text(&self, id: &str) -> Arc<ModeText> {
-        let text = |modes: &[Arc<Mode>]| {
-            let text = modes.iter().map(|mode| mode.to_yaml()).collect::<Vec<_>>().join("---\n");
-            Arc::new(ModeText { hash: ids::hash(&text), text })
-        };
         let texts = self.texts.get_or_init(|| {
-            self.all.iter().map(|mode| text(&self.ceilings(&mode.id).unwrap_or_default())).collect()
+            let ceilings = self.all.iter().map(|mode| self.ceilings(&mode.id).unwrap_or_default());
+            ceilings.map(|modes| Arc::new(ModeText::of(&modes))).collect()
         });
         let id = canonical(id);
         let mode_texts = self.all.iter().zip(texts).find(|(mode, _)| mode.id == id);
-        mode_texts.map_or_else(|| text(&[]), |(_, text)| Arc::clone(text))
+        mode_texts.map_or_else(|| Arc::new(ModeText::of(&[])), |(_, text)| Arc::clone(text))
     }
 
     /// Returns `plan` if it is read-only, else the first read-only mode: the fallback for an unknown mode.

@@ -301,10 +301,10 @@ fn must_ask(mode: &Mode, call: &CallFacts) -> bool {
 }
 
 fn denied_by(mode: &Mode, call: &CallFacts) -> Option<Denial> {
-    let deny = |rule, message: String| Some(Denial { rule, message });
     let tool = &call.tool;
     if !mode.tools.admit(tool) {
-        return deny("tools", format!("{tool} is not available {}. {}", place(mode), capability_text(mode)));
+        let message = format!("{tool} is not available {}. {}", place(mode), capability_text(mode));
+        return Some(Denial { rule: "tools", message });
     }
     denied_by_settings(mode, call)
 }

@@ -154,15 +154,14 @@ fn add_modes(modes: &mut Modes, definitions: &[ModeDefinition], owner: LayerOwne
     }
     let mut open: Vec<&ModeDefinition> = definitions.iter().collect();
     while !open.is_empty() {
-        let waits = |definition: &ModeDefinition| {
-            let base = definition.extends.as_ref().map(|base| canonical(&base.value));
-            // A mode that extends its own id extends the mode of the layer below.
-            base.is_some_and(|base| {
-                base != definition.id.value && open.iter().any(|other| other.id.value == base)
-            })
-        };
         let (waiting, ready): (Vec<&ModeDefinition>, Vec<&ModeDefinition>) =
-            open.iter().copied().partition(|definition| waits(definition));
+            open.iter().copied().partition(|definition| {
+                let base = definition.extends.as_ref().map(|base| canonical(&base.value));
+                // A mode that extends its own id extends the mode of the layer below.
+                base.is_some_and(|base| {
+                    base != definition.id.value && open.iter().any(|other| other.id.value == base)
+                })
+            });
         if ready.is_empty() {
             let text = "these modes extend each other in a cycle";
             return Err(Fault::at(&waiting[0].id, text));

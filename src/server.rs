@@ -191,8 +191,8 @@ pub fn gather(
             ));
         }
     }
-    let usable = || own.iter().filter(|(_, definition)| definition.missing.is_none());
-    let mut entries: Vec<ServerEntry> = usable()
+    let usable = own.iter().filter(|(_, definition)| definition.missing.is_none());
+    let mut entries: Vec<ServerEntry> = usable
         .filter_map(|(name, definition)| Some(definition.entry(name, definition.transport()?)))
         .collect();
     let nothing = ServerDefinition::default();
@@ -245,8 +245,10 @@ pub fn gather(
         }
         entries.push(settings.entry(name, transport));
     }
-    let has_entry = |name: &str| entries.iter().any(|entry| entry.name == name);
-    for (name, _) in own.iter().filter(|(name, definition)| definition.is_for_client() && !has_entry(name)) {
+    for (name, definition) in own {
+        if !definition.is_for_client() || entries.iter().any(|entry| entry.name == *name) {
+            continue;
+        }
         notices.push(format!(
             "{name:?} in `servers` of your modes.yaml has no effect: without `command` and `url` it configures the \
              client's MCP server of that name, and the client has none."

@@ -115,10 +115,12 @@ impl ToolSpec {
     ) -> Arc<dyn Tool> {
         let spec = Self { schema: Schema::lazy(schema_of::<Arguments>), ..self };
         let schema = spec.schema.clone();
-        let prepare = move |given, workspace: &Workspace| {
-            prepare(arguments::read(given, &schema.to_value())?, workspace)
-        };
-        Arc::new(BuiltIn { spec, prepare: Arc::new(prepare) })
+        Arc::new(BuiltIn {
+            spec,
+            prepare: Arc::new(move |given, workspace| {
+                prepare(arguments::read(given, &schema.to_value())?, workspace)
+            }),
+        })
     }
 
     pub fn facts(&self) -> CallFacts {

@@ -52,27 +52,27 @@ impl Agent {
     /// Returns the modes in which the sessions would open (D10). Only modes that are not built in need files,
     /// which are read once per folder, off the runtime's thread. After a timeout their modes are left out.
     async fn modes_of(&self, sessions: &[StoredSession]) -> Vec<Option<String>> {
-        let built_in = |session: &StoredSession| {
+        let built_in = sessions.iter().map(|session| {
             let mode = session.mode.as_deref()?;
             Modes::built_in().resolve(mode).ok().map(|mode| mode.id.clone())
-        };
-        let mut modes: Vec<Option<String>> = sessions.iter().map(built_in).collect();
+        });
+        let mut modes: Vec<Option<String>> = built_in.collect();
         let others = sessions.iter().zip(&modes).filter(|(_, mode)| mode.is_none());
         let others: Vec<_> = others.map(|(session, _)| (session.cwd.clone(), session.mode.clone())).collect();
         if others.is_empty() {
             return modes;
         }
         let (policy_of, first) = (Arc::clone(&self.host.policy), self.first.mode.clone());
-        let find = move || -> Vec<String> {
+        let other_modes = reading("the folders of the sessions", move || {
             let mut policies: HashMap<PathBuf, LoadedPolicy> = HashMap::new();
-            let mode = |(folder, stored): (PathBuf, Option<String>)| {
+            let modes = others.into_iter().map(|(folder, stored)| {
                 let policy = policies.entry(folder).or_insert_with_key(|folder| policy_of(folder));
                 let defaults = policy.defaults(first.as_ref());
                 policy.modes.effective(stored.as_deref(), defaults).mode.id.clone()
-            };
-            others.into_iter().map(mode).collect()
-        };
-        match reading("the folders of the sessions", find).await {
+            });
+            modes.collect::<Vec<String>>()
+        });
+        match other_modes.await {
             Ok(found) => {
                 let missing = modes.iter_mut().filter(|mode| mode.is_none());
                 missing.zip(found).for_each(|(mode, found)| *mode = Some(found));
@@ -142,11 +142,8 @@ fn cursor(updated_at: i64, id: &SessionId) -> String {
 }
 
 fn read_cursor(cursor: &str) -> Result<(i64, SessionId), AgentError> {
-    let read = || {
-        let (at, id) = cursor.split_once('/').filter(|(_, id)| !id.is_empty())?;
-        Some((at.parse().ok()?, SessionId::new(id)))
-    };
-    read().ok_or_else(|| {
+    let parts = cursor.split_once('/').filter(|(_, id)| !id.is_empty());
+    parts.and_then(|(at, id)| Some((at.parse().ok()?, SessionId::new(id)))).ok_or_else(|| {
         let valid = json!({ "cursor": "the nextCursor of an earlier answer" });
         AgentError::invalid_params("the cursor is invalid", valid)
     })

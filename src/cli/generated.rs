@@ -44,9 +44,9 @@ pub(super) fn man(mut output: impl Write) -> anyhow::Result<ExitCode> {
 
 fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
     let subcommands = command.get_subcommands().filter(|it| it.get_name() != "help");
-    let below = |it| {
-        let subcommand_leaves = leaves(it);
-        if subcommand_leaves.is_empty() { vec![it] } else { subcommand_leaves }
-    };
-    subcommands.flat_map(below).collect()
+    let below = subcommands.flat_map(|subcommand| {
+        let subcommand_leaves = leaves(subcommand);
+        if subcommand_leaves.is_empty() { vec![subcommand] } else { subcommand_leaves }
+    });
+    below.collect()
 }

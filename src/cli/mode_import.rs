@@ -27,25 +27,21 @@ pub(super) fn import(
     mut output: impl Write,
     mut errors: impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let file_name = || path.display().to_string();
-    let mut rows = mode_table::read(path).map_err(|error| anyhow!("{}: {error}", file_name()))?;
+    let file_name = path.display();
+    let mut rows = mode_table::read(path).map_err(|error| anyhow!("{file_name}: {error}"))?;
     if let Some(unknown) = requested.iter().find(|name| !rows.iter().any(|row| is_named(row, name))) {
         let names: Vec<&str> = rows.iter().map(|row| row.name.trim()).collect();
-        bail!("{}: unknown mode {unknown:?}; valid: {names:?}", file_name());
+        bail!("{file_name}: unknown mode {unknown:?}; valid: {names:?}");
     }
     for nameless in rows.extract_if(.., |row| row.name.trim().is_empty()) {
         let prompt = shorten(first_line(nameless.prompt.as_deref().unwrap_or_default()), MAX_PROMPT);
-        writeln!(
-            errors,
-            "modegate: {}: skipped a row without a name, with the prompt {prompt:?}",
-            file_name()
-        )?;
+        writeln!(errors, "modegate: {file_name}: skipped a row without a name, with the prompt {prompt:?}")?;
     }
     rows.retain(|row| requested.is_empty() || requested.iter().any(|name| is_named(row, name)));
     if rows.is_empty() {
-        bail!("{}: the table agent_modes is empty", file_name());
+        bail!("{file_name}: the table agent_modes is empty");
     }
-    output.write_all(modes_file(&rows).with_context(file_name)?.as_bytes())?;
+    output.write_all(modes_file(&rows).with_context(|| file_name.to_string())?.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -35,38 +35,38 @@ pub(super) fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let path = existing_store(flags, environment)?;
-    let name = || path.display().to_string();
+    let name = path.display();
     match action {
         StoreAction::Check => {
             let Condition { soundness, bytes, free_bytes, sessions } =
-                check::examine(&path, None).with_context(name)?;
+                check::examine(&path, None).with_context(|| name.to_string())?;
             let sessions = counted(sessions, "session", "sessions");
             let (size, free) = (megabytes(bytes), megabytes(free_bytes));
             match soundness {
                 Soundness::Damaged(finding) => {
-                    writeln!(output, "damaged  {}: {finding}", name())?;
+                    writeln!(output, "damaged  {name}: {finding}")?;
                     writeln!(output, "         `modegate store salvage` saves what can be read")?;
                     return Ok(ExitCode::FAILURE);
                 }
                 Soundness::Sound | Soundness::Unfinished => {
-                    writeln!(output, "ok       {}: {sessions}, {size}, {free} of it free", name())?;
+                    writeln!(output, "ok       {name}: {sessions}, {size}, {free} of it free")?;
                 }
             }
         }
         StoreAction::Salvage { force } => {
             let Salvaged { sessions, events, memories, incomplete, kept } =
-                salvage::salvage(&path, force).with_context(name)?;
+                salvage::salvage(&path, force).with_context(|| name.to_string())?;
             let sessions = counted(sessions, "session", "sessions");
             let (events, memories) =
                 (counted(events, "event", "events"), counted(memories, "memory", "memories"));
-            writeln!(output, "{sessions} with {events}, and {memories}, are in the new store {}", name())?;
+            writeln!(output, "{sessions} with {events}, and {memories}, are in the new store {name}")?;
             if !incomplete.is_empty() {
                 writeln!(output, "rows are missing in: {}", incomplete.join(", "))?;
             }
             writeln!(output, "the old file is kept as {}", kept.display())?;
         }
         StoreAction::Reset => {
-            let kept_path = salvage::reset(&path).with_context(name)?;
+            let kept_path = salvage::reset(&path).with_context(|| name.to_string())?;
             writeln!(output, "the store is now {}; the next session starts a new one", kept_path.display())?;
         }
     }

@@ -1,7 +1,7 @@
 //! Options that a subcommand does not use are errors, not ignored.
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, CommandFactory, Id};
+use clap::{Arg, ArgMatches, CommandFactory};
 
 use super::scripts::ScriptsCommand;
 use super::{Cli, CliCommand};
@@ -41,9 +41,10 @@ pub(super) fn option_of(cli: &Cli, matches: &ArgMatches) -> Option<String> {
         CliCommand::Completions { .. } => ("completions", &[]),
         CliCommand::Man => ("man", &[]),
     };
-    let is_given = |id: &Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
     let command = Cli::command();
-    let given = command.get_arguments().filter(|argument| is_given(argument.get_id()));
+    let given = command.get_arguments().filter(|argument| {
+        matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine)
+    });
     let option = given
         .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
         .find(|option| !used.contains(&option.as_str()))?;

@@ -281,8 +281,8 @@ async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>)
     let tried = trial::try_read_only(shell, &scratch).await;
     let removed =
         std::fs::remove_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()));
-    let works_here = |cwd: &Path| shell.read_only(&[cwd.to_owned()]).is_some();
-    read_only_state(tried, removed, cwd.filter(|cwd| !works_here(cwd)))
+    let unusable = cwd.filter(|cwd| shell.read_only(&[cwd.to_path_buf()]).is_none());
+    read_only_state(tried, removed, unusable)
 }
 
 async fn broker(shell: &Shell, environment: &Environment) -> CheckState {
@@ -309,11 +309,11 @@ pub async fn check_broker(environment: &Environment) -> Result<NetworkLimit, Str
 }
 
 async fn try_broker(shell: &Shell, environment: &Environment) -> Result<NetworkLimit, String> {
-    let trials = async |scratch: &Path| {
+    in_scratch(environment, async |scratch: &Path| {
         trial::try_broker(shell, scratch).await?;
         Ok(trial::try_network(shell, scratch).await)
-    };
-    in_scratch(environment, trials).await
+    })
+    .await
 }
 
 /// Runs a trial in a folder that is then removed.

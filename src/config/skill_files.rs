@@ -103,8 +103,7 @@ fn names(folder: &Path, project: Option<&Path>) -> Result<Vec<String>, String> {
 }
 
 fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, String> {
-    let message = |error: std::io::Error| error.to_string();
-    let folder = real_path(place).map_err(message)?;
+    let folder = real_path(place).map_err(|error| error.to_string())?;
     if project.is_some_and(|root| !folder.starts_with(root)) {
         return Err("its folder leads out of the project".into());
     }
@@ -113,7 +112,7 @@ fn read(place: &Path, name: &str, project: Option<&Path>) -> Result<Skill, Strin
     if place.parent().is_some_and(|around| real_path(around).is_ok_and(|it| it.starts_with(&folder))) {
         return Err("its folder contains the list of skills".into());
     }
-    let file = real_path(folder.join(FILE)).map_err(message)?;
+    let file = real_path(folder.join(FILE)).map_err(|error| error.to_string())?;
     if !file.starts_with(&folder) {
         return Err("it leads out of its folder".into());
     }

@@ -211,8 +211,7 @@ impl ModelSettings {
 }
 
 pub fn modified_times(folder: Option<&Path>) -> [Option<SystemTime>; 2] {
-    let content_hash = |name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok();
-    [content_hash(CONFIG), content_hash(SETUP)]
+    [CONFIG, SETUP].map(|name| std::fs::metadata(folder?.join(name)).ok()?.modified().ok())
 }
 
 pub fn read(folder: Option<&Path>) -> anyhow::Result<UserFile> {

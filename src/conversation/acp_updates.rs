@@ -322,12 +322,11 @@ fn tool_call_content(content: &ToolContent) -> ToolCallContent {
 
 fn plan(entries: &[PlanEntry]) -> Plan {
     let budget = PLAN / entries.len().max(1);
-    let entry = |entry: &PlanEntry| {
-        let mut entry = entry.clone();
+    let mut entries = entries.to_vec();
+    for entry in &mut entries {
         entry.content = clip(&entry.content, budget).into_owned();
-        entry
-    };
-    Plan::new(entries.iter().map(entry).collect())
+    }
+    Plan::new(entries)
 }
 
 /// The first lines of the changes; `None` if the content has none, so that the locations stay.
@@ -338,17 +337,12 @@ fn changed_lines(content: &[ToolContent]) -> Option<Vec<ToolCallLocation>> {
 
 fn locations(locations: &[Location]) -> Vec<ToolCallLocation> {
     let mut budget = PATHS;
-    let mut fits = |place: &&Location| {
+    let shown = locations.iter().take(LOCATIONS).take_while(|place| {
         let remaining_budget = budget.checked_sub(place.path.as_os_str().len());
         budget = remaining_budget.unwrap_or_default();
         remaining_budget.is_some()
-    };
-    locations
-        .iter()
-        .take(LOCATIONS)
-        .take_while(|place| fits(place))
-        .map(|place| ToolCallLocation::new(place.path.clone()).line(place.line))
-        .collect()
+    });
+    shown.map(|place| ToolCallLocation::new(place.path.clone()).line(place.line)).collect()
 }
 
 fn title(text: &str) -> String {

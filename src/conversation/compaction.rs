@@ -87,10 +87,11 @@ pub fn bytes_of(tokens: u64) -> usize {
 
 /// True if a summary of the older messages frees a fifth of the conversation.
 pub fn is_worthwhile(messages: &[Arc<Message>], retained: usize) -> bool {
-    let size = |messages: &[Arc<Message>]| {
-        messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum::<usize>()
-    };
-    size(&messages[..messages.len() - retained]) >= size(messages) / 5
+    bytes(&messages[..messages.len() - retained]) >= bytes(messages) / 5
+}
+
+fn bytes(messages: &[Arc<Message>]) -> usize {
+    messages.iter().flat_map(|message| &message.blocks).map(Block::bytes).sum()
 }
 
 pub fn tokens(bytes: usize) -> u64 {
@@ -151,12 +152,11 @@ pub fn preamble(summary: &str, verbatim: Verbatim<'_>) -> String {
         |line: std::fmt::Arguments<'_>| write!(text, "{line}").expect("writing to a string cannot fail");
     if !prompts.is_empty() {
         let mut bytes = 0;
-        let fits = |prompt: &&&str| {
+        let fitting = prompts.iter().rev().take_while(|prompt| {
             bytes += prompt.len();
             bytes <= budget
-        };
-        let shown_count = prompts.iter().rev().take_while(fits).count().max(1);
-        let left_out = prompts.len() - shown_count;
+        });
+        let left_out = prompts.len() - fitting.count().max(1);
         let older = if left_out + forgotten > 0 {
             format!(" ({} left out)", counted(left_out + forgotten, "older one is", "older ones are"))
         } else {

@@ -182,10 +182,11 @@ fn shorten_message(
     keep: usize,
     protected: &Range<usize>,
 ) -> usize {
-    let is_affected = |(at, block): &(usize, &Block)| {
-        !protected.contains(at) && kind_of(block, message.role) == Some(kind) && saves(block, keep)
+    let role = message.role;
+    let is_affected = |at: usize, block: &Block| {
+        !protected.contains(&at) && kind_of(block, role) == Some(kind) && saves(block, keep)
     };
-    if !message.blocks.iter().enumerate().any(|block| is_affected(&block)) {
+    if !message.blocks.iter().enumerate().any(|(at, block)| is_affected(at, block)) {
         return 0;
     }
     let before = bytes(message);
@@ -195,9 +196,8 @@ fn shorten_message(
         }
         return before - bytes(message);
     }
-    let role = message.role;
     for (at, block) in Arc::make_mut(message).blocks.iter_mut().enumerate() {
-        if !protected.contains(&at) && kind_of(block, role) == Some(kind) && saves(block, keep) {
+        if is_affected(at, block) {
             shorten_block(block, keep);
         }
     }

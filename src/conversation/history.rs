@@ -362,16 +362,14 @@ fn is_note(block: &Block, note: &str) -> bool {
 
 /// Returns `None` if the block stays as it is. The block may be neutralised in part.
 fn neutralised_reply(block: &Block) -> Option<Block> {
-    let safe = |text: &str| {
-        let restored = restore(text);
-        let safe = neutralise(&restored);
-        (safe != text).then(|| safe.into_owned())
+    let (text, to_block): (_, fn(String) -> Block) = match block {
+        Block::Text(text) => (text, Block::Text),
+        Block::Thought(text) => (text, Block::Thought),
+        _ => return None,
     };
-    match block {
-        Block::Text(text) => safe(text).map(Block::Text),
-        Block::Thought(text) => safe(text).map(Block::Thought),
-        _ => None,
-    }
+    let restored = restore(text);
+    let safe = neutralise(&restored);
+    (safe != *text).then(|| to_block(safe.into_owned()))
 }
 
 /// Neutralises a note, because it may contain file names and model output.

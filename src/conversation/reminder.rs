@@ -170,12 +170,8 @@ pub fn splice(
     position: ReminderPosition,
 ) -> Vec<Arc<Message>> {
     let Some(reminder) = reminder else { return messages };
-    let last_prompt = || {
-        let mut indexed = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
-        indexed.find_map(|(index, message)| Some((index, prompt_place(message)?)))
-    };
     if position == ReminderPosition::BeforePrompt
-        && let Some((index, place)) = last_prompt()
+        && let Some((index, place)) = last_prompt(&messages)
     {
         Arc::make_mut(&mut messages[index]).blocks.insert(place, Block::Reminder(reminder));
         return messages;
@@ -185,6 +181,12 @@ pub fn splice(
         _ => messages.push(Arc::new(Message { role: Role::User, blocks: vec![Block::Reminder(reminder)] })),
     }
     messages
+}
+
+/// The last message with a prompt, and the place of the prompt in it.
+fn last_prompt(messages: &[Arc<Message>]) -> Option<(usize, usize)> {
+    let mut prompts = messages.iter().enumerate().rev().filter(|(_, message)| message.role == Role::User);
+    prompts.find_map(|(index, message)| Some((index, prompt_place(message)?)))
 }
 
 fn prompt_place(message: &Message) -> Option<usize> {

@@ -107,7 +107,7 @@ impl ExternalAgentDefinition {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
         let hosts = self.sandbox.iter().flat_map(|sandbox| &sandbox.hosts);
         let sockets = self.sandbox.iter().flat_map(|sandbox| &sandbox.sockets);
-        let is_empty = |id: &Option<String>| id.as_ref().is_some_and(|id| id.trim().is_empty());
+        let mut modes = [&self.modes.read_only, &self.modes.full].into_iter().flatten();
         if self.command.trim().is_empty() {
             Some("its `command` is empty")
         } else if self.env.keys().any(|name| name.is_empty() || name.contains(['=', '\0'])) {
@@ -120,7 +120,7 @@ impl ExternalAgentDefinition {
             Some(
                 "a socket of `sockets` is not ssh-agent, gpg, docker, wayland or a path that is absolute or begins with ~/",
             )
-        } else if is_empty(&self.modes.read_only) || is_empty(&self.modes.full) {
+        } else if modes.any(|id| id.trim().is_empty()) {
             Some("an id of `modes` is empty")
         } else {
             None

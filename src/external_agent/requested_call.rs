@@ -88,16 +88,14 @@ impl RequestedCall {
             None => ("", Effect::Unknown),
         };
         // Rules name paths below a folder or absolute ones.
-        let below = |path: &PathBuf| {
-            folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).map(PathBuf::from)
-        };
-        let forms = |path: &PathBuf| {
+        let mentions = self.paths.iter().flat_map(|path| {
             let plain = without_dots(path);
-            [below(&plain), Some(path.clone()), Some(plain)].into_iter().flatten()
-        };
+            let below = folders.iter().find_map(|folder| plain.strip_prefix(folder).ok());
+            [below.map(PathBuf::from), Some(path.clone()), Some(plain)].into_iter().flatten()
+        });
         CallFacts {
             source: CallSource::ExternalAgent,
-            mentions: sorted(self.paths.iter().flat_map(forms).collect()),
+            mentions: sorted(mentions.collect()),
             commands: self.command.as_deref().map(readers.command).unwrap_or_default(),
             address: self.address.as_deref().and_then(readers.address),
             ..CallFacts::of_tool(tool, effect)

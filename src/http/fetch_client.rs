@@ -132,19 +132,21 @@ impl FetchClient {
         // A proxy looks names up itself. Our resolver then looks up only the proxy.
         let is_free = is_allowed || proxy.is_some();
         let resolver = Guard { lookup: Arc::clone(&self.lookup), is_free };
-        let build = move || {
-            let mut builder = builder().no_proxy().dns_resolver(Arc::new(resolver));
-            if let Some(proxy) = &proxy {
-                let unusable =
-                    |_| HttpError::Unusable("the proxy in the settings is not a valid address".into());
-                builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(unusable)?);
-            } else if !is_encrypted {
-                builder = builder.tls_certs_only([]);
-            }
-            finish(builder)
-        };
         let slot = usize::from(is_allowed) * 2 + usize::from(is_encrypted);
-        self.clients[slot].get_or_try_init(|| off_thread(build)).await
+        let client = self.clients[slot].get_or_try_init(|| {
+            off_thread(move || {
+                let mut builder = builder().no_proxy().dns_resolver(Arc::new(resolver));
+                if let Some(proxy) = &proxy {
+                    let unusable =
+                        |_| HttpError::Unusable("the proxy in the settings is not a valid address".into());
+                    builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(unusable)?);
+                } else if !is_encrypted {
+                    builder = builder.tls_certs_only([]);
+                }
+                finish(builder)
+            })
+        });
+        client.await
     }
 }
 

@@ -11,6 +11,12 @@ pub(super) fn why_not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// The IPv4 address in an IPv6 address.
+fn of_embedded(high: u16, low: u16) -> Option<&'static str> {
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    of_four(Ipv4Addr::new(a, b, c, d))
+}
+
 fn of_four(address: Ipv4Addr) -> Option<&'static str> {
     Some(match address.octets() {
         [0, ..] => "unspecified",
@@ -30,19 +36,15 @@ fn of_four(address: Ipv4Addr) -> Option<&'static str> {
 }
 
 fn of_six(address: Ipv6Addr) -> Option<&'static str> {
-    let carried = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        of_four(Ipv4Addr::new(a, b, c, d))
-    };
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("this machine"),
         // Refused even if the IPv4 address in it is public, because its plain form is available.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
-            Some(carried(high, low).unwrap_or("reserved"))
+            Some(of_embedded(high, low).unwrap_or("reserved"))
         }
         // NAT64 and 6to4 lead to the IPv4 address in them.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => carried(high, low),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => of_embedded(high, low),
         [0xfc00..=0xfdff, ..] => Some("a private network"),
         [0xfe80..=0xfebf, ..] => Some("link-local"),
         [0xff00..=0xffff, ..] => Some("multicast"),

@@ -93,13 +93,11 @@ impl ModeDefinition {
         let own_or_base = |value: &Option<String>, of_base: fn(&Mode) -> &String| {
             value.clone().or_else(|| base.map(|base| of_base(base).clone()))
         };
-        // A blank text counts as absent (D39).
-        let message = |value: &Option<String>| value.clone().filter(|text| !text.trim().is_empty());
-        let own_prompt = message(&self.prompt);
+        let own_prompt = not_blank(self.prompt.as_ref());
         let mode = Mode {
             kind: CeilingKind::Mode,
             name: self.name.clone().unwrap_or_else(|| id.clone()),
-            description: own_or_base(&message(&self.description), |base| &base.description)
+            description: own_or_base(&not_blank(self.description.as_ref()), |base| &base.description)
                 .unwrap_or_default(),
             prompt: own_or_base(&own_prompt, |base| &base.prompt)
                 .filter(|prompt| {
@@ -107,7 +105,7 @@ impl ModeDefinition {
                 })
                 .unwrap_or_default(),
             // An inherited sub-agent prompt fits only an unchanged prompt and access.
-            subagent_prompt: message(&self.subagent_prompt).or_else(|| {
+            subagent_prompt: not_blank(self.subagent_prompt.as_ref()).or_else(|| {
                 let base = base.filter(|_| own_prompt.is_none() && self.access.is_none());
                 base.and_then(|base| base.subagent_prompt.clone())
             }),
@@ -227,6 +225,11 @@ pub fn near<'a>(unknown: &str, words: &[&'a str]) -> Option<&'a str> {
 }
 
 pub fn nearest<'a>(unknown: &str, words: &[&'a str]) -> &'a str {
-    let like = |word: &str| strsim::jaro(unknown, word);
-    words.iter().copied().max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or_default()
+    let similar = words.iter().map(|word| (strsim::jaro(unknown, word), *word));
+    similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word).unwrap_or_default()
+}
+
+/// A blank text counts as absent (D39).
+fn not_blank(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.trim().is_empty()).cloned()
 }

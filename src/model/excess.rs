@@ -74,8 +74,7 @@ impl Excess {
     /// llama.cpp names both in members of their own.
     fn of_members(body: &Value) -> Self {
         let error = body.get("error").unwrap_or(body);
-        let member = |name: &str| error.get(name).and_then(Value::as_u64);
-        Self { limit: member("n_ctx"), requested: member("n_prompt_tokens") }.checked()
+        Self { limit: error["n_ctx"].as_u64(), requested: error["n_prompt_tokens"].as_u64() }.checked()
     }
 
     fn checked(self) -> Self {

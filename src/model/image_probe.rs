@@ -56,9 +56,10 @@ pub struct ImageProbe {
 
 impl ImageProbe {
     pub fn new(images: &[u64], accepted: &HashSet<u64>) -> Self {
-        let newest_first = || images.iter().rev().copied();
-        let mut suspects: Vec<u64> = newest_first().filter(|image| !accepted.contains(image)).collect();
-        suspects.extend(newest_first().filter(|image| accepted.contains(image)));
+        let newest_first = images.iter().rev();
+        let (mut suspects, accepted): (Vec<u64>, Vec<u64>) =
+            newest_first.partition(|image| !accepted.contains(*image));
+        suspects.extend(accepted);
         Self { suspects, tried: 0 }
     }
 }

@@ -36,11 +36,12 @@ impl Key {
     }
 
     pub async fn get(&self) -> Result<&SecretString, String> {
-        let run = async || match &self.command {
-            Some((command, processes)) => run(command, processes).await,
-            None => Err("no key is set".into()),
-        };
-        self.key.get_or_try_init(run).await
+        self.key
+            .get_or_try_init(async || match &self.command {
+                Some((command, processes)) => run(command, processes).await,
+                None => Err("no key is set".into()),
+            })
+            .await
     }
 }
 

@@ -34,8 +34,8 @@ impl ModelFacts {
             Effort::Default => None,
             Effort::None => self.efforts.contains(&effort).then_some(effort),
             wanted => {
-                let thinks = || self.efforts.iter().copied().filter(|effort| *effort != Effort::None);
-                thinks().filter(|effort| *effort <= wanted).max().or_else(|| thinks().min())
+                let efforts = self.efforts.iter().copied().filter(|effort| *effort != Effort::None);
+                efforts.clone().filter(|effort| *effort <= wanted).max().or_else(|| efforts.min())
             }
         }
     }

@@ -87,13 +87,11 @@ fn research(turn: &OfflineTurn<'_>, offered: &impl Fn(&str) -> bool) -> Vec<Mode
 }
 
 fn searches(number: usize, word: &PromptWord) -> [ModelEvent; 2] {
-    let search = |id: String, pattern: String, per_file: usize| {
+    let definitions = (format!("defined_{number}"), word.definition_pattern(), 10 * PER_FILE);
+    let mentions = (format!("mentioned_{number}"), word.pattern(), PER_FILE);
+    [definitions, mentions].map(|(id, pattern, per_file)| {
         call(&id, "search_files", json!({ "pattern": pattern, "limit": 1000, "per_file": per_file }))
-    };
-    [
-        search(format!("defined_{number}"), word.definition_pattern(), 10 * PER_FILE),
-        search(format!("mentioned_{number}"), word.pattern(), PER_FILE),
-    ]
+    })
 }
 
 fn look_at(number: usize, named: &keywords::NamedPath) -> ModelEvent {
@@ -136,11 +134,10 @@ struct CallResult<'a> {
 
 impl<'a> OfflineTurn<'a> {
     fn of(messages: &'a [std::sync::Arc<Message>]) -> Self {
-        let says = |message: &Message| {
+        let start = messages.iter().rposition(|message| {
             message.role == Role::User && message.blocks.iter().any(|block| matches!(block, Block::Text(_)))
-        };
-        let start = messages.iter().rposition(|message| says(message)).unwrap_or(0);
-        let since = messages.get(start..).unwrap_or_default();
+        });
+        let since = messages.get(start.unwrap_or(0)..).unwrap_or_default();
         let prompt = since.first().map(|message| text_of(message)).unwrap_or_default();
         let blocks = || since.iter().skip(1).flat_map(|message| &message.blocks);
         let arguments = |requested: &str| {
@@ -192,12 +189,12 @@ impl<'a> OfflineTurn<'a> {
     }
 
     fn excerpts(&self) -> Vec<plan::PlanExcerpt<'a>> {
-        let excerpt = |&CallResult { id, arguments, text, .. }: &CallResult<'a>| {
+        let excerpts = self.successes().filter_map(|&CallResult { id, arguments, text, .. }| {
             let (path, first) = (arguments["path"].as_str()?, arguments["line"].as_u64()?);
             let is_read = id.starts_with("read_") || id.starts_with("named_");
             is_read.then_some(plan::PlanExcerpt { path, first, text })
-        };
-        self.successes().filter_map(excerpt).collect()
+        });
+        excerpts.collect()
     }
 }
 

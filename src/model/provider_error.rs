@@ -86,9 +86,8 @@ impl Rejection<'_> {
         let Self { status, body, wait, host, model, key_variable, has_key } = self;
         let (kind, message, delay) = parts(body);
         let reply = quote(&message, &kind);
-        let permanent = |failure, text| ProviderError::permanent(failure, text);
         if is_too_long(&kind, &message) && matches!(status, 400 | 413 | 422 | 429 | 500) {
-            return permanent(
+            return ProviderError::permanent(
                 Failure::ContextTooLong(Excess::of(body)),
                 format!("the conversation is too long for {model}: {reply}"),
             );
@@ -105,13 +104,13 @@ impl Rejection<'_> {
                  for. Set both in one place ({key_variable} and its address in the environment, or api_key and \
                  base_url in the settings)"
             );
-            return permanent(Failure::Key, text);
+            return ProviderError::permanent(Failure::Key, text);
         }
         if bad_key {
             let text = format!(
                 "{host} does not accept the key (HTTP {status}): check {key_variable}, or run `modegate setup`"
             );
-            return permanent(Failure::Key, text);
+            return ProviderError::permanent(Failure::Key, text);
         }
         if is_web_page(body) {
             let text = format!(
@@ -121,7 +120,7 @@ impl Rejection<'_> {
             return if status >= 500 {
                 ProviderError::transient(text)
             } else {
-                permanent(Failure::Other, text)
+                ProviderError::permanent(Failure::Other, text)
             };
         }
         let (failure, text) = match status {
@@ -162,7 +161,7 @@ impl Rejection<'_> {
             }
             _ => (Failure::Other, format!("{host} rejects the request (HTTP {status}): {reply}")),
         };
-        permanent(failure, text)
+        ProviderError::permanent(failure, text)
     }
 }
 

@@ -222,9 +222,8 @@ impl PendingReply {
             return self.rejected(response).await;
         }
         if !self.images.is_empty() && !self.without.contains(&IMAGE) {
-            let is_left_out = |image: &u64| self.left_out_images.contains(image);
-            let (left_out, accepted) =
-                self.images.iter().partition::<Vec<u64>, _>(|image| is_left_out(image));
+            let (left_out, accepted): (Vec<u64>, Vec<u64>) =
+                self.images.iter().partition(|image| self.left_out_images.contains(*image));
             // Images beyond the number that a model takes are left out without a fault of their own.
             let refused = if self.probe.is_some() { left_out } else { Vec::new() };
             self.endpoint.learnt.note_images(&self.name, accepted, refused);

@@ -25,21 +25,20 @@ impl TraceContext {
 fn is_parent(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, span, flags, rest @ ..] = parts.as_slice() else { return false };
-    let is_hex = |part: &str, length: usize| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let is_set = |part: &str| part.bytes().any(|byte| byte != b'0');
     is_hex(version, 2)
         && *version != "ff"
         && is_hex(trace, 32)
-        && is_set(trace)
         && is_hex(span, 16)
-        && is_set(span)
+        && [trace, span].iter().all(|id| id.bytes().any(|byte| byte != b'0'))
         && is_hex(flags, 2)
         && (rest.is_empty()
             || (*version != "00"
                 && rest.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_alphanumeric()))
                 && text.len() <= MAX_STATE))
+}
+
+fn is_hex(part: &str, length: usize) -> bool {
+    part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_state(text: &str) -> bool {

@@ -76,14 +76,11 @@ impl AddressPattern {
             Some(port) => port.is_match(address.real_port().to_string()),
             None => !strictly || address.port.is_none(),
         };
-        let is_path = |path: &PathPattern| {
+        let is_path = self.path.as_ref().is_none_or(|path| {
             let (sent, plain) = (path.sent.is_match(&address.path), path.plain.is_match(&address.plain_path));
             if strictly { sent && plain } else { sent || plain }
-        };
-        self.scheme.is_match(&address.scheme)
-            && is_server
-            && is_port
-            && self.path.as_ref().is_none_or(is_path)
+        });
+        self.scheme.is_match(&address.scheme) && is_server && is_port && is_path
     }
 }
 

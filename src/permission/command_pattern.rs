@@ -74,12 +74,12 @@ impl CommandPattern {
             return true;
         }
         if !self.names_program() {
-            let is_unknown = |words: &[CommandWord]| {
-                let words = if is_for_files { &words[..words.len().min(1)] } else { words };
-                words.contains(&CommandWord::Any)
-            };
             let may_hide = self.tokens.is_empty() && !(line.arguments.is_empty() && line.code.is_empty());
-            return may_hide || line.commands.iter().any(|command| is_unknown(&command.words));
+            let has_unknown = line.commands.iter().any(|command| {
+                let known_length = if is_for_files { 1 } else { usize::MAX };
+                command.words.iter().take(known_length).any(|word| *word == CommandWord::Any)
+            });
+            return may_hide || has_unknown;
         }
         line.commands.iter().any(|command| self.may_be(command.essential()))
             || line.arguments.iter().any(|words| self.may_be_part_of(words))

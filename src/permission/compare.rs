@@ -19,10 +19,10 @@ pub const CHANGING: [(&str, Effect, ShellUse); 7] = [
 
 pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {
     let modes: Vec<&Mode> = modes.iter().map(Borrow::borrow).collect();
-    let is_there = |tool: &CallFacts| modes.iter().all(|mode| denied_by(mode, tool).is_none());
     let has = |effect: Effect| {
         CHANGING.iter().filter(|(_, its, _)| *its == effect).any(|(name, effect, shell)| {
-            is_there(&CallFacts { shell: *shell, ..CallFacts::of_tool(*name, *effect) })
+            let tool = CallFacts { shell: *shell, ..CallFacts::of_tool(*name, *effect) };
+            modes.iter().all(|mode| denied_by(mode, &tool).is_none())
         })
     };
     let lists: Vec<&[String]> =
@@ -57,15 +57,16 @@ pub fn describe_effects(modes: &[impl Borrow<Mode>]) -> String {
 }
 
 fn may_have_servers_tools(modes: &[&Mode]) -> bool {
-    let may_match = |pattern: &String| {
-        let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
-        plain.starts_with(SERVER_TOOLS) || (plain.len() < pattern.len() && SERVER_TOOLS.starts_with(plain))
-    };
-    let admits = |mode: &&Mode| {
-        mode.tools.allow.as_ref().is_none_or(|allow| allow.patterns.iter().any(may_match))
+    modes.iter().all(|mode| {
+        let allow = mode.tools.allow.as_ref();
+        allow.is_none_or(|allow| allow.patterns.iter().any(|pattern| may_match_servers_tools(pattern)))
             && denied_by_settings(mode, &CallFacts::of_tool("", Effect::Unknown)).is_none()
-    };
-    modes.iter().all(admits)
+    })
+}
+
+fn may_match_servers_tools(pattern: &str) -> bool {
+    let plain = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+    plain.starts_with(SERVER_TOOLS) || (plain.len() < pattern.len() && SERVER_TOOLS.starts_with(plain))
 }
 
 pub fn changes_nothing(modes: &[impl Borrow<Mode>]) -> bool {

@@ -108,8 +108,10 @@ pub struct CallFacts {
 impl CallFacts {
     pub fn outside(&self) -> impl Iterator<Item = &Target> {
         let outputs = self.outputs.as_deref().filter(|_| self.effect == Effect::Read);
-        let is_output = move |target: &Target| outputs.is_some_and(|folder| target.path.starts_with(folder));
-        self.targets.iter().filter(move |target| target.inside.is_none() && !is_output(target))
+        self.targets.iter().filter(move |target| {
+            let is_output = outputs.is_some_and(|folder| target.path.starts_with(folder));
+            target.inside.is_none() && !is_output
+        })
     }
 
     /// The facts of an external agent's process, which runs until the session ends it.

@@ -135,18 +135,15 @@ impl Grants {
     }
 
     pub(super) fn rejects_words(&self, mode: &str, tool: &str, words: &str) -> Option<&Scope> {
-        let is_about = |scope: &Scope| match scope {
+        let rejected = self.rejected.iter().filter(|(given_in, _)| given_in == mode).map(|(_, scope)| scope);
+        rejected.into_iter().find(|scope| match scope {
             Scope::Command(of, rejected) if of == tool => {
                 // Earlier versions append the folder to the words.
                 let rejected = rejected.split(" (in ").next().unwrap_or_default();
                 words.strip_prefix(rejected).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             }
             _ => false,
-        };
-        self.rejected
-            .iter()
-            .find(|(given_in, scope)| given_in == mode && is_about(scope))
-            .map(|(_, scope)| scope)
+        })
     }
 
     fn any_covers(answers: &HashSet<(String, Scope)>, mode: &str, scope: &Scope) -> bool {

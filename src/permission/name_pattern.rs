@@ -38,11 +38,12 @@ impl NamePattern {
     }
 
     pub(super) fn is_path_in_any_spelling(&self, path: &Path) -> bool {
-        let folds = |(platform, folded): &(Platform, GlobMatcher)| {
-            let text = platform.folded(&path.to_string_lossy()).into_owned();
-            folded.is_match(&text) || folded.is_match(&*platform.plain_path(&text))
-        };
-        self.is_path(path) || self.folded.as_ref().is_some_and(folds)
+        if self.is_path(path) {
+            return true;
+        }
+        let Some((platform, folded)) = &self.folded else { return false };
+        let text = platform.folded(&path.to_string_lossy()).into_owned();
+        folded.is_match(&text) || folded.is_match(&*platform.plain_path(&text))
     }
 
     pub(super) fn is_words(&self, words: &str) -> bool {

@@ -106,11 +106,11 @@ impl RuleTexts {
     /// because an audit reads old rules as they were.
     pub fn translated(&self) -> Result<Self, Fault> {
         let translate = |kind: RuleKind, texts: &[Spanned<String>]| {
-            let parse_rule = |text: &Spanned<String>| {
+            let rules = texts.iter().map(|text| {
                 let rule = own_spelling(kind, &text.value).map_err(|reason| Fault::at(text, reason))?;
                 Ok(Spanned { value: rule, ..text.clone() })
-            };
-            texts.iter().map(parse_rule).collect::<Result<Vec<_>, Fault>>()
+            });
+            rules.collect::<Result<Vec<_>, Fault>>()
         };
         Ok(Self {
             deny: translate(RuleKind::Deny, &self.deny)?,
@@ -121,8 +121,10 @@ impl RuleTexts {
 
     /// Rejects allow rules that never match. Not part of [`Self::compile`], because an audit reads old rules.
     pub fn check(&self) -> Result<(), Fault> {
-        let check = |text: &Spanned<String>| Rule::parse(&text.value).and_then(|rule| rule.check_allow());
-        self.allow.iter().try_for_each(|text| check(text).map_err(|reason| Fault::at(text, reason)))
+        self.allow.iter().try_for_each(|text| {
+            let rule = Rule::parse(&text.value);
+            rule.and_then(|rule| rule.check_allow()).map_err(|reason| Fault::at(text, reason))
+        })
     }
 }
 
@@ -286,8 +288,8 @@ impl Pattern {
         if exactly {
             return bare == Some(words) || self.words.is_words(words);
         }
-        let folded = |words| self.platform.folded(words);
-        bare.map(folded) == Some(folded(words)) || self.words.is_words_in_any_spelling(words)
+        bare.map(|bare| self.platform.folded(bare)) == Some(self.platform.folded(words))
+            || self.words.is_words_in_any_spelling(words)
     }
 }
 
@@ -304,12 +306,11 @@ impl Rules {
 
     /// Returns a rule that may deny or ask about a part of a line that is not fully understood.
     pub fn may_restrict(&self, call: &CallFacts) -> Option<(RuleKind, &Rule)> {
-        let may_match = |rules: &'_ [Rule]| rules.iter().position(|rule| rule.may_be_about(call));
-        let denying = may_match(&self.deny).map(|at| (RuleKind::Deny, &self.deny[at]));
         // Records of an earlier version asked only because of rules that deny.
         let is_current = matches!(call.commands, Commands::Line { invocations: Some(_), .. });
-        denying
-            .or_else(|| may_match(&self.ask).filter(|_| is_current).map(|at| (RuleKind::Ask, &self.ask[at])))
+        let denying = self.deny.iter().map(|rule| (RuleKind::Deny, rule));
+        let asking = self.ask.iter().filter(|_| is_current).map(|rule| (RuleKind::Ask, rule));
+        denying.chain(asking).find(|(_, rule)| rule.may_be_about(call))
     }
 
     /// The rules that deny reading some files, and their patterns of paths.
@@ -365,8 +366,9 @@ impl Rules {
     }
 
     pub fn to_yaml(&self) -> String {
-        let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.text.clone()).collect::<Vec<_>>();
-        let all = serde_json::json!({ "deny": texts(&self.deny), "ask": texts(&self.ask), "allow": texts(&self.allow) });
+        let [deny, ask, allow] = [&self.deny, &self.ask, &self.allow]
+            .map(|rules| rules.iter().map(|rule| rule.text.as_str()).collect::<Vec<_>>());
+        let all = serde_json::json!({ "deny": deny, "ask": ask, "allow": allow });
         format!("permissions: {all}\n")
     }
 

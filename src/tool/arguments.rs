@@ -76,12 +76,12 @@ fn fit_members(place: &str, members: &mut Map<String, Value>, schema: &Value) ->
     let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
     // Schemas do not mention that an optional argument may be null.
     members.retain(|name, value| !(value.is_null() && properties.contains_key(name)));
-    let inside = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
     for (name, value) in members {
+        let place = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
         let Some(property) = properties.get(name) else {
-            return Err(unknown(&inside(name), name, properties));
+            return Err(unknown(&place, name, properties));
         };
-        fit(&inside(name), value, property)?;
+        fit(&place, value, property)?;
     }
     Ok(())
 }

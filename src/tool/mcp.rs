@@ -62,10 +62,11 @@ impl McpServers {
         events: &mpsc::UnboundedSender<ServerEvent>,
     ) -> Self {
         let parts = names::of_servers(entries.iter().map(|entry| entry.name.as_str()));
-        let server = |(entry, part)| {
-            Server::new(entry, part, ConnectOptions::clone(options), mpsc::UnboundedSender::clone(events))
-        };
-        Self(entries.into_iter().zip(parts).map(server).collect())
+        let servers = entries
+            .into_iter()
+            .zip(parts)
+            .map(|(entry, part)| Server::new(entry, part, options.clone(), events.clone()));
+        Self(servers.collect())
     }
 
     pub fn start(&self) {
@@ -99,14 +100,14 @@ impl McpServers {
     /// The servers' names and instructions. Servers that are not ready, or have no tool that `is_wanted`, are left
     /// out.
     pub fn instructions(&self, is_wanted: impl Fn(&str, &CallFacts) -> bool) -> Vec<(String, String)> {
-        let of_server = |server: &Server| {
+        let instructions = self.0.iter().filter_map(|server| {
             let (state, name) = (server.state(), &server.identity.entry.name);
             let info = state.peer?.peer.peer_info()?;
             let text = info.instructions.as_ref()?;
             let has_tool = state.listing.tools().iter().any(|tool| is_wanted(name, &tool.spec.facts()));
             has_tool.then(|| (name.clone(), text.clone()))
-        };
-        self.0.iter().filter_map(of_server).collect()
+        });
+        instructions.collect()
     }
 
     pub fn status(&self) -> Vec<ServerStatus> {
@@ -180,12 +181,9 @@ pub fn expected_beliefs(servers: &BTreeMap<String, ServerDefinition>, tool: &str
         tool_override: entry.tools.get(own_name).copied(),
         only_reads: entry.sandbox == Some(ServerSandbox::ReadOnly),
     };
-    let belief = |read_only| hints::belief(own_name, Hints { read_only, destructive: None }, &context);
-    Some(ExpectedBeliefs {
-        server: part.to_owned(),
-        without_hint: belief(None),
-        with_hint: belief(Some(true)),
-    })
+    let [without_hint, with_hint] = [None, Some(true)]
+        .map(|read_only| hints::belief(own_name, Hints { read_only, destructive: None }, &context));
+    Some(ExpectedBeliefs { server: part.to_owned(), without_hint, with_hint })
 }
 
 #[cfg(test)]

@@ -86,8 +86,10 @@ impl PreparedCall {
     where
         Run: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        let run = |(context, state)| run(context, state).boxed();
-        Self::with_action(title, CallAction::RunOnState(Box::new(run)))
+        Self::with_action(
+            title,
+            CallAction::RunOnState(Box::new(|(context, state)| run(context, state).boxed())),
+        )
     }
 
     /// A call that reads one target off the main thread and returns text. The permit says when to stop and
@@ -98,8 +100,10 @@ impl PreparedCall {
         work: impl FnOnce(&Permit) -> Result<String, ToolError> + Send + 'static,
     ) -> Self {
         // The work owns the permit until its end, even if the caller stops waiting.
-        let run = |RunContext { permit, .. }| blocking(move || Ok(ToolOutput::text(work(&permit)?)));
-        Self { targets: vec![target], ..Self::new(title, run) }
+        let call = Self::new(title, |RunContext { permit, .. }| {
+            blocking(move || Ok(ToolOutput::text(work(&permit)?)))
+        });
+        Self { targets: vec![target], ..call }
     }
 
     pub(super) fn with_action(title: impl Into<String>, action: CallAction) -> Self {

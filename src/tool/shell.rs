@@ -139,21 +139,23 @@ pub(super) struct Start {
 impl Start {
     /// Parses a command line and resolves `cwd`, which must be inside the session's folders.
     fn new(line: String, cwd: Option<&str>, workspace: &Workspace) -> Result<Self, ToolError> {
-        let bad = |reason: &str| ToolError::arguments(reason);
         if line.trim().is_empty() || line.contains('\0') {
-            return Err(bad("command is empty or not text"));
+            return Err(ToolError::arguments("command is empty or not text"));
         }
         if line.len() > MAX_LINE {
-            return Err(bad("command is longer than 100 KiB: write a script, or use the tools for files"));
+            return Err(ToolError::arguments(
+                "command is longer than 100 KiB: write a script, or use the tools for files",
+            ));
         }
         let target = workspace.resolve(cwd.unwrap_or("."))?;
         if target.inside.is_none() {
-            return Err(bad(&format!("cwd {} is outside the session's folders", target.path.display())));
+            let reason = format!("cwd {} is outside the session's folders", target.path.display());
+            return Err(ToolError::arguments(reason));
         }
         let parsed = CommandLine::parse(&line);
         let stays_inside = stays_inside(&parsed, &target.path, workspace);
         if !target.path.is_dir() {
-            return Err(bad(&format!("cwd {} is not a directory", target.path.display())));
+            return Err(ToolError::arguments(format!("cwd {} is not a directory", target.path.display())));
         }
         let elsewhere = (target.path != workspace.cwd()).then(|| workspace.display(&target));
         let outputs = workspace.outputs().clone();
@@ -217,11 +219,10 @@ impl Start {
 
 /// True if all named paths are inside the session's folders, with links followed.
 fn stays_inside(line: &CommandLine, cwd: &Path, folders: &Workspace) -> bool {
-    let is_inside = |path: &String| {
+    line.paths().iter().all(|path| {
         let target = cwd.join(path).to_str().map(|path| folders.resolve(path));
         target.is_some_and(|target| target.is_ok_and(|target| target.inside.is_some()))
-    };
-    line.paths().iter().all(is_inside)
+    })
 }
 
 pub(super) struct ShellCommand {

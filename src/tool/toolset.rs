@@ -153,11 +153,11 @@ impl Toolset {
 
     /// Replaces tools by those of the same name.
     fn with(self, others: &[Arc<dyn Tool>]) -> Self {
-        let other = |tool: &Arc<dyn Tool>| {
-            others.iter().find(|other| other.spec().name == tool.spec().name).map(Arc::clone)
-        };
-        let tools = self.tools.iter().map(|tool| other(tool).unwrap_or_else(|| Arc::clone(tool))).collect();
-        Self { tools, ..self }
+        let tools = self.tools.iter().map(|tool| {
+            let other = others.iter().find(|other| other.spec().name == tool.spec().name);
+            Arc::clone(other.unwrap_or(tool))
+        });
+        Self { tools: tools.collect(), ..self }
     }
 
     #[must_use]
@@ -246,12 +246,12 @@ impl Toolset {
     /// (`handoff` stays).
     #[must_use]
     pub fn for_subagent(&self, may_delegate: bool) -> Self {
-        let is_there = |tool: &&Arc<dyn Tool>| {
+        let tools = self.tools.iter().filter(|tool| {
             let spec = tool.spec();
             let delegates = spec.name != handoff::NAME && spec.effect == Effect::Delegate;
             !spec.is_exit && spec.name != ask_user::NAME && (may_delegate || !delegates)
-        };
-        Self { tools: self.tools.iter().filter(is_there).cloned().collect(), ..self.clone() }
+        });
+        Self { tools: tools.cloned().collect(), ..self.clone() }
     }
 
     /// Modegate's own tools, in order.

@@ -94,17 +94,17 @@ pub(super) fn conversations(
             lanes.push(lane);
         }
     }
-    let of = |messages: &[NormalisedMessage], lane: &str| -> Vec<(usize, Value)> {
-        let lane_messages = messages.iter().filter(|message| message.lane == lane);
-        lane_messages.map(|message| (message.number, message.value.clone())).collect()
-    };
     let mut first_difference: Option<TranscriptDifference> = None;
     for lane in lanes {
-        let (left, right) = (of(expected, lane), of(actual, lane));
+        let [left, right] = [expected, actual].map(|messages| {
+            let lane_messages = messages.iter().filter(|message| message.lane == lane);
+            lane_messages.map(|message| (message.number, &message.value)).collect::<Vec<_>>()
+        });
         for at in 0..left.len().max(right.len()) {
             let (left, right) = (left.get(at), right.get(at));
             let number = left.or(right).map_or(0, |(number, _)| *number);
-            let difference = difference(number, left.map(|(_, value)| value), right.map(|(_, value)| value));
+            let difference =
+                difference(number, left.map(|(_, value)| *value), right.map(|(_, value)| *value));
             if let Some(difference) = difference {
                 if first_difference.as_ref().is_none_or(|found| difference.number < found.number) {
                     first_difference = Some(difference);

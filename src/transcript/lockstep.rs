@@ -294,13 +294,12 @@ fn write_for_client(answer: &str, cwd: &str) {
     let is_inside = !cwd.is_empty()
         && path.starts_with(&cwd)
         && !path.components().any(|part| part == Component::ParentDir);
-    let written = || {
-        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(path, content)
-    };
     if !is_inside {
         tracing::warn!(path = %path.display(), "a recorded file outside the working directory is not written");
-    } else if let Err(error) = written() {
+        return;
+    }
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    if let Err(error) = folder.and_then(|()| std::fs::write(path, content)) {
         tracing::warn!(%error, path = %path.display(), "a recorded file is not written");
     }
 }

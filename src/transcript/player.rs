@@ -259,11 +259,10 @@ impl AgentPlayer {
             self.note(format!("{name} is not in the recording here, and has no effect"));
             return;
         };
-        let skipped = || {
+        let step = later.or_else(|| {
             (0..self.next)
                 .find(|at| self.steps[*at].state == PlayerState::Skipped && self.is_same(*at, &message))
-        };
-        let step = later.or_else(skipped);
+        });
         if let Some((step, answer)) = step.and_then(|step| Some((step, self.answer_of(step)?))) {
             self.note(format!("line {}: {name} came at another place", self.steps[step].number));
             self.accept(step, &message);

@@ -59,11 +59,11 @@ pub(super) fn matches_planned(before: &FileState, planned: &FileState, found: &I
 
 /// Returns `None` if the path did not change.
 fn trust(made: &BTreeMap<PathBuf, StateTrust>, path: &Path) -> Option<StateTrust> {
-    let below = || made.range(path.to_owned()..).next().filter(|(below, _)| below.starts_with(path));
-    made.get(path)
-        .or_else(|| path.ancestors().skip(1).find_map(|above| made.get(above)))
-        .copied()
-        .or_else(|| below().map(|_| StateTrust::Seen))
+    let trust = path.ancestors().find_map(|around| made.get(around));
+    trust.copied().or_else(|| {
+        let next = made.range(path.to_owned()..).next();
+        next.filter(|(next, _)| next.starts_with(path)).map(|_| StateTrust::Seen)
+    })
 }
 
 fn plan_folders(planned: &mut BTreeMap<PathBuf, FileState>, path: &Path) {

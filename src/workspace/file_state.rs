@@ -106,10 +106,10 @@ pub(super) fn gaps(list: &[Changed]) -> Vec<Gap> {
     for changed in list {
         paths.entry(&changed.path).or_default().push(changed);
     }
-    let gap = |(path, changes): (&Path, Vec<&Changed>)| {
+    let gaps = paths.into_iter().filter_map(|(path, changes)| {
         last_gap(&changes).map(|number| Gap { path: path.to_owned(), number, of: changes.len() })
-    };
-    paths.into_iter().filter_map(gap).collect()
+    });
+    gaps.collect()
 }
 
 fn last_gap(changes: &[&Changed]) -> Option<usize> {

@@ -79,10 +79,9 @@ impl Workspace {
     /// Paths in neither their previous nor their changed state. For a changed folder any folder matches.
     pub fn conflicts(&self, changed: &[Changed]) -> Vec<PathBuf> {
         let list = compose(changed.iter().cloned());
-        let is_in_either = |changed: &Changed| {
-            self.is_in_state(changed, &changed.before) || self.is_in_state(changed, &changed.after)
-        };
-        paths_of(list.iter().filter(|changed| !is_in_either(changed)))
+        paths_of(list.iter().filter(|changed| {
+            !self.is_in_state(changed, &changed.before) && !self.is_in_state(changed, &changed.after)
+        }))
     }
 
     /// Restores the state before `changed`. Returns created folders that stay because they contain other
@@ -104,8 +103,8 @@ impl Workspace {
         let paths = list.iter().map(|changed| changed.path.as_path());
         let _lock = self.locks.lock(paths, &|| false)?;
         let since = self.obstacles(&list);
-        let special = |path: &&PathBuf| is_special(&self.place((*path).clone()));
-        let special: Vec<PathBuf> = since.iter().filter(special).cloned().collect();
+        let special: Vec<PathBuf> =
+            since.iter().filter(|path| is_special(&self.place((*path).clone()))).cloned().collect();
         if !special.is_empty() {
             return Err(RestoreError::Special(special));
         }
@@ -130,8 +129,10 @@ impl Workspace {
 
     fn interruptions(&self, list: &[Changed], changed: &[Changed]) -> Vec<Gap> {
         let mut gaps = gaps(changed);
-        let to_write = |gap: &Gap| list.iter().find(|changed| changed.path == gap.path);
-        gaps.retain(|gap| to_write(gap).is_some_and(|changed| !self.is_in_state(changed, &changed.before)));
+        gaps.retain(|gap| {
+            let to_write = list.iter().find(|changed| changed.path == gap.path);
+            to_write.is_some_and(|changed| !self.is_in_state(changed, &changed.before))
+        });
         gaps
     }
 

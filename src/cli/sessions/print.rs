@@ -258,15 +258,15 @@ pub(super) fn undone(undone: &Undone, output: &mut impl Write) -> io::Result<()>
 }
 
 fn plain(content: &[ContentBlock]) -> String {
-    let text = |block: &ContentBlock| match block {
+    let lines = content.iter().map(|block| match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
         ContentBlock::Image(_) => "(a picture)".into(),
         ContentBlock::Resource(_) => "(a file)".into(),
         // The schema may grow.
         _ => "(something else)".into(),
-    };
-    content.iter().map(text).collect::<Vec<_>>().join("\n")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn diff(path: &Path, old: Option<&str>, new: &str) -> String {

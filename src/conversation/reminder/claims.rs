@@ -66,19 +66,21 @@ const MAX_NAMES: usize = 8;
 
 impl<'a> Levels<'a> {
     pub fn of(ceilings: &'a Ceilings, grants: &Grants, tools: &'a [CallFacts]) -> Self {
-        let level = |tool: &CallFacts| match permission::decide(ceilings, grants, tool) {
-            Verdict::Allow => Level::Free,
-            Verdict::Ask(_) => Level::Asked,
-            Verdict::Deny(_) => Level::Denied,
-        };
-        let tools = tools.iter().filter(|tool| !tool.is_exit).map(|tool| (tool, level(tool))).collect();
+        let tools = tools.iter().filter(|tool| !tool.is_exit).map(|tool| {
+            let level = match permission::decide(ceilings, grants, tool) {
+                Verdict::Allow => Level::Free,
+                Verdict::Ask(_) => Level::Asked,
+                Verdict::Deny(_) => Level::Denied,
+            };
+            (tool, level)
+        });
         let mut write_paths: Vec<&[String]> = ceilings
             .modes
             .iter()
             .filter_map(|mode| mode.write_paths.as_ref().map(|globs| &*globs.patterns))
             .collect();
         write_paths.dedup();
-        Self { tools, write_paths }
+        Self { tools: tools.collect(), write_paths }
     }
 
     pub fn restricts(&self) -> bool {
@@ -102,8 +104,8 @@ impl<'a> Levels<'a> {
             .filter(|(is_kind, _)| each().all(|(tool, selected)| *selected || !is_kind(tool)))
             .collect();
         let (mut words, mut more): (Vec<&str>, usize) = (Vec::new(), 0);
-        let chosen = || each().filter(|(_, selected)| **selected).map(|(tool, _)| tool);
-        for tool in chosen() {
+        let chosen: Vec<_> = each().filter(|(_, selected)| **selected).map(|(tool, _)| tool).collect();
+        for tool in &chosen {
             match whole.iter().find(|(is_kind, _)| is_kind(tool)) {
                 Some((_, kind)) if words.contains(kind) => {}
                 Some((_, kind)) => words.push(kind),
@@ -120,7 +122,7 @@ impl<'a> Levels<'a> {
             1 => text.push_str(" and one other tool"),
             _ => write!(text, " and {more} other tools").expect("writing to a string cannot fail"),
         }
-        let tools: Vec<String> = chosen().map(|tool| tool.tool.clone()).collect();
+        let tools: Vec<String> = chosen.iter().map(|tool| tool.tool.clone()).collect();
         (!tools.is_empty()).then_some(NamedTools { text, tools })
     }
 

@@ -162,8 +162,9 @@ impl ExternalAgentSession {
         answer: &Result<Value, ClientError>,
     ) {
         if facts.effect.is_change() && matches!(selected(request, answer), Selected::Allowing) {
-            let is_path = |path: &&PathBuf| path.is_absolute() && facts.effect == permission::Effect::Edit;
-            let paths: Vec<PathBuf> = facts.mentions.iter().filter(is_path).cloned().collect();
+            let is_edit = facts.effect == permission::Effect::Edit;
+            let paths = facts.mentions.iter().filter(|path| is_edit && path.is_absolute());
+            let paths: Vec<PathBuf> = paths.cloned().collect();
             self.asked_changes.consents.allow_call(&request.tool_call.tool_call_id, &paths);
         }
     }

@@ -61,10 +61,10 @@ pub(super) fn write(material: &Material<'_>) -> String {
         }
     }
     for PlanExcerpt { path, first, text } in excerpts.iter().take(EXCERPTS) {
-        let lines = || text.lines().filter_map(unnumbered);
-        let last = first + (lines().count() as u64).saturating_sub(1);
+        let lines: Vec<_> = text.lines().filter_map(unnumbered).collect();
+        let last = first + (lines.len() as u64).saturating_sub(1);
         plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n````"));
-        lines().for_each(|line| plan.line(format_args!("{line}")));
+        lines.iter().for_each(|line| plan.line(format_args!("{line}")));
         plan.line(format_args!("````"));
     }
     plan.line(format_args!("\n## Where a change would go\n"));

@@ -320,9 +320,9 @@ fn over(
 }
 
 fn call_started(item: &Value) -> Option<ModelEvent> {
-    let word = |key: &str| item[key].as_str().map(str::to_owned);
     (item["type"] == "function_call").then_some(())?;
-    Some(ModelEvent::ToolCallStarted { id: word("call_id")?, name: word("name")? })
+    let [id, name] = ["call_id", "name"].map(|key| item[key].as_str().map(str::to_owned));
+    Some(ModelEvent::ToolCallStarted { id: id?, name: name? })
 }
 
 fn done(mut item: Value) -> Option<ModelEvent> {

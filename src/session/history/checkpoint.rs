@@ -223,9 +223,13 @@ impl Checkpoints {
         let _busy = BusyGuard::begin();
         let intent = Intent::of_restore(&checkpoint.changed);
         let (token, files) = (intent.token.clone(), workspace.clone());
-        let restore = move || restore_checkpoint(&files, checkpoint, &token);
-        let done = intents::under_intent(turn, intent, restore, &mut decider.log).await;
-        let outcome = done.map_err(|error| {
+        let outcome = intents::under_intent(
+            turn,
+            intent,
+            move || restore_checkpoint(&files, checkpoint, &token),
+            &mut decider.log,
+        );
+        let outcome = outcome.await.map_err(|error| {
             tracing::error!(%error, "undo panicked");
             AgentError::Internal
         })?;

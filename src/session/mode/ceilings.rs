@@ -8,7 +8,6 @@ use crate::acp::SessionModeId;
 use crate::agents::AgentSpec;
 use crate::external_agent::capability::{self, Control};
 use crate::external_agent::definition::ExternalAgentDefinition;
-use crate::mode::Mode;
 use crate::permission::Ceilings;
 use crate::session::SessionContext;
 
@@ -37,12 +36,11 @@ impl SessionContext {
         self.unsupported_modes = Arc::default();
         let Some(external_agent) = &agent.external_agent else { return };
         let control = self.control_of(external_agent);
-        let is_supported = |mode: &Mode| {
+        let (modes, unsupported) = capability::split(&self.modes, control, |mode| {
             let mut modes = self.modes.ceilings(&mode.id).unwrap_or_default();
             modes.extend(self.max_modes.iter().chain(&self.fallback_ceiling).chain(&agent.limits).cloned());
             capability::is_supported(&Ceilings { modes, rules: Vec::new() }, control)
-        };
-        let (modes, unsupported) = capability::split(&self.modes, control, is_supported);
+        });
         (self.modes, self.unsupported_modes) = (Arc::new(modes), unsupported.into());
     }
 }

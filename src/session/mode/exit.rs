@@ -42,8 +42,10 @@ impl Switches {
         targets.retain(|target| !policy.is_void_exit(target));
         let announced = log.open_call(&call).filter(|_| !is_cancelled);
         let now = policy.ceilings().modes;
-        let allows_more = |mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now);
-        let (Some(announced), true) = (announced, targets.iter().any(allows_more)) else {
+        let allows_more = targets
+            .iter()
+            .any(|mode| compare::allows_more(&policy.ceilings_in(std::iter::once(mode)).modes, &now));
+        let (Some(announced), true) = (announced, allows_more) else {
             let message = "The user was not asked: no other mode would allow more in this session. Write the plan in your answer.";
             return drop(reply.send(Proposed::NotSwitched { message: message.into(), ends_turn: None }));
         };

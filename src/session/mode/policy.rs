@@ -151,8 +151,9 @@ impl Policy {
         if compare::allows_more(&old, &new) {
             return true;
         }
-        let with_rules = |modes| Ceilings { modes, rules: vec![Arc::clone(&self.context.rules)] };
-        let (old, new, grants) = (with_rules(old), with_rules(new), Grants::default());
+        let [old, new] =
+            [old, new].map(|modes| Ceilings { modes, rules: vec![Arc::clone(&self.context.rules)] });
+        let grants = Grants::default();
         let strictness =
             |ceilings: &Ceilings, facts: &CallFacts| match permission::decide(ceilings, &grants, facts) {
                 Verdict::Allow => 0,

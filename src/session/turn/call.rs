@@ -86,8 +86,7 @@ impl Turn {
                     let client_io = self.client_io.for_call(&id);
                     let journal = Journal::new(Some(Arc::clone(&self.intents)), changes.clone());
                     let context = RunContext { permit, progress: None, changes, journal, client_io };
-                    let run = |context| action.run(context, state);
-                    self.carry_out(id, &spec, run, context, recording).await
+                    self.carry_out(id, &spec, |context| action.run(context, state), context, recording).await
                 }
             },
             answer => self.refused(id, answer).await,

@@ -8,7 +8,7 @@ use crate::external_agent::session::{PromptOutcome, ReadyAgent};
 use crate::model::{Failure, ModelError};
 use crate::session::handle::EndReason;
 use crate::session::turn::{Turn, TurnError};
-use crate::workspace::{Changed, Changes, Intent, Recorded, recorded_changes};
+use crate::workspace::{Changes, Intent, Recorded, recorded_changes};
 
 const STOPPED: &str =
     "\nStopped: the mode has changed, so the agent was ended. The next prompt starts it again.\n";
@@ -61,8 +61,8 @@ async fn record_changes(turn: &Turn, ready: &ReadyAgent, intent: Option<String>)
         Changes { unrecorded: vec![text.into()], ..Changes::default() }
     });
     if !changes.changed.is_empty() {
-        let place = |changed: &Changed| turn.workspace.place(changed.path.clone());
-        let targets = changes.changed.iter().map(place).collect();
+        let paths = changes.changed.iter().map(|changed| changed.path.clone());
+        let targets = paths.map(|path| turn.workspace.place(path)).collect();
         // The session may be over, here and below.
         let _ = turn.post(TurnMessage::AgentChanges(targets)).await;
     }

@@ -25,8 +25,10 @@ pub(crate) async fn read(
     let workspace = workspace.clone();
     // Deterministic runs wait until this guard is dropped.
     let _busy = BusyGuard::begin();
-    let read = move || folders.iter().filter_map(|folder| of_folder(&workspace, &admitted, folder)).collect();
-    bounded_file::off_thread(TIMEOUT, read).await.unwrap_or_else(|| {
+    let instructions = bounded_file::off_thread(TIMEOUT, move || {
+        folders.iter().filter_map(|folder| of_folder(&workspace, &admitted, folder)).collect()
+    });
+    instructions.await.unwrap_or_else(|| {
         tracing::warn!("the instruction files near a file could not be read in time");
         Vec::new()
     })

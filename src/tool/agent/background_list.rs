@@ -50,8 +50,8 @@ pub(super) fn find<'a>(
     id: &str,
 ) -> Result<BackgroundEntry<'a>, ToolError> {
     let job = jobs.iter().find(|job| job.id == id).map(BackgroundEntry::Job);
-    let agent = || agents.iter().find(|agent| agent.id == id).map(BackgroundEntry::Agent);
-    job.or_else(agent).ok_or_else(|| {
+    let entry = job.or_else(|| agents.iter().find(|agent| agent.id == id).map(BackgroundEntry::Agent));
+    entry.ok_or_else(|| {
         let job_ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
         let agent_ids: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
         missing(id, &[&job_ids, &agent_ids])

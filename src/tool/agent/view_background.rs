@@ -72,6 +72,8 @@ async fn list(state: &SessionState) -> ToolOutput {
         lines.push(describe(job).await);
     }
     lines.extend(state.agents.iter().map(BackgroundAgent::describe));
-    let none = || "[Nothing was started in the background.]".to_owned();
-    ToolOutput::long_text(if lines.is_empty() { none() } else { lines.join("\n") })
+    if lines.is_empty() {
+        lines.push("[Nothing was started in the background.]".to_owned());
+    }
+    ToolOutput::long_text(lines.join("\n"))
 }

@@ -354,13 +354,13 @@ impl Saving {
     }
 
     fn names(&self) -> Vec<String> {
-        let name = |planning: &Planning| match &planning.change {
+        let targets = self.done.iter().map(|planning| match &planning.change {
             Change::Write { target, .. }
             | Change::Remove { target }
-            | Change::SetExecutable { target, .. } => self.workspace.display(target),
-            Change::Rename { from, .. } => self.workspace.display(from),
-        };
-        self.done.iter().map(name).collect()
+            | Change::SetExecutable { target, .. }
+            | Change::Rename { from: target, .. } => target,
+        });
+        targets.map(|target| self.workspace.display(target)).collect()
     }
 }
 

@@ -204,13 +204,14 @@ pub(super) fn prepared(
     let call = PreparedCall::on_state(title, async move |context, state| {
         let previewed_buffers = previewed.get().and_then(|shown| shown.buffers.clone());
         let (last_seen, targets) = (state.last_seen, files.clone());
-        let plan = move |buffers: Buffers| {
+        let text_files = TextFiles { workspace, targets, known: previewed_buffers };
+        change_text(context, text_files, move |buffers| {
             let buffers = buffers.with_last_seen(&files, &last_seen);
             let plan = plan(&buffers)?;
             plan.check(&last_seen, previewed.get())?;
             Ok((plan.into_planned(), buffers))
-        };
-        change_text(context, TextFiles { workspace, targets, known: previewed_buffers }, plan).await
+        })
+        .await
     });
     PreparedCall { targets, preview, ..call }
 }

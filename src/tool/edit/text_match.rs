@@ -103,17 +103,14 @@ impl<'a> Document<'a> {
         let folded = self.folded[step as usize].get_or_init(|| Folded::file(self.text, step));
         // Text that begins with a part of the indentation would shift the lines after it.
         let has_indent = pattern.starts_with(is_blank) && !pattern.trim().is_empty();
-        let is_inside = |at: usize| {
-            let before = folded.text()[..at].trim_end_matches(is_blank).len();
-            has_indent && before < at && folded.starts_line(before)
-        };
-        let fits = |place: &Range<usize>| {
-            !is_inside(place.start)
+        let places = folded.find_all(pattern).filter(|place| {
+            let before = folded.text()[..place.start].trim_end_matches(is_blank).len();
+            let is_inside = has_indent && before < place.start && folded.starts_line(before);
+            !is_inside
                 && (!is_lines || folded.starts_line(place.start))
                 && (!(is_lines || is_cut) || folded.ends_line(place.end))
-        };
-        let places = folded.find_all(pattern).filter(fits).map(|place| folded.original(&place));
-        let places = places.filter(is_free);
+        });
+        let places = places.map(|place| folded.original(&place)).filter(is_free);
         if step < MatchStep::Indentation {
             return Ok(places.take(most).collect());
         }
@@ -180,10 +177,12 @@ pub(super) fn replace(
         let is_last = number + 1 == variants.len();
         for step in MatchStep::all(old.contains('\r')).filter(|step| is_last || *step <= MatchStep::Endings) {
             let end = Cell::new(0);
-            let is_free = |place: &Range<usize>| {
-                !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start)
-            };
-            let places = document.find(replacement, step, is_free, most);
+            let places = document.find(
+                replacement,
+                step,
+                |place| !is_all || (place.start >= end.get() && end.replace(place.end) <= place.start),
+                most,
+            );
             let places = places.map_err(|OutOfWork| MatchRefusal::Missing(None))?;
             let bytes = text.len() + places.len() * replacement.new.len();
             match places.len() {
@@ -280,12 +279,12 @@ pub(super) fn changed_lines(text: &str, place: &Range<usize>, new: &str) -> (usi
     let end = text[place.end..].find('\n').map_or(text.len(), |at| place.end + at + 1);
     let end = if at_line_start { place.end } else { end };
     let after = [&text[start..place.start], new, &text[place.end..end]].concat();
-    let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
-    let ops = diff(&lines(&text[start..end]), &lines(&after));
-    let changed = || ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
-    let first = changed().next().map_or(0, |op| op.old_range().start);
-    let added = changed().map(|op| op.new_range().len()).sum();
-    let removed = changed().map(|op| op.old_range().len()).sum();
+    let [old, new] = [&text[start..end], &after].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+    let mut ops = diff(&old, &new);
+    ops.retain(|op| !matches!(op, DiffOp::Equal { .. }));
+    let first = ops.first().map_or(0, |op| op.old_range().start);
+    let added = ops.iter().map(|op| op.new_range().len()).sum();
+    let removed = ops.iter().map(|op| op.old_range().len()).sum();
     (line_number(text, start) + first, added, removed)
 }
 

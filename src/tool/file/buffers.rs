@@ -64,11 +64,12 @@ impl Buffers {
             Ok(requested)
         })
         .await?;
-        let ask = async |target: Target| (client_io.shown(&target.path).await, target.path);
+        let requests = requested
+            .into_iter()
+            .map(async |Target { path, .. }| (path.clone(), client_io.shown(&path).await));
         tokio::select! {
-            shown = join_all(requested.into_iter().map(ask)) => {
-                let shown_texts = shown.into_iter().map(|(shown, path)| (path, shown)).collect();
-                Ok(Self { shown: shown_texts, disk_texts, last_seen: HashMap::new() })
+            shown = join_all(requests) => {
+                Ok(Self { shown: shown.into_iter().collect(), disk_texts, last_seen: HashMap::new() })
             }
             () = cancel.cancelled() => Ok(Self::default()),
         }

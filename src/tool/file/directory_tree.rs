@@ -98,13 +98,13 @@ fn outline(nodes: &[Node], deepest: usize, most: usize) -> Vec<String> {
 /// Index of the folder around each node; `None` at the top level.
 fn parents(nodes: &[Node]) -> Vec<Option<usize>> {
     let mut open: Vec<usize> = Vec::new();
-    let parent = |(at, node): (usize, &Node)| {
+    let parents = nodes.iter().enumerate().map(|(at, node)| {
         open.truncate(node.depth - 1);
         let parent = open.last().copied();
         open.push(at);
         parent
-    };
-    nodes.iter().enumerate().map(parent).collect()
+    });
+    parents.collect()
 }
 
 /// Chooses whole levels while they fit. The folders of the next level get equal shares.

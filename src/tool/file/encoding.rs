@@ -30,18 +30,13 @@ impl Encoding {
 
     /// Returns the text with its byte order mark. Returns `None` if the bytes are no valid text.
     pub(super) fn decode(self, bytes: &[u8]) -> Option<String> {
-        let units = |unit: fn([u8; 2]) -> u16| {
-            let (pairs, rest) = bytes.as_chunks();
-            let text = String::from_utf16(&pairs.iter().map(|pair| unit(*pair)).collect::<Vec<_>>());
-            text.ok().filter(|text| rest.is_empty() && !text.contains('\0'))
-        };
         match self {
             Self::Utf8 => std::str::from_utf8(bytes).ok().map(str::to_owned),
             Self::Latin1 => {
                 WINDOWS_1252.decode_without_bom_handling_and_without_replacement(bytes).map(Into::into)
             }
-            Self::Utf16Le => units(u16::from_le_bytes),
-            Self::Utf16Be => units(u16::from_be_bytes),
+            Self::Utf16Le => decode_utf16(bytes, u16::from_le_bytes),
+            Self::Utf16Be => decode_utf16(bytes, u16::from_be_bytes),
         }
     }
 
@@ -60,6 +55,12 @@ impl Encoding {
             Self::Utf16Be => Ok(text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
         }
     }
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let (pairs, rest) = bytes.as_chunks();
+    let text = String::from_utf16(&pairs.iter().map(|pair| unit(*pair)).collect::<Vec<_>>());
+    text.ok().filter(|text| rest.is_empty() && !text.contains('\0'))
 }
 
 fn is_latin1(bytes: &[u8]) -> bool {

@@ -147,8 +147,7 @@ impl ExcerptPage {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         let valid = std::str::from_utf8(line);
         // An incomplete character at the end was cut off here.
-        let is_cut = |error: std::str::Utf8Error| self.characters > MAX_LINE && error.error_len().is_none();
-        self.lossy |= valid.is_err_and(|error| !is_cut(error));
+        self.lossy |= valid.is_err_and(|error| self.characters <= MAX_LINE || error.error_len().is_some());
         let text = String::from_utf8_lossy(line);
         let number = self.complete + 1;
         let mut row = format!("{number:>6}\t");

@@ -37,14 +37,18 @@ fn suggesting_run<Input: Send + 'static>(
     targets: Vec<Target>,
     context_of: fn(&Input) -> &RunContext,
 ) -> CallTask<Input, ToolOutput> {
-    let run = async move |input| {
+    Box::new(move |input| {
         let near = NearPath { targets, files: context_of(&input).permit.files.clone() };
-        match run(input).await {
-            Err(ToolError::File(FileError::Missing(path))) => blocking(move || Err(near.error(path))).await,
-            outcome => outcome,
-        }
-    };
-    Box::new(|input| run(input).boxed())
+        let task = async move {
+            match run(input).await {
+                Err(ToolError::File(FileError::Missing(path))) => {
+                    blocking(move || Err(near.error(path))).await
+                }
+                outcome => outcome,
+            }
+        };
+        task.boxed()
+    })
 }
 
 /// The targets of a call, and the files that it may learn of.
@@ -119,17 +123,18 @@ fn inside(target: &Target, path: &Path) -> Option<Target> {
 /// edits.
 fn nearest_name<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
     let lower = wanted.to_lowercase();
-    let edits = |name: &str| {
-        let name = name.to_lowercase();
-        if !lower_stem(&lower).is_empty() && lower_stem(&name) == lower_stem(&lower) {
-            0
-        } else {
-            strsim::osa_distance(&name, &lower)
-        }
-    };
-    let (edits, name) =
-        names.iter().map(|name| (edits(name), name.as_str())).min_by_key(|(edits, _)| *edits)?;
+    let (edits, name) = names
+        .iter()
+        .map(|name| (edits(&name.to_lowercase(), &lower), name))
+        .min_by_key(|(edits, _)| *edits)?;
     (edits <= (lower.chars().count() / 3).max(1)).then_some(name)
+}
+
+fn edits(name: &str, wanted: &str) -> usize {
+    if !lower_stem(wanted).is_empty() && lower_stem(name) == lower_stem(wanted) {
+        return 0;
+    }
+    strsim::osa_distance(name, wanted)
 }
 
 fn lower_stem(name: &str) -> String {

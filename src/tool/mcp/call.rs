@@ -142,8 +142,10 @@ impl RemoteCall {
                     let answer = answer.unwrap_or(Err(ServiceError::TransportClosed));
                     let result = result_of(answer, &self.server.identity.entry, failed)?;
                     let (outputs, scratch) = (self.outputs, self.server.scratch.clone());
-                    let shorten = move |text| job::shortened(text, &outputs, scratch.as_deref());
-                    return blocking(move || result.into_output(shorten)).await;
+                    return blocking(move || {
+                        result.into_output(|text| job::shortened(text, &outputs, scratch.as_deref()))
+                    })
+                    .await;
                 }
                 step = steps.next() => {
                     if let (Some(progress), Some(step)) = (&progress, step) {

@@ -19,7 +19,7 @@ use super::login::Logins;
 use super::message_limit::MessageLimit;
 use super::rate_limit::{MonitoredWriter, RateLimited, ReadMonitor};
 use crate::client::ClientCapabilities;
-use crate::http::{self, Http, HttpError};
+use crate::http::{self, Http};
 use crate::platform::files::real_path;
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
@@ -60,12 +60,11 @@ pub(super) async fn connect(
     match &entry.transport {
         ServerTransport::Program { command, args, env, cwd } => {
             let shell = options.shell.as_ref().ok_or("programs cannot be started here")?;
-            let readable_paths = || {
+            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, || {
                 let absolute_paths =
                     [command].into_iter().chain(args).map(Path::new).filter(|path| path.is_absolute());
                 absolute_paths.flat_map(installation_paths).chain(entry.read.iter().cloned()).collect()
-            };
-            let sandbox = server_sandbox(entry.sandbox, shell, &options.roots, readable_paths)?;
+            })?;
             let cwd = folder(cwd.as_deref(), &options.roots)?;
             // Passes only the usual environment: Modegate's own may contain keys.
             let mut environment = shell.environment().to_vec();
@@ -118,9 +117,8 @@ pub(super) async fn connect(
             }
         }
         ServerTransport::Address { url, headers } => {
-            let unusable = |error: HttpError| error.to_string();
-            let client = options.http.client_for(url).await.map_err(unusable)?;
-            let headers = http::headers(headers).map_err(unusable)?;
+            let client = options.http.client_for(url).await.map_err(|error| error.to_string())?;
+            let headers = http::headers(headers).map_err(|error| error.to_string())?;
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
             let mut resumes = ExponentialBackoff::default();
@@ -178,14 +176,15 @@ fn installation_paths(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     // Package managers install links in the search path.
     let Ok(real) = real_path(path) else { return places };
-    let is_package = |above: &&Path| {
-        ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has_file(above, name))
-    };
-    let package = real
+    let packages = real
         .ancestors()
         .filter(|above| above.ends_with("node_modules") || above.ends_with("site-packages"))
-        .last()
-        .or_else(|| real.ancestors().skip(1).find(is_package));
+        .last();
+    let package = packages.or_else(|| {
+        real.ancestors().skip(1).find(|above| {
+            ["package.json", "pyproject.toml", "pyvenv.cfg"].iter().any(|name| has_file(above, name))
+        })
+    });
     places.extend(package.map(Path::to_owned));
     places.push(real.clone());
     places

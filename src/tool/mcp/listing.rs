@@ -130,17 +130,15 @@ impl ToolListing {
     /// claim. A claim is also new if the tool could once change something and was missing from the last
     /// listing.
     pub(super) fn count_flips(&mut self, before: &Self) -> bool {
-        let name = |tool: &ServerTool| tool.spec.name.to_string();
-        self.ever_changing =
-            self.tools.iter().filter(|tool| may_change(tool)).map(|tool| name(tool)).collect();
+        let changing = self.tools.iter().filter(|tool| may_change(tool));
+        self.ever_changing = changing.map(|tool| tool.spec.name.to_string()).collect();
         let is_full = before.ever_changing.len() > MAX_EVER_CHANGING;
-        let has_flipped = |tool: &ServerTool| {
+        let has_flipped = self.tools.iter().any(|tool| {
             let name = &*tool.spec.name;
             !may_change(tool)
                 && before.effect_of(name) != Some(Effect::Read)
                 && (is_full || before.ever_changing.contains(name))
-        };
-        let has_flipped = self.tools.iter().any(|tool| has_flipped(tool));
+        });
         // One listing is one claim, for any number of tools.
         self.flips = before.flips + u64::from(has_flipped);
         self.ever_changing.extend(before.ever_changing.iter().take(MAX_EVER_CHANGING + 1).cloned());
@@ -163,12 +161,12 @@ impl ToolListing {
     }
 
     pub(super) fn differences(&self, before: &Self) -> Vec<(String, Effect, Effect)> {
-        let changed = |tool: &Arc<ServerTool>| {
+        let changes = self.tools.iter().filter_map(|tool| {
             let spec = &tool.spec;
             let from = before.effect_of(&spec.name)?;
             (from != spec.effect).then(|| (spec.name.to_string(), from, spec.effect))
-        };
-        self.tools.iter().filter_map(changed).collect()
+        });
+        changes.collect()
     }
 }
 

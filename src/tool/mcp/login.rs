@@ -107,8 +107,7 @@ impl Logins {
         pasted: mpsc::Receiver<String>,
     ) -> Result<(), String> {
         let file = self.file(url).ok_or("there is no home directory to store the login in")?;
-        let unusable = || format!("{} is not an address", plain(url, 100));
-        let address = Url::parse(url).map_err(|_| unusable())?;
+        let address = Url::parse(url).map_err(|_| format!("{} is not an address", plain(url, 100)))?;
         if !is_private(&address, &address) {
             return Err("a login needs an https:// address, so that nobody else reads the tokens".into());
         }

@@ -439,9 +439,10 @@ impl Repair {
             }
             _ => Vec::new(),
         };
-        let one = |repair: &mut Self, value| repair.subschema(value, depth + 1);
-        let schemas: Vec<Value> =
-            list.into_iter().filter_map(|value| self.below(keyword, |repair| one(repair, value))).collect();
+        let schemas: Vec<Value> = list
+            .into_iter()
+            .filter_map(|value| self.below(keyword, |repair| repair.subschema(value, depth + 1)))
+            .collect();
         if schemas.is_empty() {
             self.fault(&format!("has an invalid {keyword}"));
             return None;

@@ -100,14 +100,11 @@ impl MemoryOperation {
     }
 
     async fn preview(&self, memories: &dyn Memories, folder: &Path) -> Result<Vec<ToolContent>, ToolError> {
-        let category = |category: &Option<String>| match category {
-            Some(category) => format!("[{category}] "),
-            None => String::new(),
-        };
         let text = match self {
-            Self::Add { text, category: of } => category(of) + text,
+            Self::Add { text, category } => category_mark(category.as_deref()) + text,
             Self::Update { id, change } => {
-                let now = category(&change.category) + change.text.as_deref().unwrap_or("(the text stays)");
+                let now = category_mark(change.category.as_deref())
+                    + change.text.as_deref().unwrap_or("(the text stays)");
                 format!("{}\nnow: {now}", line(&find(memories, folder, id).await?))
             }
             Self::Delete { id } => line(&find(memories, folder, id).await?),
@@ -164,4 +161,8 @@ async fn find(memories: &dyn Memories, folder: &Path, id: &str) -> Result<Memory
     let all = memories.list(folder).await?;
     let memory = all.into_iter().find(|memory| memory.id == id);
     Ok(memory.ok_or_else(|| MemoryError::Unknown(id.to_owned()))?)
+}
+
+fn category_mark(category: Option<&str>) -> String {
+    category.map(|category| format!("[{category}] ")).unwrap_or_default()
 }

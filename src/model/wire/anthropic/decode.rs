@@ -206,8 +206,10 @@ impl AnthropicDecoder {
         while let Some((index, _)) = self.open.first().filter(|_| !stop.is_cut()) {
             self.finish(*index, events);
         }
-        let is_complete = |call: &ModelEvent| matches!(call, ModelEvent::ToolCall { arguments, .. } if arguments.is_object());
-        events.extend(self.unsettled.drain(..).filter(|call| !stop.is_cut() || is_complete(call)));
+        events.extend(self.unsettled.drain(..).filter(|call| {
+            let is_complete = matches!(call, ModelEvent::ToolCall { arguments, .. } if arguments.is_object());
+            !stop.is_cut() || is_complete
+        }));
         events.push_back(ModelEvent::Usage(self.usage()));
         events.push_back(ModelEvent::Stop(stop));
     }

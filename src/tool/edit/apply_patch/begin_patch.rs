@@ -22,10 +22,15 @@ const MOVE_TO: &str = "*** Move to: ";
 
 /// The first line of the patch; `None` if it is a unified diff.
 pub(super) fn start(lines: &[&str]) -> Option<usize> {
-    let is_unified = |at: usize| lines[at].starts_with("diff --git ") || is_plain_header(lines, at);
-    let starts = [BEGIN, ADD, DELETE, UPDATE[0], UPDATE[1]];
-    let is_start = |at: usize| starts.iter().any(|start| lines[at].starts_with(start));
-    (0..lines.len()).find(|at| is_unified(*at) || is_start(*at)).filter(|at| is_start(*at))
+    for (at, line) in lines.iter().enumerate() {
+        if [BEGIN, ADD, DELETE, UPDATE[0], UPDATE[1]].iter().any(|start| line.starts_with(start)) {
+            return Some(at);
+        }
+        if line.starts_with("diff --git ") || is_plain_header(lines, at) {
+            return None;
+        }
+    }
+    None
 }
 
 pub(super) fn parse(lines: &[&str], start: usize) -> Result<Vec<FilePatch>, String> {

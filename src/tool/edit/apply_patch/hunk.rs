@@ -59,31 +59,34 @@ impl HunkHeader {
 }
 
 fn range(text: &str) -> Option<(usize, usize)> {
-    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
-    match text.split_once(',') {
-        Some((start, count)) => Some((number(start)?, number(count)?)),
-        None => Some((number(text)?, 1)),
-    }
+    let (start, count) = text.split_once(',').unwrap_or((text, "1"));
+    Some((parse_digits(start)?, parse_digits(count)?))
+}
+
+/// Like `parse`, but without a sign.
+fn parse_digits(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 pub(super) fn is_plain_header(lines: &[&str], at: usize) -> bool {
-    let starts = |at: usize, with: &str| lines.get(at).is_some_and(|line| line.starts_with(with));
-    starts(at, "--- ") && starts(at + 1, "+++ ") && starts(at + 2, "@@")
+    let header = lines.get(at..).unwrap_or_default();
+    matches!(header, [old, new, hunk, ..]
+        if old.starts_with("--- ") && new.starts_with("+++ ") && hunk.starts_with("@@"))
 }
 
 /// The signature of a mailed patch: `-- `, then the version of git.
 pub(super) fn is_signature(lines: &[&str], at: usize) -> bool {
-    let is_version = |line: &&str| {
-        let line = line.trim_end();
-        line.starts_with(|first: char| first.is_ascii_digit())
-            && line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+()_ ".contains(&byte))
-    };
     lines.get(at).is_some_and(|line| line.trim_end_matches(['\r', '\n']) == "-- ")
-        && lines.get(at + 1).is_some_and(is_version)
+        && lines.get(at + 1).is_some_and(|line| is_version(line.trim_end()))
         && lines[at + 2..]
             .iter()
             .find(|line| !line.trim().is_empty())
             .is_none_or(|line| line.starts_with("From "))
+}
+
+fn is_version(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+()_ ".contains(&byte))
 }
 
 pub(super) fn is_body(line: &str) -> bool {

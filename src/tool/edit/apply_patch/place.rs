@@ -217,12 +217,11 @@ impl PatchedText<'_> {
             hunk.numbers.filter(|numbers| numbers.is_counted && step > MatchStep::Exact && !self.is_changed);
         let stated_start = numbers.and_then(|numbers| self.start(numbers.old_start.checked_sub(1)?));
         let anchored = self.anchored(hunk);
-        let fits = |place: &&Range<usize>| {
+        let mut fitting = places.iter().filter(|place| {
             stated_start == Some(place.start)
                 || (hunk.is_at_end && place.end == self.text.len())
                 || anchored.as_ref().is_some_and(|block| block.contains(&place.start))
-        };
-        let mut fitting = places.iter().filter(fits);
+        });
         match (fitting.next(), fitting.next()) {
             (Some(place), None) => Ok(place.clone()),
             _ => Err(PlaceFailure::Ambiguous(
@@ -246,11 +245,11 @@ impl PatchedText<'_> {
             }
         }
         let outer = indent_of(found?.1);
-        let is_after = |(_, line): &(usize, &str)| {
+        let next = lines.find(|(_, line)| {
             let is_closing = line.trim_start().starts_with(['}', ')', ']']);
             !line.trim().is_empty() && (indent_of(line) < outer || (indent_of(line) == outer && !is_closing))
-        };
-        let end = lines.find(is_after).map_or(self.text.len(), |(start, _)| start);
+        });
+        let end = next.map_or(self.text.len(), |(start, _)| start);
         Some(after..end.max(after + 1))
     }
 

@@ -249,8 +249,8 @@ impl Section {
     }
 
     fn operation(&self, prefixes: Prefixes) -> Result<PatchOperation, String> {
-        let stripped = |name: Option<&str>| name.map(|name| prefixes.strip(name));
-        let (old, new) = (stripped(plain(self.old.as_ref())), stripped(plain(self.new.as_ref())));
+        let old = plain(self.old.as_ref()).map(|name| prefixes.strip(name));
+        let new = plain(self.new.as_ref()).map(|name| prefixes.strip(name));
         let header = self.header.as_ref().map(|(old, new)| (prefixes.strip(old), prefixes.strip(new)));
         let differ = || "its header lines name different files".to_owned();
         let moved = [(&self.renamed, true), (&self.copied, false)];
@@ -279,12 +279,14 @@ impl Section {
                         `b/`, one letter each, or none: `git diff --src-prefix=a/ --dst-prefix=b/` makes such a diff"
                 .into());
         }
-        let is_none = |name: &Option<PatchName>| matches!(name, Some(PatchName::None));
-        let is_new = self.is_new || is_none(&self.old);
-        let is_deleted = self.is_deleted || is_none(&self.new);
+        let is_new = self.is_new || matches!(self.old, Some(PatchName::None));
+        let is_deleted = self.is_deleted || matches!(self.new, Some(PatchName::None));
         if let (Some((header_old, header_new)), true) = (&header, is_new || is_deleted || old == new) {
-            let fits = |name: &Option<String>| name.as_ref().is_none_or(|name| name == header_old);
-            if header_old != header_new || !fits(&old) || !fits(&new) {
+            if [Some(header_new), old.as_ref(), new.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|name| name != header_old)
+            {
                 return Err(differ());
             }
         }

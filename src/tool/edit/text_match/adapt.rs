@@ -73,9 +73,11 @@ pub(in crate::tool) fn diff<T: Eq + Ord + std::hash::Hash>(old: &[T], new: &[T])
     if old_len.saturating_mul(new_len) <= MAX_DIFF {
         return capture_diff_slices(Algorithm::Myers, old, new);
     }
-    let equal = |old_index, new_index, len| DiffOp::Equal { old_index, new_index, len };
-    let middle = DiffOp::Replace { old_index: start, old_len, new_index: start, new_len };
-    vec![equal(0, 0, start), middle, equal(start + old_len, start + new_len, end)]
+    vec![
+        DiffOp::Equal { old_index: 0, new_index: 0, len: start },
+        DiffOp::Replace { old_index: start, old_len, new_index: start, new_len },
+        DiffOp::Equal { old_index: start + old_len, new_index: start + new_len, len: end },
+    ]
 }
 
 /// The line ending at a range: of its first line, else of the line before it.

@@ -24,13 +24,12 @@ impl Indentation {
             return Some(Self { base: (0, String::new()), step: 1, unit: " ".into() });
         };
         let written: Vec<&str> = pairs.iter().map(|pair| pair.0).chain(added.iter().copied()).collect();
-        let fits = |(step, unit): (usize, String)| {
+        candidates(pairs, &written, file).into_iter().find_map(|(step, unit)| {
             let translation = Self { base: (columns(base.0, step), base.1.to_owned()), step, unit };
             let is_right =
                 |(written, found): &(&str, &str)| translation.apply(written).as_deref() == Some(*found);
             pairs.iter().all(is_right).then_some(translation)
-        };
-        candidates(pairs, &written, file).into_iter().find_map(fits)
+        })
     }
 
     pub(super) fn apply(&self, written: &str) -> Option<String> {
@@ -67,19 +66,19 @@ fn candidates(pairs: &[(&str, &str)], written: &[&str], file: &str) -> Vec<(usiz
             let known_widths =
                 pairs.iter().filter_map(|(spaces, tabs)| ratio(spaces.len(), columns(tabs, 1)));
             let mut widths: Vec<usize> = known_widths.chain(WIDTHS).collect();
-            let divides = |width: usize| distances(written).iter().all(|it| it.is_multiple_of(width));
-            widths.sort_by_key(|width| !divides(*width));
+            let distances = distances(written);
+            widths.sort_by_key(|width| !distances.iter().all(|it| it.is_multiple_of(*width)));
             widths.into_iter().map(|width| (width, "\t".into())).collect()
         }
         (false, false) => {
             let shift = (1, " ".to_owned());
             let written_width =
                 distances(written).into_iter().min().filter(|own| *own > 1 && *own != file_unit.len());
-            let widths = || written_width.into_iter().chain(WIDTHS).map(|width| (width, file_unit.clone()));
+            let widths = written_width.into_iter().chain(WIDTHS).map(|width| (width, file_unit.clone()));
             if written_width.is_some_and(|own| is_scaled(pairs, own, file_unit.len())) {
-                widths().chain([shift]).collect()
+                widths.chain([shift]).collect()
             } else {
-                [shift].into_iter().chain(widths()).collect()
+                [shift].into_iter().chain(widths).collect()
             }
         }
     }
@@ -118,11 +117,10 @@ fn unit_of(file: &str) -> String {
     if tabs * 2 > indents.iter().filter(|indent| !indent.is_empty()).count() {
         return "\t".into();
     }
-    let count = |width: usize| {
-        indents.windows(2).filter(|two| two[1].len().checked_sub(two[0].len()) == Some(width)).count()
-    };
-    let width = WIDTHS.into_iter().rev().max_by_key(|width| count(*width)).unwrap_or(4);
-    " ".repeat(width)
+    let width = WIDTHS.into_iter().rev().max_by_key(|width| {
+        indents.windows(2).filter(|two| two[1].len().checked_sub(two[0].len()) == Some(*width)).count()
+    });
+    " ".repeat(width.unwrap_or(4))
 }
 
 #[cfg(test)]

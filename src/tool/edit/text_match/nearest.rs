@@ -56,8 +56,10 @@ fn most_similar(lines: &[&str], old: &[&str], hint: usize) -> Option<usize> {
             }
         }
     }
-    let distance = |at: usize| std::cmp::Reverse((at.saturating_sub(old.len()) + 1).abs_diff(hint));
-    let best = (0..votes.len()).max_by_key(|at| (votes[*at], distance(*at)))?;
+    let best = (0..votes.len()).max_by_key(|at| {
+        let distance = (at.saturating_sub(old.len()) + 1).abs_diff(hint);
+        (votes[*at], std::cmp::Reverse(distance))
+    })?;
     (votes[best] > 0 && votes[best] * 10 >= total * 3).then(|| best.saturating_sub(old.len()))
 }
 

@@ -200,7 +200,7 @@ impl CredentialStore for LoginFile {
         let refresh =
             |token: &Token| serde_json::to_value(token).map(|token| token["refresh_token"].clone()).ok();
         let rejected_token = rejected.token_response.as_ref().and_then(refresh);
-        let forget = move |file: &Self| {
+        self.off_thread(move |file| {
             let Some(login) = file.read()? else { return Ok(()) };
             let now = login.credentials.token_response.as_ref().and_then(refresh);
             if now != rejected_token {
@@ -209,7 +209,7 @@ impl CredentialStore for LoginFile {
             let mut credentials = login.credentials;
             credentials.token_response = None;
             file.write(credentials)
-        };
-        self.off_thread(forget).await
+        })
+        .await
     }
 }

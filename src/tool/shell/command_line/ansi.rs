@@ -18,11 +18,6 @@ pub(super) fn unquote(quoted: &str) -> (String, usize) {
 fn escape<'a>(rest: &'a str, text: &mut String) -> &'a str {
     let Some(c) = rest.chars().next() else { return rest };
     let behind = &rest[c.len_utf8()..];
-    let code = |digits: &'a str, most: usize, radix: u32| {
-        let length = digits.chars().take(most).take_while(|c| c.is_digit(radix)).count();
-        let value = u32::from_str_radix(&digits[..length], radix).ok();
-        (value.and_then(char::from_u32), &digits[length..])
-    };
     let (decoded, behind) = match c {
         'a' => (Some('\u{7}'), behind),
         'b' => (Some('\u{8}'), behind),
@@ -41,6 +36,13 @@ fn escape<'a>(rest: &'a str, text: &mut String) -> &'a str {
     };
     text.extend(decoded);
     behind
+}
+
+/// Reads the number of a character, and returns the rest of the text.
+fn code(digits: &str, most: usize, radix: u32) -> (Option<char>, &str) {
+    let length = digits.chars().take(most).take_while(|c| c.is_digit(radix)).count();
+    let value = u32::from_str_radix(&digits[..length], radix).ok();
+    (value.and_then(char::from_u32), &digits[length..])
 }
 
 #[cfg(test)]

@@ -46,12 +46,12 @@ const RUNNING: &[(&str, &[&str])] = &[
 ];
 
 pub(super) fn arguments_of(name: &str, subcommand: Option<&str>) -> ArgumentUse {
-    let runs = |(program, subcommands): &(&str, &[&str])| {
+    let may_run = RUNNING.iter().any(|(program, subcommands)| {
         *program == name && subcommand.is_none_or(|subcommand| subcommands.contains(&subcommand))
-    };
+    });
     if INERT.contains(&name) {
         ArgumentUse::Inert
-    } else if MAY_BE_CODE.contains(&name) && !RUNNING.iter().any(runs) {
+    } else if MAY_BE_CODE.contains(&name) && !may_run {
         ArgumentUse::MayBeCode
     } else {
         ArgumentUse::MayRun

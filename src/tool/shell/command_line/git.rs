@@ -41,12 +41,11 @@ impl Finder {
         }
         let rest = &words[words.len() - essential_length + 1..];
         let is_config = rest.first() == Some(&CommandWord::Text("config".into()));
-        let names_alias = |word: &CommandWord| match word {
-            CommandWord::Text(text) => text.to_ascii_lowercase().starts_with("alias."),
-            CommandWord::Start(_) | CommandWord::Any => true,
-        };
         if is_config {
-            has_alias |= rest.iter().any(names_alias);
+            has_alias |= rest.iter().any(|word| match word {
+                CommandWord::Text(text) => text.to_ascii_lowercase().starts_with("alias."),
+                CommandWord::Start(_) | CommandWord::Any => true,
+            });
             for word in rest {
                 if let CommandWord::Text(text) = word
                     && let Some(script) = text.strip_prefix('!')

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::code::{self, ArgumentUse};
 use super::pieces::Pieces;
 use super::variables::SingleWords;
-use super::{CommandLine, CommandPlace, SHELL_OPTIONS, Simple, runners, scan, subcommands};
+use super::{CommandLine, CommandPlace, SHELL_OPTIONS, runners, scan, subcommands};
 use crate::permission::{CommandWord, Invocation, Invocations};
 use crate::platform::Platform;
 
@@ -60,13 +60,15 @@ impl Finder {
             }
         }
         let single_words = SingleWords::new(line, &self.unusual);
-        let is_single = |name: &str| single_words.contains(name);
-        let words_of = |command: &Simple| {
-            let words = command.pieces.iter().enumerate();
-            words.flat_map(|(at, pieces)| pieces.to_words(at == 0, &is_single)).collect::<Vec<_>>()
-        };
-        let words: Vec<_> = line.commands.iter().map(words_of).collect();
-        for words in words {
+        let commands: Vec<Vec<_>> = line
+            .commands
+            .iter()
+            .map(|command| {
+                let words = command.pieces.iter().enumerate();
+                words.flat_map(|(at, pieces)| pieces.to_words(at == 0, &single_words)).collect()
+            })
+            .collect();
+        for words in commands {
             // `time -p git push`
             let skipped = usize::from(words.first() == Some(&CommandWord::Text("-p".into())));
             self.command(&words[skipped..], depth);
@@ -154,8 +156,9 @@ impl Finder {
     }
 
     fn runner(&mut self, name: &str, runner: &runners::CommandRunner, words: &[CommandWord], depth: usize) {
-        let looks_up = |word: &CommandWord| matches!(word, CommandWord::Text(text) if name == "command" && (text.starts_with("-v") || text.starts_with("-V")));
-        if words.first().is_some_and(looks_up) {
+        if let ("command", Some(CommandWord::Text(option))) = (name, words.first())
+            && (option.starts_with("-v") || option.starts_with("-V"))
+        {
             return;
         }
         let Some((before, command)) = runner.split(words) else {
@@ -218,10 +221,10 @@ impl Finder {
                 at += usize::from(SHELL_OPTIONS.contains(&option.as_str()));
                 continue;
             }
-            let has = |letter: char| option[1..].contains(letter);
-            gets_code |= option.starts_with('-') && has('c');
-            reads_input |= has('s');
-            at += option[1..].matches(['o', 'O']).count();
+            let letters = &option[1..];
+            gets_code |= option.starts_with('-') && letters.contains('c');
+            reads_input |= letters.contains('s');
+            at += letters.matches(['o', 'O']).count();
         }
         let operand = words.get(at);
         if gets_code {
@@ -305,11 +308,10 @@ impl Finder {
     }
 
     fn find(&mut self, words: &[CommandWord], depth: usize) {
-        let is = |word: &CommandWord, texts: &[&str]| matches!(word, CommandWord::Text(text) if texts.contains(&text.as_str()));
         let mut rest = words;
-        while let Some(at) = rest.iter().position(|word| is(word, &["-exec", "-execdir", "-ok", "-okdir"])) {
+        while let Some(at) = position(rest, &["-exec", "-execdir", "-ok", "-okdir"]) {
             rest = &rest[at + 1..];
-            let end = rest.iter().position(|word| is(word, &[";", "+"])).unwrap_or(rest.len());
+            let end = position(rest, &[";", "+"]).unwrap_or(rest.len());
             let mut command = rest[..end].to_vec();
             replace(&mut command, "{}");
             self.command(&command, depth);
@@ -319,9 +321,10 @@ impl Finder {
 
     /// GNU parallel adds the words behind `:::` to its command.
     fn parallel(&mut self, words: &[CommandWord]) {
-        let is_list = |word: &CommandWord| matches!(word, CommandWord::Text(text) if text.starts_with(":::"));
-        let end = words.iter().position(is_list).unwrap_or(words.len());
-        let command: Vec<_> = words[..end].iter().cloned().chain([CommandWord::Any]).collect();
+        let is_command =
+            |word: &&CommandWord| !matches!(word, CommandWord::Text(text) if text.starts_with(":::"));
+        let command: Vec<_> =
+            words.iter().take_while(is_command).cloned().chain([CommandWord::Any]).collect();
         self.arguments(ArgumentUse::MayRun, &command);
     }
 
@@ -392,6 +395,11 @@ fn fill_in(command: &mut Vec<CommandWord>, options: &[CommandWord]) {
     for mark in marks {
         replace(command, mark);
     }
+}
+
+/// The position of the first word that is one of `texts`.
+fn position(words: &[CommandWord], texts: &[&str]) -> Option<usize> {
+    words.iter().position(|word| matches!(word, CommandWord::Text(text) if texts.contains(&text.as_str())))
 }
 
 /// The mark stands for text that is known only when the command runs.

@@ -1,5 +1,6 @@
 //! The parts of a word, known and unknown, and the words that they make. Pure.
 
+use super::variables::SingleWords;
 use crate::permission::CommandWord;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,16 +71,10 @@ impl Pieces {
         })
     }
 
-    /// `is_single` is true for variables whose value is one word.
-    pub(super) fn to_words(&self, is_program: bool, is_single: &dyn Fn(&str) -> bool) -> Vec<CommandWord> {
+    pub(super) fn to_words(&self, is_program: bool, single_words: &SingleWords<'_>) -> Vec<CommandWord> {
         if let Some(text) = self.text() {
             return vec![CommandWord::Text(text.to_owned())];
         }
-        let splits = |piece: &WordPiece| match piece {
-            WordPiece::Text(_) => false,
-            WordPiece::Unknown { splits } => *splits,
-            WordPiece::Variable(name) => !is_single(name),
-        };
         if self.expands() {
             return vec![CommandWord::Any];
         }
@@ -87,7 +82,12 @@ impl Pieces {
             Some(WordPiece::Text(text)) => text.clone(),
             _ => String::new(),
         };
-        if self.pieces.iter().any(splits) {
+        let splits = self.pieces.iter().any(|piece| match piece {
+            WordPiece::Text(_) => false,
+            WordPiece::Unknown { splits } => *splits,
+            WordPiece::Variable(name) => !single_words.contains(name),
+        });
+        if splits {
             let start = (!start.is_empty()).then_some(CommandWord::Start(start));
             return start.into_iter().chain([CommandWord::Any]).collect();
         }

@@ -160,11 +160,10 @@ const PROGRAMS: &[CoveredProgram] = &[
 const MAX_PATHS: usize = 64;
 
 pub(super) fn covered(words: &[String]) -> Option<Covered> {
-    let begins = |program: &&CoveredProgram| {
-        program.words.split(' ').eq(words.iter().take(program.words.split(' ').count()))
-    };
-    let program = PROGRAMS.iter().find(begins)?;
-    let rest = &words[program.words.split(' ').count()..];
+    let (program, rest) = PROGRAMS.iter().find_map(|program| {
+        let (start, rest) = words.split_at_checked(program.words.split(' ').count())?;
+        program.words.split(' ').eq(start).then_some((program, rest))
+    })?;
     let paths = program.paths(rest)?;
     // An empty word names no file, and programs read it in different ways.
     let has_usable_paths = paths.len() <= MAX_PATHS && !paths.iter().any(String::is_empty);
@@ -224,11 +223,11 @@ impl CoveredProgram {
                 (rest.operands.is_empty() && are_lint_levels(&rest.after_dashes)).then(Vec::new)
             }
             Pytest => {
-                let path = |word: &String| word.split("::").next().unwrap_or_default().to_owned();
                 // `@file` contains further arguments, and pytest loads a plugin even with a `-p` after `--`.
                 let rest = self.options(words)?;
                 let has_options = rest.all().any(|word| word.starts_with(['@', '-']));
-                (!has_options).then(|| rest.all().map(|word| path(&word)).collect())
+                let paths = rest.all().map(|word| word.split("::").next().unwrap_or_default().to_owned());
+                (!has_options).then(|| paths.collect())
             }
         }
     }
@@ -314,12 +313,11 @@ fn are_test_options(words: &[String]) -> bool {
 }
 
 fn are_lint_levels(words: &[String]) -> bool {
-    let is_lint = |pair: &[String]| {
+    words.chunks(2).all(|pair| {
         matches!(pair, [level, lint] if matches!(level.as_str(), "-D" | "-W" | "-A")
             && lint.starts_with(char::is_alphabetic)
             && lint.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-')))
-    };
-    words.chunks(2).all(is_lint)
+    })
 }
 
 fn find(words: &[String]) -> Option<Vec<String>> {
@@ -330,8 +328,8 @@ fn find(words: &[String]) -> Option<Vec<String>> {
         "-name", "-iname", "-path", "-ipath", "-type", "-maxdepth", "-mindepth", "-size", "-mtime", "-mmin",
         "-regex", "-iregex",
     ];
-    let is_condition = |word: &String| word.starts_with('-') || word == "!";
-    let paths: Vec<String> = words.iter().take_while(|word| !is_condition(word)).cloned().collect();
+    let paths: Vec<String> =
+        words.iter().take_while(|word| !word.starts_with('-') && *word != "!").cloned().collect();
     let mut conditions = words[paths.len()..].iter();
     while let Some(word) = conditions.next() {
         let is_known = PLAIN.contains(&word.as_str())

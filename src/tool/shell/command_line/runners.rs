@@ -119,15 +119,11 @@ pub(super) fn options_length(option: &str, flags: &[&str], valued: &[&str]) -> O
     // Short options in one word, of which the last may have a value.
     let letters = option.strip_prefix('-')?;
     for (at, letter) in letters.char_indices() {
-        let single = |known: &&&str| {
-            known
-                .strip_prefix('-')
-                .is_some_and(|known| known.len() == letter.len_utf8() && known.starts_with(letter))
-        };
-        if valued.iter().any(|known| single(&known)) {
+        let option = format!("-{letter}");
+        if valued.contains(&&*option) {
             return Some(if at + letter.len_utf8() == letters.len() { 2 } else { 1 });
         }
-        if !flags.iter().any(|known| single(&known)) {
+        if !flags.contains(&&*option) {
             return None;
         }
     }

@@ -87,10 +87,9 @@ impl CommandList {
 impl ParsedCommand {
     /// True for `case WORD in`.
     pub(super) fn is_case(&self) -> bool {
-        let is = |at: usize, text: &str| {
-            self.words.get(at).is_some_and(|word| word.is_bare() && word.bare == text)
-        };
-        is(0, "case") && is(2, "in") && self.start == self.words[0].start
+        matches!(self.words.as_slice(), [case, _, within, ..]
+            if case.is_bare() && case.bare == "case" && within.is_bare() && within.bare == "in"
+                && self.start == case.start)
     }
 
     pub(super) fn new(start: usize) -> Self {
