@@ -33,7 +33,7 @@ pub enum Order {
     Answer { number: u64, option: String },
 }
 
-/// From the running program. The first one is [`Report::State`].
+/// From the running program. The first one is [`TerminalReport::State`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminalReport {

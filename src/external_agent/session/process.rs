@@ -28,7 +28,6 @@ const CHANGES_CALL: &str = "agent_changes";
 /// Handles of a process. Its [`ProcessState`] says which changes it may make.
 pub(super) struct AgentProcess {
     pub start: u64,
-    starts_sandboxed: bool,
     /// `None` if the process is not brokered.
     changes: Option<ChangePermits>,
     /// The sandbox that the user was last told about.
@@ -232,7 +231,7 @@ impl ExternalAgentSession {
             fences: process.fences.clone(),
             stopped: process.stopped.clone(),
             record: process.record.clone(),
-            is_sandboxed: process.starts_sandboxed,
+            is_sandboxed,
             agent,
         };
         self.asked_changes.begin_turn();
@@ -300,7 +299,6 @@ impl ExternalAgentSession {
         let changes = ChangePermits { denied, permits, sent: 0, applied: to_apply };
         self.process = Some(AgentProcess {
             start,
-            starts_sandboxed: is_sandboxed,
             changes: is_brokered.then_some(changes),
             announced: None,
             agent: None,

@@ -17,7 +17,7 @@ pub struct ReadyAgent {
     pub(super) stopped: CancellationToken,
     /// Folder of the record of changes. `None` if changes are not recorded.
     pub(super) record: Option<PathBuf>,
-    /// True if the process started without permission to change files.
+    /// True if the process may change no files when the prompt begins.
     pub(super) is_sandboxed: bool,
 }
 

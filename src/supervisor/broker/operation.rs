@@ -279,7 +279,7 @@ pub(super) fn is_valid(flags: i32) -> bool {
     flags & TMPFILE == 0 && flags & creation != creation
 }
 
-/// The error of a call that opens a file and is no [`Operation`].
+/// The error of a call that opens a file and is no [`FileOperation`].
 pub(super) fn path_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let path = if call.number == libc::SYS_openat { call.arguments[1] } else { call.arguments[0] };
     unread_path_error(path, memory)
@@ -291,7 +291,7 @@ fn unread_path_error(path: u64, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>)
     if is_long { libc::ENAMETOOLONG } else { libc::EFAULT }
 }
 
-/// The error of a call that changes attributes and is no [`Operation`].
+/// The error of a call that changes attributes and is no [`FileOperation`].
 pub(super) fn attribute_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
     let reader = ArgumentReader { memory };
     let arg = call.arguments;

@@ -66,9 +66,6 @@ fn words(text: &str) -> Vec<String> {
 /// The most words of a guide. A longer one answers more than one question of a user.
 const GUIDE: usize = 1_200;
 
-/// The most words of the architecture page.
-const ARCHITECTURE: usize = 2_000;
-
 /// The most lines of the README: one screen.
 const README: usize = 80;
 
@@ -193,11 +190,6 @@ fn pages_are_short() {
         let words = text.split_whitespace().count();
         let is_guide = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
         assert!(!is_guide || words <= GUIDE, "{path} has {words} words, at most {GUIDE}");
-        let is_architecture = path == "docs/internals/architecture.md";
-        assert!(
-            !is_architecture || words <= ARCHITECTURE,
-            "{path} has {words} words, at most {ARCHITECTURE}"
-        );
         assert!(path != "README.md" || text.lines().count() <= README, "{path} has over {README} lines");
         let is_text = |line: &&String| !line.starts_with(['|', '#', '<']);
         for line in prose.iter().filter(is_text) {

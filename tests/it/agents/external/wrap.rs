@@ -164,25 +164,30 @@ fn hosts_are_allowed_by_option_and_variable() {
 /// After SIGKILL the changes of the interrupted turn are unknown.
 #[test]
 fn killed_turn_of_a_brokered_agent_is_reported() {
-    let dir = tempfile::tempdir().unwrap();
-    let work = dir.path().join("work");
-    std::fs::create_dir(&work).unwrap();
-    let arguments = [&["--mode", "code"][..], &BROKERED, &[python(), PEER, "plain"]].concat();
-    let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
-    let folders = json!({ "cwd": work, "mcpServers": [] });
-    let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
-    let prompt = |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
-    agent.call(3, "session/prompt", &prompt("run echo > before"));
-    agent.send(4, "session/prompt", &prompt(&format!("tick {}", work.join("ticks").display())));
-    block_until("ticks", || work.join("ticks").exists());
-    agent.child.kill().unwrap();
-    agent.child.wait().unwrap();
-    let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
-    let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
-    let shown = agent_text(&agent.call(2, "session/load", &load));
-    let expected = "What it changed in that turn cannot be undone.";
-    assert_eq!(shown.matches(expected).count(), 1, "{shown}");
-    agent.end();
+    for first_mode in ["code", "plan"] {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        let arguments = [&["--mode", first_mode][..], &BROKERED, &[python(), PEER, "plain"]].concat();
+        let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
+        let folders = json!({ "cwd": work, "mcpServers": [] });
+        let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
+        let prompt =
+            |text: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+        agent.call(3, "session/prompt", &prompt("say nothing"));
+        agent.call(4, "session/set_mode", &json!({ "sessionId": session, "modeId": "code" }));
+        agent.call(5, "session/prompt", &prompt("run echo > before"));
+        agent.send(6, "session/prompt", &prompt(&format!("tick {}", work.join("ticks").display())));
+        block_until("ticks", || work.join("ticks").exists());
+        agent.child.kill().unwrap();
+        agent.child.wait().unwrap();
+        let (mut agent, _) = BinaryClient::start(dir.path(), &arguments);
+        let load = json!({ "sessionId": session, "cwd": work, "mcpServers": [] });
+        let shown = agent_text(&agent.call(2, "session/load", &load));
+        let expected = "What it changed in that turn cannot be undone.";
+        assert_eq!(shown.matches(expected).count(), 1, "{first_mode}: {shown}");
+        agent.end();
+    }
 }
 
 /// Runs the binary without input.
