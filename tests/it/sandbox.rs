@@ -7,6 +7,7 @@ mod broker_differential;
 mod broker_inputs;
 mod broker_locks;
 mod broker_questions;
+mod broker_races;
 mod broker_terminals;
 mod cleanup;
 pub(crate) mod commands;

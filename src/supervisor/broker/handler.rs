@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
@@ -20,7 +21,7 @@ use super::recorder::{CallCopies, CopyRequest, RecordWriter, Touched};
 use super::resolve::{self, Area, FileIdentity, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::HandedOver;
 use super::terminals::{Terminal, Terminals};
-use super::tracee::Tracee;
+use super::tracee::{self, Tracee};
 use crate::file_lock::{FileLock, FileLocks, LockError};
 use crate::sandbox::BrokerPolicy;
 use crate::supervisor::protocol::ChangeKind;
@@ -66,7 +67,8 @@ pub(super) enum WaitReason {
 
 const DONE: CallOutcome = CallOutcome::Answer(CallAnswer::Value(0));
 
-/// The call runs, and Landlock decides. It allows the command's own folders only.
+/// The call runs, and Landlock decides. It allows the command's own folders only. No call runs whose path another thread
+/// could turn into one that the policy allows.
 const CONTINUE: CallOutcome = CallOutcome::Answer(CallAnswer::Continue);
 
 const fn refusal(error: Errno) -> CallOutcome {
@@ -157,11 +159,13 @@ impl<'a> CallHandler<'a> {
                 self.with_umask(|| perform::make_folder(&entry, *mode))
             }
             FileOperation::MakeNode { at, mode } => {
+                perform::check_node(*mode).map_err(refusal)?;
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
                 let _recorded = self.record(&[Touched::Entry(&entry)])?;
                 self.with_umask(|| perform::make_node(&entry, *mode))
             }
+            FileOperation::MakeSymlink { target, .. } if target.as_os_str().is_empty() => Err(Errno::NOENT),
             FileOperation::MakeSymlink { target, at } => {
                 let entry = self.replaceable_entry(at)?;
                 self.check_new(&entry, ChangeKind::Create)?;
@@ -192,16 +196,15 @@ impl<'a> CallHandler<'a> {
                 self.if_suspended(|| perform::rename(&from, &to, *flags))
             }
             FileOperation::Link { object, to } => self.link(object, to)?,
+            FileOperation::Truncate { length: ..0, .. } => Err(Errno::INVAL),
             FileOperation::Truncate { object, length } => {
-                match self.roots.file(&self.tracee, object, ResolveFlags::empty()) {
-                    Ok(Some(file)) if file.area == Area::Workspace => {
-                        self.check_file(&file, ChangeKind::Write)?;
-                        let _lock = self.lock(&self.roots.of_descriptor(&file.file))?;
-                        let _recorded = self.record_file(&file)?;
-                        self.if_suspended(|| perform::truncate(&file, *length))
-                    }
-                    _ => return Err(CONTINUE),
-                }
+                let file = self.roots.file(&self.tracee, object, ResolveFlags::empty());
+                let file = file.map_err(|error| path_failure(object.path(), error))?;
+                let file = file.filter(|file| file.area == Area::Workspace).ok_or(CONTINUE)?;
+                self.check_file(&file, ChangeKind::Write)?;
+                let _lock = self.lock(&self.roots.of_descriptor(&file.file))?;
+                let _recorded = self.record_file(&file)?;
+                self.if_suspended(|| perform::truncate(&file, *length))
             }
             FileOperation::Change { object, change } => self.change(object, change)?,
         }
@@ -294,7 +297,10 @@ impl<'a> CallHandler<'a> {
             return Ok(());
         }
         // A question needs a name.
-        let entry = self.roots.of_descriptor(&file.file).ok_or(refusal(Errno::ACCESS))?;
+        let entry = self.roots.of_descriptor(&file.file).ok_or_else(|| {
+            let is_deleted = rustix::fs::fstat(&file.file).is_ok_and(|stat| stat.st_nlink == 0);
+            refusal(if is_deleted { Errno::NOENT } else { Errno::ACCESS })
+        })?;
         self.check_asked(AskedChange::new(change, &entry.path))
     }
 
@@ -312,13 +318,14 @@ impl<'a> CallHandler<'a> {
         self.check_asked(AskedChange::new(change, &entry.path))
     }
 
-    /// Resolves an entry; `None` if it is not below a root. The kernel reports errors of the path, also of one that
-    /// names no entry.
+    /// Resolves an entry; `None` if it is not below a root. The kernel reports what is wrong with a path that names no
+    /// entry.
     fn resolve(&self, place: &CallPath) -> Result<Option<ResolvedPath>, CallOutcome> {
         if resolve::split(&place.path).is_none() {
             return Err(CONTINUE);
         }
-        self.roots.entry(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)
+        let entry = self.roots.entry(&self.tracee, place, ResolveFlags::empty());
+        entry.map_err(|error| path_failure(Some(&place.path), error))
     }
 
     /// Resolves an entry in the workspace.
@@ -357,58 +364,78 @@ impl<'a> CallHandler<'a> {
         if !how.writes() {
             return Err(CONTINUE);
         }
-        let (entry, opened);
         if resolve.contains(ResolveFlags::CACHED) {
             // Callers try again without it.
             return Err(refusal(Errno::AGAIN));
         }
-        if how.is_unnamed() {
-            entry = self.folder(at, flags, resolve)?;
-            opened = self.with_umask(|| self.open_unnamed(&entry, how));
+        if !perform::are_flags_valid(how) {
+            return Err(refusal(Errno::INVAL));
+        }
+        let opened = if how.is_unnamed() {
+            let folder = self.folder(at, flags, resolve)?;
+            self.with_umask(|| self.open_unnamed(&folder, how))
         } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
             // Stands for a folder, which cannot be written.
             return Err(CONTINUE);
         } else {
-            let follows = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
-            let resolved = if follows {
-                self.roots.opened(&self.tracee, at, resolve)
-            } else {
-                self.roots.entry(&self.tracee, at, resolve)
-            };
-            entry = resolved.ok().flatten().filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
-            if flags & OFlags::ACCMODE != OFlags::WRONLY {
-                self.check_readable(&entry)?;
+            let mut looks = 0..resolve::MAX_LOOKS;
+            loop {
+                match self.open_entry(at, how, flags)? {
+                    // Another thread has put a symbolic link there.
+                    Err(Errno::LOOP) if follows_link(flags) && looks.next().is_some() => {}
+                    opened => break opened,
+                }
             }
-            self.check_opened(&entry, flags)?;
-            let _lock = self.lock([&entry])?;
-            if flags.contains(OFlags::CREATE) {
-                self.check_replaceable(&entry)?;
-                let _recorded = self.record(&[Touched::Content(&entry)])?;
-                opened = self.with_umask(|| perform::open(&entry, how));
-            } else {
-                let _recorded = self.record(&[Touched::Content(&entry)])?;
-                opened = self.if_suspended(|| perform::open(&entry, how));
-            }
-        }
+        };
+        let closes_on_exec = flags.contains(OFlags::CLOEXEC);
         match opened {
             Ok(Opened::File(file)) => {
-                self.handed_over
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .add(&file)
-                    .map_err(refusal)?;
-                Ok(CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+                let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+                handed_over.add(&file).map_err(refusal)?;
+                Ok(CallOutcome::HandOver { file, closes_on_exec })
             }
             Ok(Opened::Pipe(file)) => {
                 let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
                 handed_over.add_pipe(&file).map_err(refusal)?;
-                Ok(CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) })
+                Ok(CallOutcome::HandOver { file, closes_on_exec })
             }
+            Ok(Opened::ReadPipe(pipe)) => Ok(CallOutcome::Postponed(Postponed::OpenPipe { pipe, flags })),
             Ok(Opened::Waits) => Ok(CallOutcome::Postponed(Postponed::Wait(WaitReason::Open))),
             // A device, and a mount point, for which the broker has no rule.
             Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
             Err(error) => Err(refusal(error)),
         }
+    }
+
+    /// Opens a file of the workspace by its name.
+    fn open_entry(
+        &self,
+        at: &CallPath,
+        how: OpenHow,
+        flags: OFlags,
+    ) -> Result<Result<Opened, Errno>, CallOutcome> {
+        let resolve = ResolveFlags::from_bits_retain(how.resolve);
+        let resolved = if follows_link(flags) {
+            self.roots.opened(&self.tracee, at, resolve)
+        } else {
+            self.roots.entry(&self.tracee, at, resolve)
+        };
+        let resolved = resolved.map_err(|error| path_failure(Some(&at.path), error))?;
+        let entry = resolved.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
+        if flags & OFlags::ACCMODE != OFlags::WRONLY {
+            self.check_readable(&entry)?;
+        }
+        self.check_opened(&entry, flags)?;
+        let _lock = self.lock([&entry])?;
+        if flags.contains(OFlags::CREATE) {
+            self.check_replaceable(&entry)?;
+        }
+        let _recorded = self.record(&[Touched::Content(&entry)])?;
+        Ok(if flags.contains(OFlags::CREATE) {
+            self.with_umask(|| perform::open(&entry, how))
+        } else {
+            self.if_suspended(|| perform::open(&entry, how))
+        })
     }
 
     /// `None` if the path names no terminal of the command.
@@ -431,7 +458,8 @@ impl<'a> CallHandler<'a> {
     ) -> Result<ResolvedPath, CallOutcome> {
         let object =
             FileReference::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
-        let folder = self.roots.file(&self.tracee, &object, resolve).map_err(|_| CONTINUE)?;
+        let folder = self.roots.file(&self.tracee, &object, resolve);
+        let folder = folder.map_err(|error| path_failure(Some(&at.path), error))?;
         let folder = folder.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
         Ok(ResolvedPath { area: folder.area, folder: folder.file, name: ".".into(), path: at.path.clone() })
     }
@@ -465,4 +493,16 @@ impl<'a> CallHandler<'a> {
         let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
         Ok(self.if_suspended(|| perform::change(&file, change)))
     }
+}
+
+fn follows_link(flags: OFlags) -> bool {
+    !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL)
+}
+
+/// The outcome of a call whose path cannot be resolved. The call does not run: another thread may have made the missing
+/// folder by then, and Landlock would deny a change that the policy allows.
+fn path_failure(path: Option<&Path>, error: Errno) -> CallOutcome {
+    // The broker follows no links that lead elsewhere for each process, and has other ones than the caller.
+    let depends_on_caller = error == Errno::LOOP || path.is_some_and(tracee::depends_on_process);
+    if depends_on_caller { CONTINUE } else { refusal(error) }
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libc::c_long;
 
@@ -19,7 +19,10 @@ const NAME_LENGTH: usize = 256;
 const VALUE_LENGTH: usize = 64 * 1024;
 
 /// Size of the first version of `struct open_how`.
-const OPEN_HOW_LENGTH: u64 = 24;
+const OPEN_HOW_LENGTH: usize = 24;
+
+/// Largest structure of arguments that the kernel accepts.
+const PAGE: usize = 4096;
 
 /// Set by the kernel itself, except for `openat2`.
 #[cfg(target_arch = "x86_64")]
@@ -135,6 +138,15 @@ pub(super) struct FileTime {
     pub seconds: i64,
     /// Also `UTIME_NOW` and `UTIME_OMIT`.
     pub nanoseconds: i64,
+}
+
+impl FileReference {
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Descriptor(_) => None,
+            Self::Path { place, .. } => Some(&place.path),
+        }
+    }
 }
 
 impl OpenHow {
@@ -383,8 +395,12 @@ impl<Memory: Fn(u64, usize) -> Option<Vec<u8>>> ArgumentReader<'_, Memory> {
         Some(bytes)
     }
 
+    /// A later version of the structure has further members, which must be zero.
     fn open_how(&self, address: u64, length: u64) -> Option<OpenHow> {
-        if length != OPEN_HOW_LENGTH {
+        let length =
+            usize::try_from(length).ok().filter(|length| (OPEN_HOW_LENGTH..=PAGE).contains(length))?;
+        let bytes = (self.memory)(address, length).filter(|bytes| bytes.len() == length)?;
+        if bytes[OPEN_HOW_LENGTH..].iter().any(|byte| *byte != 0) {
             return None;
         }
         let [flags, mode, resolve] = self.numbers(address)?.map(i64::cast_unsigned);

@@ -23,7 +23,10 @@ const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 
 pub(super) enum Opened {
     File(OwnedFd),
+    /// A named pipe that can be written.
     Pipe(OwnedFd),
+    /// A named pipe to be opened for reading, by a path descriptor. Opening it waits for a writer.
+    ReadPipe(OwnedFd),
     /// A named pipe without a reader, or a file of which another program has a lease.
     Waits,
     /// Neither a file nor a named pipe.
@@ -35,7 +38,16 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
     let requested = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| Errno::INVAL)?);
     let may_wait = !requested.contains(OFlags::NONBLOCK);
     if requested & OFlags::ACCMODE == OFlags::RDONLY && may_wait && is_pipe(entry) {
-        return Ok(Opened::Special);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let pipe = rustix::fs::openat2(&entry.folder, &entry.name, flags, Mode::empty(), BENEATH)?;
+        let is_pipe = FileType::from_raw_mode(rustix::fs::fstat(&pipe)?.st_mode) == FileType::Fifo;
+        if is_pipe {
+            return if requested.contains(OFlags::CREATE | OFlags::EXCL) {
+                Err(Errno::EXIST)
+            } else {
+                Ok(Opened::ReadPipe(pipe))
+            };
+        }
     }
     // Never waits, because no mode can be changed meanwhile.
     let flags = requested | OFlags::NONBLOCK;
@@ -78,6 +90,23 @@ fn permissions(mode: u64) -> Result<Mode, Errno> {
 
 pub(super) fn make_folder(entry: &ResolvedPath, mode: u32) -> Result<(), Errno> {
     rustix::fs::mkdirat(&entry.folder, &entry.name, Mode::from_raw_mode(mode & PERMISSIONS))
+}
+
+/// Returns false if the kernel refuses the flags, the mode or the limits before it looks at the path.
+pub(super) fn are_flags_valid(how: OpenHow) -> bool {
+    let (Ok(flags), Ok(mode)) = (u32::try_from(how.flags), u32::try_from(how.mode)) else { return false };
+    let (flags, mode) = (OFlags::from_bits_retain(flags), Mode::from_bits_retain(mode));
+    let opened = rustix::fs::openat2(CWD, "", flags, mode, ResolveFlags::from_bits_retain(how.resolve));
+    !matches!(opened, Err(Errno::INVAL))
+}
+
+/// The kernel looks at the type of a node before the path.
+pub(super) fn check_node(mode: u32) -> Result<(), Errno> {
+    match mode & 0o170_000 {
+        0o040_000 => Err(Errno::PERM),
+        0 | 0o010_000 | 0o020_000 | 0o060_000 | 0o100_000 | 0o140_000 => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 /// Makes an empty file or a named pipe.

@@ -251,8 +251,14 @@ fn contains(
         }
     }
     for (name, old, new) in below {
-        let inner = open_folder(folder, OsStr::from_bytes(name.to_bytes()))?;
-        if contains(&inner, &old, &new, frees, left)? {
+        let is_found = match open_folder(folder, OsStr::from_bytes(name.to_bytes())) {
+            Ok(inner) => contains(&inner, &old, &new, frees, left)?,
+            // Another thread has removed the folder, or replaced it by a file.
+            Err(Errno::NOENT) => false,
+            Err(Errno::NOTDIR | Errno::LOOP) => frees(&old, &new),
+            Err(error) => return Err(error),
+        };
+        if is_found {
             return Ok(true);
         }
     }

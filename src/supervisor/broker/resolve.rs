@@ -19,6 +19,9 @@ use super::tracee::{self, Tracee};
 /// The kernel follows as many symbolic links.
 const MAX_LINKS: usize = 40;
 
+/// Most looks for a file whose names change. A change takes the command far longer than a look takes the broker.
+pub(super) const MAX_LOOKS: usize = 128;
+
 /// The system's own files below `/`, whose names can lead to this process.
 const VIRTUAL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
@@ -124,7 +127,7 @@ impl Roots {
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedPath>, Errno> {
         let base = base(tracee, place, resolve)?;
-        self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve)
+        settled(|| self.entry_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
     }
 
     /// Resolves a path from a folder; `None` is a folder that an absolute path does not need.
@@ -133,31 +136,43 @@ impl Roots {
         base: Option<BorrowedFd<'_>>,
         path: &Path,
         resolve: ResolveFlags,
-    ) -> Result<Option<ResolvedPath>, Errno> {
-        let Some((parent, name)) = split(path) else { return Ok(None) };
+    ) -> Result<Look<ResolvedPath>, Errno> {
+        let Some((parent, name)) = split(path) else { return Ok(Look::Elsewhere) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
         let base = base.unwrap_or(rustix::fs::CWD);
         let folder = rustix::fs::openat2(base, parent, flags, Mode::empty(), resolve)?;
-        let entry = self.beneath(&tracee::name_of(&folder)?, name);
-        // A deleted folder has the name of another one.
-        Ok(entry.filter(|entry| is_same_file(&entry.folder, &folder)))
+        // Fails if the caller may not look for names in the folder.
+        let stat = rustix::fs::statat(&folder, ".", AtFlags::empty())?;
+        match self.beneath(&tracee::name_of(&folder)?, name) {
+            Look::Found(entry) if is_same(&rustix::fs::fstat(&entry.folder)?, &stat) => {
+                Ok(Look::Found(entry))
+            }
+            Look::Elsewhere => Ok(Look::Elsewhere),
+            // A deleted folder has the name of another one, and nothing is made in it.
+            _ if rustix::fs::fstat(&folder)?.st_nlink == 0 => Err(Errno::NOENT),
+            _ => Ok(Look::Changed),
+        }
     }
 
     /// The entry `name` of the folder `parent`, whose path has no symbolic links.
-    fn beneath(&self, parent: &Path, name: &OsStr) -> Option<ResolvedPath> {
+    fn beneath(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
         let path = parent.join(trim(name));
-        let (root, inside) =
-            self.roots.iter().find_map(|root| Some((root, parent.strip_prefix(&root.path).ok()?)))?;
+        let Some((root, inside)) = self.root_of(parent) else { return Look::Elsewhere };
         if self.is_protected(&path) {
-            return None;
+            return Look::Elsewhere;
         }
-        let folder = root.reopen(inside, OFlags::DIRECTORY).ok()?;
-        let device = rustix::fs::fstat(&folder).ok()?.st_dev;
-        if root.excludes(device, &folder) {
-            return None;
-        }
-        Some(ResolvedPath { area: root.area, folder, name: name.to_owned(), path })
+        let folder = match root.look(inside, OFlags::DIRECTORY) {
+            Look::Found((folder, _)) => folder,
+            Look::Elsewhere => return Look::Elsewhere,
+            Look::Changed => return Look::Changed,
+        };
+        Look::Found(ResolvedPath { area: root.area, folder, name: name.to_owned(), path })
+    }
+
+    /// The root that decides about a path without symbolic links, and the rest of the path.
+    fn root_of<'p>(&self, path: &'p Path) -> Option<(&Root, &'p Path)> {
+        self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
     }
 
     fn is_protected(&self, path: &Path) -> bool {
@@ -185,26 +200,34 @@ impl Roots {
             return Ok(self.of_descriptor(&tracee.named(number)?));
         }
         let base = base(tracee, place, resolve)?;
-        let base = base.as_ref().map(AsFd::as_fd);
-        let entry = self.entry_from(base, &place.path, resolve)?;
-        match entry {
-            Some(entry) if resolve.is_empty() => self.followed(entry),
-            Some(entry) if link_target(&entry)?.is_none() => Ok(Some(entry)),
+        settled(|| self.opened_from(base.as_ref().map(AsFd::as_fd), &place.path, resolve))
+    }
+
+    fn opened_from(
+        &self,
+        base: Option<BorrowedFd<'_>>,
+        path: &Path,
+        resolve: ResolveFlags,
+    ) -> Result<Look<ResolvedPath>, Errno> {
+        match self.entry_from(base, path, resolve)? {
+            Look::Changed => Ok(Look::Changed),
+            Look::Found(entry) if resolve.is_empty() => self.followed(entry),
+            Look::Found(entry) if link_target(&entry)?.is_none() => Ok(Look::Found(entry)),
             // A symbolic link elsewhere may lead to a root.
             _ => {
                 let flags = OFlags::PATH | OFlags::CLOEXEC;
                 let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
                 let base = base.unwrap_or(rustix::fs::CWD);
-                let file = rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)?;
-                Ok(self.of_descriptor(&file))
+                let file = rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)?;
+                Ok(self.named_by(&file))
             }
         }
     }
 
     /// Follows symbolic links from an entry.
-    fn followed(&self, mut entry: ResolvedPath) -> Result<Option<ResolvedPath>, Errno> {
+    fn followed(&self, mut entry: ResolvedPath) -> Result<Look<ResolvedPath>, Errno> {
         for _ in 0..MAX_LINKS {
-            let Some(mut target) = link_target(&entry)? else { return Ok(Some(entry)) };
+            let Some(mut target) = link_target(&entry)? else { return Ok(Look::Found(entry)) };
             // The kernel does not follow every user's links in a folder such as `/tmp`.
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let name = trim(&entry.name);
@@ -219,19 +242,35 @@ impl Roots {
             }
             let next = self.entry_from(Some(entry.folder.as_fd()), &target, ResolveFlags::empty())?;
             entry = match next {
-                Some(next) => next,
-                None => return Ok(None),
+                Look::Found(next) => next,
+                other => return Ok(other),
             };
         }
         Err(Errno::LOOP)
     }
 
-    /// The entry of an open file, if its name still leads to it.
+    /// The entry of an open file, if one of its names leads to it.
     pub(super) fn of_descriptor(&self, file: &OwnedFd) -> Option<ResolvedPath> {
-        let path = tracee::name_of(file).ok()?;
-        let entry = self.beneath(path.parent()?, path.file_name()?)?;
-        let stat = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        is_same(&stat, &rustix::fs::fstat(file).ok()?).then_some(entry)
+        settled(|| Ok(self.named_by(file))).ok().flatten()
+    }
+
+    fn named_by(&self, file: &OwnedFd) -> Look<ResolvedPath> {
+        let Ok(stat) = rustix::fs::fstat(file) else { return Look::Elsewhere };
+        let Some(path) = tracee::name_of(file).ok().filter(|_| stat.st_nlink > 0) else {
+            return Look::Elsewhere;
+        };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Look::Elsewhere };
+        match self.beneath(parent, name) {
+            Look::Found(entry) => {
+                let named = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
+                if named.is_ok_and(|named| is_same(&named, &stat)) {
+                    Look::Found(entry)
+                } else {
+                    Look::Changed
+                }
+            }
+            other => other,
+        }
     }
 
     /// Resolves an existing file.
@@ -241,47 +280,87 @@ impl Roots {
         object: &FileReference,
         resolve: ResolveFlags,
     ) -> Result<Option<ResolvedFile>, Errno> {
-        let file = match object {
-            FileReference::Descriptor(number) => tracee.descriptor(*number)?,
-            FileReference::Path { place, .. } if place.path.as_os_str().is_empty() => {
-                return Err(Errno::NOENT);
-            }
-            FileReference::Path { place, follows_link } => match tracee::named_descriptor(&place.path) {
-                Some(number) if *follows_link && resolve.is_empty() => tracee.named(number)?,
-                _ => {
-                    let base = base(tracee, place, resolve)?;
-                    let no_follow = if *follows_link { OFlags::empty() } else { OFlags::NOFOLLOW };
-                    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-                    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-                    let base = base.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd);
-                    rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)?
-                }
-            },
-        };
+        settled(|| self.look_at_file(tracee, object, resolve))
+    }
+
+    fn look_at_file(
+        &self,
+        tracee: &Tracee<'_>,
+        object: &FileReference,
+        resolve: ResolveFlags,
+    ) -> Result<Look<ResolvedFile>, Errno> {
+        let file = file_of_caller(tracee, object, resolve)?;
         let stat = rustix::fs::fstat(&file)?;
         let path = tracee::name_of(&file)?;
         let is_deleted = stat.st_nlink == 0 && path.as_os_str().as_bytes().ends_with(b" (deleted)");
         let is_unnamed = is_deleted && FileType::from_raw_mode(stat.st_mode).is_file();
         if is_unnamed && matches!(object, FileReference::Descriptor(_)) {
             let (is_root, leads_to_protected) = (false, false);
-            return Ok(Some(ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, stat }));
+            let resolved = ResolvedFile { area: Area::Own, is_root, leads_to_protected, file, stat };
+            return Ok(Look::Found(resolved));
         }
-        let Some((root, inside)) =
-            self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
-        else {
-            return Ok(None);
-        };
+        let Some((root, inside)) = self.root_of(&path) else { return Ok(Look::Elsewhere) };
         if self.is_protected(&path) {
-            return Ok(None);
+            return Ok(Look::Elsewhere);
         }
-        let Ok(again) = root.reopen(inside, OFlags::NOFOLLOW) else { return Ok(None) };
-        let stat_again = rustix::fs::fstat(&again)?;
-        let is_usable = is_same(&stat_again, &stat) && !root.excludes(stat_again.st_dev, &again);
-        let is_root = inside.as_os_str().is_empty();
-        let leads_to_protected = self.leads_to_protected(&path);
-        let (area, file, stat) = (root.area, again, stat_again);
-        Ok(is_usable.then_some(ResolvedFile { area, is_root, leads_to_protected, file, stat }))
+        Ok(match root.look(inside, OFlags::NOFOLLOW) {
+            Look::Found((again, stat_again)) if is_same(&stat_again, &stat) => Look::Found(ResolvedFile {
+                area: root.area,
+                is_root: inside.as_os_str().is_empty(),
+                leads_to_protected: self.leads_to_protected(&path),
+                file: again,
+                stat: stat_again,
+            }),
+            Look::Found(_) | Look::Changed => Look::Changed,
+            Look::Elsewhere => Look::Elsewhere,
+        })
     }
+}
+
+/// The file that a call is about, by a path descriptor.
+fn file_of_caller(
+    tracee: &Tracee<'_>,
+    object: &FileReference,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let (place, follows_link) = match object {
+        FileReference::Descriptor(number) => return tracee.descriptor(*number),
+        FileReference::Path { place, .. } if place.path.as_os_str().is_empty() => return Err(Errno::NOENT),
+        FileReference::Path { place, follows_link } => (place, *follows_link),
+    };
+    if let Some(number) = tracee::named_descriptor(&place.path)
+        && follows_link
+        && resolve.is_empty()
+    {
+        return tracee.named(number);
+    }
+    let base = base(tracee, place, resolve)?;
+    let no_follow = if follows_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+    let base = base.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd);
+    rustix::fs::openat2(base, &place.path, flags, Mode::empty(), resolve)
+}
+
+/// Result of a look for a file, whose names another thread may change.
+enum Look<T> {
+    Found(T),
+    /// Not below a root, or protected.
+    Elsewhere,
+    /// Another file has the name by now, or none.
+    Changed,
+}
+
+/// Looks until the names stay the same for a look. `None` is elsewhere.
+fn settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Errno> {
+    for _ in 0..MAX_LOOKS {
+        match look()? {
+            Look::Found(found) => return Ok(Some(found)),
+            Look::Elsewhere => break,
+            Look::Changed => {}
+        }
+    }
+    Ok(None)
 }
 
 impl Root {
@@ -300,10 +379,18 @@ impl Root {
     }
 
     /// Opens what is below the root, or the root itself.
-    fn reopen(&self, inside: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn look(&self, inside: &Path, flags: OFlags) -> Look<(OwnedFd, Stat)> {
         let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH)
+        let file = match rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Look::Changed,
+            Err(_) => return Look::Elsewhere,
+        };
+        match rustix::fs::fstat(&file) {
+            Ok(stat) if !self.excludes(stat.st_dev, &file) => Look::Found((file, stat)),
+            _ => Look::Elsewhere,
+        }
     }
 }
 
@@ -352,15 +439,17 @@ pub(super) const BENEATH: ResolveFlags =
 
 /// The folder of a relative path. With flags such as `RESOLVE_IN_ROOT`, absolute paths have one too.
 fn base(tracee: &Tracee<'_>, place: &CallPath, resolve: ResolveFlags) -> Result<Option<OwnedFd>, Errno> {
+    if place.path.as_os_str().is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if place.path.is_absolute() && resolve.contains(ResolveFlags::BENEATH) {
+        return Err(Errno::XDEV);
+    }
     let is_confined = resolve.intersects(ResolveFlags::BENEATH | ResolveFlags::IN_ROOT);
     if place.path.is_absolute() && !is_confined {
         return Ok(None);
     }
     tracee.folder(place.folder).map(Some)
-}
-
-fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
-    matches!((rustix::fs::fstat(one), rustix::fs::fstat(other)), (Ok(one), Ok(other)) if is_same(&one, &other))
 }
 
 pub(super) fn is_same(one: &Stat, other: &Stat) -> bool {

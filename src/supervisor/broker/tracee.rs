@@ -168,6 +168,18 @@ pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     }
 }
 
+/// Returns true if the path leads to files of whatever process resolves it.
+pub(super) fn depends_on_process(path: &Path) -> bool {
+    let mut parts = path.iter().filter_map(OsStr::to_str);
+    let (root, folder, name) = (parts.next(), parts.next(), parts.next());
+    root == Some("/")
+        && match (folder, name) {
+            (Some("proc"), Some(name)) => matches!(name, "self" | "thread-self"),
+            (Some("dev"), Some(name)) => matches!(name, "fd" | "stdin" | "stdout" | "stderr"),
+            _ => false,
+        }
+}
+
 /// A path of this process that leads to the descriptor's file.
 pub(super) fn own_path(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())

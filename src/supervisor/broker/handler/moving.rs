@@ -4,15 +4,15 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
-use rustix::fs::ResolveFlags;
+use rustix::fs::{AtFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{CONTINUE, CallHandler, CallOutcome, EXCHANGE, refusal};
+use super::{CONTINUE, CallHandler, CallOutcome, EXCHANGE, path_failure, refusal};
 use crate::sandbox::BrokerPolicy;
 use crate::supervisor::broker::operation::{CallPath, FileReference};
 use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
-use crate::supervisor::broker::resolve::{self, Area, ResolvedPath};
+use crate::supervisor::broker::resolve::{self, ResolvedPath};
 use crate::supervisor::broker::{perform, reads, tracee};
 use crate::supervisor::protocol::ChangeKind;
 
@@ -53,24 +53,31 @@ impl CallHandler<'_> {
         object: &FileReference,
         to: &CallPath,
     ) -> Result<Result<(), Errno>, CallOutcome> {
-        let to = self.resolve(to)?;
-        if let (Some(file), Some(to)) = (self.unnamed_file(object), &to)
-            && to.area == Area::Workspace
-        {
-            self.check_replaceable(to)?;
-            self.check_new(to, ChangeKind::Create)?;
-            let _recorded = self.record(&[Touched::Entry(to)])?;
-            return Ok(self.if_suspended(|| perform::link_unnamed(&file, to)));
+        if let Some(file) = self.unnamed_file(object) {
+            let to = self.resolve(to)?.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
+            self.check_replaceable(&to)?;
+            self.check_new(&to, ChangeKind::Create)?;
+            let _recorded = self.record(&[Touched::Entry(&to)])?;
+            return Ok(self.if_suspended(|| perform::link_unnamed(&file, &to)));
         }
         let from = match object {
             FileReference::Path { place, .. } if resolve::split(&place.path).is_none() => {
                 return Err(CONTINUE);
             }
             FileReference::Path { place, follows_link: true } => {
-                self.roots.opened(&self.tracee, place, ResolveFlags::empty()).map_err(|_| CONTINUE)?
+                let from = self.roots.opened(&self.tracee, place, ResolveFlags::empty());
+                from.map_err(|error| path_failure(Some(&place.path), error))?
             }
             FileReference::Path { place, .. } => self.resolve(place)?,
             FileReference::Descriptor(_) => None,
+        };
+        // The kernel looks for the file before it looks at the new name.
+        let to = match from.as_ref().filter(|from| from.is_in_workspace()) {
+            Some(from) => {
+                rustix::fs::statat(&from.folder, &from.name, AtFlags::SYMLINK_NOFOLLOW).map_err(refusal)?;
+                self.resolve(to)?
+            }
+            None => self.resolve(to).map_err(|_| CONTINUE)?,
         };
         let (from, to) = within_workspace(from, to)?;
         self.check_replaceable(&to)?;

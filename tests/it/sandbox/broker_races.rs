@@ -1,0 +1,114 @@
+//! Runs pairs of calls of two threads at the same time, while a third thread makes, moves and removes what they name.
+//! Brokered calls fail with no error that the kernel alone would not give.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::sandbox::BrokerPolicy;
+
+use crate::sandbox::commands::finish;
+use crate::support::requirements::require_sandbox;
+use crate::support::shell;
+
+/// Runs, with other orders of the pairs each time. `RACES` sets another number, and `SEED` the first order.
+const RUNS: u32 = 1;
+
+/// Threads that make the same folders.
+const INSTALLERS: u32 = 8;
+
+/// Errors of the calls in `races.c` by another thread's changes: no entry, exists, not a folder, a folder, not empty.
+const ERRORS: [i32; 6] = [0, libc::ENOENT, libc::EEXIST, libc::ENOTDIR, libc::EISDIR, libc::ENOTEMPTY];
+
+/// Errors of single calls: a link that is not followed, an unnamed file in a deleted folder of ext4, and `openat2` where
+/// reading is limited.
+const FURTHER_ERRORS: [(&str, i32); 4] = [
+    ("no_follow", libc::ELOOP),
+    ("unnamed", libc::EPERM),
+    ("create_beneath", libc::ENOSYS),
+    ("create_by_long_how", libc::ENOSYS),
+];
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("races");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/escape/races.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-w"]).arg(source).arg("-o").arg(&program).arg("-lpthread");
+        assert!(compiler.status().unwrap().success(), "tests/escape/races.c");
+        (dir, program)
+    });
+    program
+}
+
+/// Runs the program without a sandbox.
+fn plain(arguments: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(program()).args(arguments.split(' ')).current_dir(dir.path()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn brokered(arguments: &str, denied: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let denied = denied.iter().map(|pattern| (*pattern).to_owned()).collect();
+    let shell = shell(dir.path(), Sandbox::Workspace).denying_reads(denied);
+    let roots = [dir.path().to_owned()];
+    let restrictions =
+        shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN).unwrap();
+    // The output of a command has a limit.
+    let line = format!("{} {arguments} > output", program().display());
+    let (text, _) = finish(shell.start(&line, dir.path(), &restrictions).await.unwrap()).await;
+    let output = std::fs::read_to_string(dir.path().join("output")).unwrap();
+    assert!(!output.is_empty(), "{text}");
+    output
+}
+
+/// Returns the errors of each call, with the call that they raced with.
+fn errors(text: &str) -> BTreeMap<(String, i32), String> {
+    let mut errors = BTreeMap::new();
+    for line in text.lines() {
+        let [call, other, error, _] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        errors.insert((call.to_owned(), error.parse().unwrap()), other.to_owned());
+    }
+    errors
+}
+
+fn unexpected(errors: &BTreeMap<(String, i32), String>) -> Vec<String> {
+    let is_expected =
+        |call: &str, error: i32| ERRORS.contains(&error) || FURTHER_ERRORS.contains(&(call, error));
+    let unexpected = errors.iter().filter(|((call, error), _)| !is_expected(call, *error));
+    unexpected.map(|((call, error), other)| format!("{call}: error {error}, with {other}")).collect()
+}
+
+#[tokio::test]
+async fn racing_calls_fail_as_without_a_sandbox() {
+    require_sandbox();
+    let number = |name: &str, default: u32| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let first = number("SEED", std::process::id());
+    for seed in (first..).take(number("RACES", RUNS) as usize) {
+        let arguments = format!("pairs {seed}");
+        let control = errors(&plain(&arguments));
+        assert_eq!(unexpected(&control), Vec::<String>::new(), "seed {seed}, without a sandbox");
+        for denied in [&[][..], &["**/denied"]] {
+            let errors = errors(&brokered(&arguments, denied).await);
+            assert_eq!(unexpected(&errors), Vec::<String>::new(), "seed {seed}, denied: {denied:?}");
+            assert!(errors.len() > 40, "few of the calls succeed and fail: {errors:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn threads_that_make_nested_folders_never_fail() {
+    require_sandbox();
+    let arguments = format!("tree {INSTALLERS}");
+    for text in [plain(&arguments), brokered(&arguments, &[]).await] {
+        let errors = errors(&text);
+        assert!(errors.len() == 1 && errors.contains_key(&("install".into(), 0)), "{errors:?}");
+    }
+}
