@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
@@ -13,20 +12,21 @@ use rustix::io::Errno;
 use super::allowed_sockets::AllowedSockets;
 use super::network_call::{NetworkCall, network_call};
 use super::notification::CallAnswer;
-use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference, OpenHow};
-use super::perform::{self, Opened};
+use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference};
+use super::perform;
 use super::questions::AskedChange;
 use super::reads::Reads;
 use super::recorder::{CallCopies, CopyRequest, RecordWriter, Touched};
 use super::resolve::{self, Area, FileIdentity, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::HandedOver;
-use super::terminals::{Terminal, Terminals};
+use super::terminals::Terminals;
 use super::tracee::{self, Tracee};
 use crate::file_lock::{FileLock, FileLocks, LockError};
 use crate::sandbox::BrokerPolicy;
 use crate::supervisor::protocol::ChangeKind;
 
 mod moving;
+mod opening;
 mod reading;
 mod unix_sockets;
 
@@ -358,121 +358,6 @@ impl<'a> CallHandler<'a> {
         })
     }
 
-    fn open(&self, at: &CallPath, how: OpenHow) -> Result<CallOutcome, CallOutcome> {
-        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).map_err(|_| CONTINUE)?);
-        let resolve = ResolveFlags::from_bits(how.resolve).ok_or(CONTINUE)?;
-        if !how.writes() {
-            return Err(CONTINUE);
-        }
-        if resolve.contains(ResolveFlags::CACHED) {
-            // Callers try again without it.
-            return Err(refusal(Errno::AGAIN));
-        }
-        if !perform::are_flags_valid(how) {
-            return Err(refusal(Errno::INVAL));
-        }
-        let opened = if how.is_unnamed() {
-            let folder = self.folder(at, flags, resolve)?;
-            self.with_umask(|| self.open_unnamed(&folder, how))
-        } else if at.path.as_os_str().as_bytes().ends_with(b"/") {
-            // Stands for a folder, which cannot be written.
-            return Err(CONTINUE);
-        } else {
-            let mut looks = 0..resolve::MAX_LOOKS;
-            loop {
-                match self.open_entry(at, how, flags)? {
-                    // Another thread has put a symbolic link there.
-                    Err(Errno::LOOP) if follows_link(flags) && looks.next().is_some() => {}
-                    opened => break opened,
-                }
-            }
-        };
-        let closes_on_exec = flags.contains(OFlags::CLOEXEC);
-        match opened {
-            Ok(Opened::File(file)) => {
-                let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
-                handed_over.add(&file).map_err(refusal)?;
-                Ok(CallOutcome::HandOver { file, closes_on_exec })
-            }
-            Ok(Opened::Pipe(file)) => {
-                let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
-                handed_over.add_pipe(&file).map_err(refusal)?;
-                Ok(CallOutcome::HandOver { file, closes_on_exec })
-            }
-            Ok(Opened::ReadPipe(pipe)) => Ok(CallOutcome::Postponed(Postponed::OpenPipe { pipe, flags })),
-            Ok(Opened::Waits) => Ok(CallOutcome::Postponed(Postponed::Wait(WaitReason::Open))),
-            // A device, and a mount point, for which the broker has no rule.
-            Ok(Opened::Special) | Err(Errno::XDEV) => Err(CONTINUE),
-            Err(error) => Err(refusal(error)),
-        }
-    }
-
-    /// Opens a file of the workspace by its name.
-    fn open_entry(
-        &self,
-        at: &CallPath,
-        how: OpenHow,
-        flags: OFlags,
-    ) -> Result<Result<Opened, Errno>, CallOutcome> {
-        let resolve = ResolveFlags::from_bits_retain(how.resolve);
-        let resolved = if follows_link(flags) {
-            self.roots.opened(&self.tracee, at, resolve)
-        } else {
-            self.roots.entry(&self.tracee, at, resolve)
-        };
-        let resolved = resolved.map_err(|error| path_failure(Some(&at.path), error))?;
-        let entry = resolved.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
-        if flags & OFlags::ACCMODE != OFlags::WRONLY {
-            self.check_readable(&entry)?;
-        }
-        self.check_opened(&entry, flags)?;
-        let _lock = self.lock([&entry])?;
-        if flags.contains(OFlags::CREATE) {
-            self.check_replaceable(&entry)?;
-        }
-        let _recorded = self.record(&[Touched::Content(&entry)])?;
-        Ok(if flags.contains(OFlags::CREATE) {
-            self.with_umask(|| perform::open(&entry, how))
-        } else {
-            self.if_suspended(|| perform::open(&entry, how))
-        })
-    }
-
-    /// `None` if the path names no terminal of the command.
-    fn open_terminal(&self, at: &CallPath, how: OpenHow) -> Option<CallOutcome> {
-        let terminal = Terminal::named(&at.path).filter(|_| how.writes())?;
-        let flags = OFlags::from_bits_retain(u32::try_from(how.flags).ok()?);
-        let opened = self.if_suspended(|| Ok(self.terminals.open(terminal, flags, &self.tracee)));
-        Some(match opened.transpose()? {
-            Ok(Ok(file)) => CallOutcome::HandOver { file, closes_on_exec: flags.contains(OFlags::CLOEXEC) },
-            Ok(Err(error)) | Err(error) => refusal(error),
-        })
-    }
-
-    /// The folder of an unnamed file, as an entry of itself.
-    fn folder(
-        &self,
-        at: &CallPath,
-        flags: OFlags,
-        resolve: ResolveFlags,
-    ) -> Result<ResolvedPath, CallOutcome> {
-        let object =
-            FileReference::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
-        let folder = self.roots.file(&self.tracee, &object, resolve);
-        let folder = folder.map_err(|error| path_failure(Some(&at.path), error))?;
-        let folder = folder.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
-        Ok(ResolvedPath { area: folder.area, folder: folder.file, name: ".".into(), path: at.path.clone() })
-    }
-
-    fn open_unnamed(&self, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> {
-        let opened = perform::open(folder, how)?;
-        if let Opened::File(file) = &opened {
-            let identity = resolve::identity(file)?;
-            self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
-        }
-        Ok(opened)
-    }
-
     fn change(
         &self,
         object: &FileReference,
@@ -493,10 +378,6 @@ impl<'a> CallHandler<'a> {
         let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
         Ok(self.if_suspended(|| perform::change(&file, change)))
     }
-}
-
-fn follows_link(flags: OFlags) -> bool {
-    !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL)
 }
 
 /// The outcome of a call whose path cannot be resolved. The call does not run: another thread may have made the missing

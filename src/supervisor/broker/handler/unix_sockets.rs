@@ -57,7 +57,8 @@ impl CallHandler<'_> {
         if self.policy == BrokerPolicy::Nothing {
             return Err(refusal(Errno::ACCESS));
         }
-        let entry = self.resolve(place)?.ok_or(refusal(Errno::ACCESS))?;
+        let entry = self.roots.entry(&self.tracee, place, ResolveFlags::empty()).map_err(refusal)?;
+        let entry = entry.ok_or(refusal(Errno::ACCESS))?;
         self.check_replaceable(&entry)?;
         if perform::kind(&entry).is_some() {
             return Err(refusal(Errno::ADDRINUSE));
