@@ -169,6 +169,16 @@ impl Roots {
         self.leads_to_protected(&entry.path)
     }
 
+    /// Who decides about a path without symbolic links. `None` if it is not below a root.
+    pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
+        self.roots.iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
+    }
+
+    /// Returns true if the path, which has no symbolic links, is below a root.
+    pub(super) fn contains_path(&self, path: &Path) -> bool {
+        self.area_of(path).is_some()
+    }
+
     fn leads_to_protected(&self, path: &Path) -> bool {
         self.protected.iter().any(|protected| protected.starts_with(path))
     }
