@@ -45,6 +45,21 @@ pub const UNRECORDED: &str = "unrecorded";
 /// Rule of a denial because a brokered agent may not connect to a host.
 pub const HOST: &str = "host";
 
+/// Rule of a change that the mode denies.
+pub const ACCESS: &str = "access";
+
+/// Rules of calls of a brokered agent that no mode allows: changes outside of the session's folders, mounts and
+/// namespaces, and control of other processes.
+pub const OUTSIDE: &str = "outside";
+pub const NAMESPACE: &str = "namespace";
+pub const TRACE: &str = "trace";
+
+/// Rule of a brokered change that the user has rejected.
+pub const REJECTED: &str = "rejected";
+
+/// Rule of a brokered change without an answer of the user.
+pub const UNANSWERED: &str = "unanswered";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskReason {
     /// Text of the `ask` rule.

@@ -10,7 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
-pub use crate::supervisor::protocol::{BrokerEvent, ChangeKind, ChangeQuestion, Exit};
+pub use crate::supervisor::protocol::{
+    BrokerEvent, ChangeKind, ChangeQuestion, Executable, Exit, RefusalKind, RefusedCall,
+};
 pub use crate::supervisor::record::RecordState;
 
 pub mod hard_links;

@@ -309,7 +309,7 @@ pub fn call_for_permission(
 }
 
 /// Encodes tool content, whose size the tools have limited.
-fn tool_call_content(content: &ToolContent) -> ToolCallContent {
+pub fn tool_call_content(content: &ToolContent) -> ToolCallContent {
     match content {
         ToolContent::Text(text) => text.clone().into(),
         ToolContent::Diff { path, old, new, .. } => {

@@ -19,7 +19,7 @@ use crate::acp::{
     SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest, StopReason,
 };
 use crate::client::{Client, ClientCapabilities};
-use crate::external_agent::definition::ExternalAgentDefinition;
+use crate::external_agent::definition::{ExternalAgentDefinition, offered_mode};
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
@@ -119,10 +119,12 @@ impl ExternalAgent {
     }
 
     pub fn missing_mode(&self, id: &str) -> Option<String> {
-        let modes = self.modes().map(|modes| modes.available_modes).unwrap_or_default();
+        let modes = self.modes();
+        let is_missing = modes.as_ref().and_then(|modes| offered_mode(modes, id)).is_none();
+        let modes = modes.map(|modes| modes.available_modes).unwrap_or_default();
         let ids: Vec<&str> = modes.iter().map(|mode| &*mode.id.0).collect();
         let valid = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-        (!ids.contains(&id)).then(|| format!("mode {id:?} of its own: its modes are {valid}"))
+        is_missing.then(|| format!("mode {id:?} of its own: its modes are {valid}"))
     }
 
     /// Changes the mode, by config option if necessary, within 10 s.

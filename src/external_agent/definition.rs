@@ -130,14 +130,28 @@ impl ExternalAgentDefinition {
 
 impl ExternalAgentModes {
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
-        let offered_mode = |id: &str| offered.available_modes.iter().find(|mode| &*mode.id.0 == id);
         let common = if self.known.is_empty() { READ_ONLY } else { self.known };
-        let read_only = match &self.read_only {
-            Some(id) => offered_mode(id),
-            None => common.iter().find_map(|id| offered_mode(id)),
-        };
-        read_only.map(|mode| mode.id.clone())
+        match &self.read_only {
+            Some(id) => offered_mode(offered, id),
+            None => common.iter().find_map(|id| offered_mode(offered, id)),
+        }
     }
+
+    /// The mode without the sandbox, also if the agent does not offer it. `None` if none is named.
+    pub fn full_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
+        let id = self.full.as_deref()?;
+        Some(offered_mode(offered, id).unwrap_or_else(|| SessionModeId::new(id)))
+    }
+}
+
+/// The offered mode with this id, or else the first one whose id is an address that ends with it.
+pub fn offered_mode(offered: &SessionModeState, id: &str) -> Option<SessionModeId> {
+    let ids = || offered.available_modes.iter().map(|mode| &mode.id);
+    let ends = |offered: &&SessionModeId| {
+        let before = offered.0.strip_suffix(id);
+        before.is_some_and(|before| before.ends_with(['#', '/', ':']))
+    };
+    ids().find(|offered| &*offered.0 == id).or_else(|| ids().find(ends)).cloned()
 }
 
 #[cfg(test)]
@@ -189,6 +203,16 @@ mod tests {
         check(None, &["auto", "full"], None);
         check(Some("auto"), &["auto", "plan"], Some("auto"));
         check(Some("gone"), &["auto", "plan"], None);
+        let address = "https://agentclientprotocol.com/protocol/session-modes#plan";
+        check(
+            None,
+            &["https://agentclientprotocol.com/protocol/session-modes#agent", address],
+            Some(address),
+        );
+        check(Some("plan"), &[address], Some(address));
+        check(None, &[address, "plan"], Some("plan"));
+        check(None, &["own:read-only", "own/ask"], Some("own:read-only"));
+        check(None, &["no-plan", "explan", "plan-b", "#planner"], None);
         let known = ExternalAgentModes { known: &["full-access"], ..ExternalAgentModes::default() };
         assert_eq!(known.read_only_of(&offered(&["plan", "full-access"])).unwrap().0.as_ref(), "full-access");
     }

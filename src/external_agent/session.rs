@@ -40,16 +40,21 @@ pub use retained_context::RetainedContext;
 
 mod change;
 mod consents;
+mod git_data;
 mod host;
 mod message;
+mod moved_content;
 mod permission;
 mod process;
 mod process_state;
 mod prompt;
+mod question;
+mod refused;
 mod relay;
 mod restart;
 mod retained_context;
 mod run;
+mod temporary;
 
 pub struct ExternalAgentSession {
     host: ExternalAgentHost,
@@ -242,13 +247,13 @@ impl ExternalAgentSession {
                 outputs.extend(self.follow(limits, gate));
                 outputs
             }
-            ProcessMessage::Broker(event) => {
+            ProcessMessage::Broker { event, content } => {
                 let (changes, asker) = self.asked_changes();
-                changes.broker_event(event, &asker, limits)
+                changes.broker_event((event, content), &asker, limits)
             }
-            ProcessMessage::ChangeAnswered { change, answer } => {
+            ProcessMessage::ChangeAnswered { change, answer, content } => {
                 let (changes, asker) = self.asked_changes();
-                changes.answered(change, answer, &asker, limits)
+                changes.answered(change, (answer, content), &asker, limits)
             }
             ProcessMessage::Ended { why } => {
                 for (_, request) in std::mem::take(&mut self.open_requests) {

@@ -102,8 +102,7 @@ impl Program {
         is_complete.await.unwrap_or(false)
     }
 
-    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`], [`BrokerEvent::HostRefused`] and
-    /// [`BrokerEvent::SocketRefused`]. Taken once.
+    /// [`BrokerEvent::Asked`], [`BrokerEvent::Withdrawn`] and events about refused calls. Taken once.
     pub fn take_questions(&self) -> Option<mpsc::UnboundedReceiver<BrokerEvent>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -250,7 +249,8 @@ impl ProgramTask {
             BrokerEvent::Asked(_)
             | BrokerEvent::Withdrawn(_)
             | BrokerEvent::HostRefused(_)
-            | BrokerEvent::SocketRefused(_) => {
+            | BrokerEvent::SocketRefused(_)
+            | BrokerEvent::Refused(_) => {
                 let _ = self.questions.send(event);
             }
         }

@@ -21,9 +21,10 @@ use super::record::RecordState;
 use crate::file_lock::FileLocks;
 use crate::sandbox::host::AllowedHosts;
 use crate::sandbox::{self, BrokerPolicy};
-use crate::supervisor::protocol::{BrokerEvent, SupervisorReport};
+use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, SupervisorReport};
 
 mod allowed_sockets;
+mod caller;
 mod egress;
 mod handler;
 mod network_call;
@@ -33,6 +34,7 @@ mod perform;
 mod questions;
 mod reads;
 mod recorder;
+mod refused;
 mod resolve;
 mod revoke;
 mod terminals;
@@ -52,6 +54,7 @@ use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
 pub(in crate::supervisor) use recorder::RecordWriter;
 use recorder::{CallCopies, CopyFolder, Touched};
+use refused::RefusedCalls;
 use resolve::FileIdentity;
 pub(in crate::supervisor) use resolve::Roots;
 use revoke::{HandedOver, Revoked};
@@ -81,6 +84,7 @@ pub(super) struct Broker {
     locks: FileLocks,
     waiting_calls: AtomicUsize,
     questions: ChangeQuestions,
+    refused: RefusedCalls,
     /// Calls that are answered by a thread of their own. `None` before [`Self::start`].
     resumed: Option<Sender<ResumedCall>>,
     /// Connection to Modegate. `None` without questions.
@@ -108,6 +112,7 @@ impl Broker {
             locks: FileLocks::default(),
             waiting_calls: AtomicUsize::default(),
             questions: ChangeQuestions::default(),
+            refused: RefusedCalls::default(),
             resumed: None,
             connection: None,
             egress: None,
@@ -197,6 +202,7 @@ impl Broker {
     /// Applies a policy, and reports when after a tighter one no process can write through what it has open. Waiting
     /// calls are decided again.
     fn set_policy(&self, policy: BrokerPolicy) {
+        self.refused.clear();
         // Waits for the calls that are being carried out, which make no copies.
         {
             let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
@@ -285,6 +291,7 @@ impl Broker {
                 }
             }
         }
+        self.refused.clear();
         self.report(BrokerEvent::RecordSaved(state));
     }
 
@@ -311,6 +318,12 @@ impl Broker {
     /// Answers a call now or later.
     fn answer_or_wait(self: &Arc<Self>, pending: PendingCall) {
         let call = pending.call;
+        if let Some(kind) = refused::always_refused(&call) {
+            self.report_refused(&call, kind, None);
+            // The caller may be gone.
+            let _ = self.listener.respond(&call, CallAnswer::Error(Errno::PERM.raw_os_error()));
+            return;
+        }
         if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call))
             && !self.is_of_unix_socket(&call, kind)
         {
@@ -336,7 +349,8 @@ impl Broker {
     }
 
     fn ask(&self, call: SuspendedCall, change: AskedChange) {
-        match self.questions.add(call, change) {
+        let executable = caller::executable(call.thread, &self.roots);
+        match self.questions.add(call, change, executable.filter(|_| self.listener.is_suspended(&call))) {
             Ok(question) => self.report(BrokerEvent::Asked(question)),
             Err(call) => self.refuse(&call),
         }
@@ -367,9 +381,42 @@ impl Broker {
             CallOutcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),
             CallOutcome::Postponed(postponed) => return Some(postponed),
         };
+        let refused = self.refused_change(&handler.tracee, *policy, answer);
+        drop(policy);
+        if let Some((kind, path)) = refused {
+            self.report_refused(call, kind, Some(path));
+        }
         // The caller may be gone.
         let _ = self.listener.respond(call, answer);
         None
+    }
+
+    /// The change of a call that will fail. `None` if the call succeeds, or fails without the sandbox, too.
+    fn refused_change(
+        &self,
+        tracee: &Tracee<'_>,
+        policy: BrokerPolicy,
+        answer: CallAnswer,
+    ) -> Option<(RefusalKind, PathBuf)> {
+        let is_refused = match answer {
+            CallAnswer::Continue => true,
+            CallAnswer::Error(error) => {
+                [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error).contains(&error)
+            }
+            CallAnswer::Value(_) => false,
+        };
+        if !is_refused || self.connection.is_none() || self.refused.is_full() {
+            return None;
+        }
+        let (kind, path) = refused::refused_change(tracee, &self.roots)?;
+        (kind != RefusalKind::Change || policy == BrokerPolicy::Nothing).then_some((kind, path))
+    }
+
+    fn report_refused(&self, call: &SuspendedCall, kind: RefusalKind, path: Option<PathBuf>) {
+        if self.refused.add(kind, path.as_deref()) {
+            let program = caller::name(call.thread);
+            self.report(BrokerEvent::Refused(RefusedCall { kind, path, program }));
+        }
     }
 
     fn hand_over(&self, call: &SuspendedCall, file: OwnedFd, closes_on_exec: bool) -> CallAnswer {

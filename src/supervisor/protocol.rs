@@ -117,6 +117,33 @@ pub enum BrokerEvent {
     /// A connection to the UNIX socket with this path was refused for the first time.
     #[serde(with = "path_bytes")]
     SocketRefused(PathBuf),
+    /// A call of the command was refused. Sent once for each kind and path until the record is saved or the policy
+    /// changes, and for the first ones only.
+    Refused(RefusedCall),
+}
+
+/// A call that the sandbox refuses and the user could make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCall {
+    pub kind: RefusalKind,
+    /// What would have changed. `None` for calls without a path.
+    #[serde(with = "path_bytes::option")]
+    pub path: Option<PathBuf>,
+    /// Name of the program that made the call, in its own words.
+    pub program: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// A change of the session's files under [`BrokerPolicy::Nothing`].
+    Change,
+    /// A change of other files.
+    Outside,
+    /// A mount, or namespaces as sandboxes and containers use them.
+    Namespace,
+    /// Reading or controlling another process, as debuggers do.
+    Trace,
 }
 
 /// A change that a brokered command wants to make under [`BrokerPolicy::Ask`].
@@ -135,6 +162,20 @@ pub struct ChangeQuestion {
     pub files: Vec<PathBuf>,
     /// Name of the program that makes the change, in its own words.
     pub program: String,
+    /// `None` if the command could change the program's file.
+    pub executable: Option<Executable>,
+}
+
+/// The file of a program, which the command cannot change. The program's own words and its variables can still lie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executable {
+    #[serde(with = "path_bytes")]
+    pub path: PathBuf,
+    /// The outermost process with this file above the caller, or the caller, and the time of its start.
+    pub process: u32,
+    pub started: u64,
+    /// Of that process, without the folder of the program.
+    pub command_line: String,
 }
 
 impl ChangeQuestion {
@@ -254,7 +295,11 @@ mod tests {
         let question = (any::<u64>(), path(), proptest::option::of(path()), any::<String>()).prop_map(
             |(number, path, to, program)| {
                 let files = vec!["a/b".into()];
-                ChangeQuestion { number, change: ChangeKind::Move, path, to, files, program }
+                let executable = to.clone().map(|path| {
+                    let command_line = program.clone();
+                    Executable { path, process: 7, started: number, command_line }
+                });
+                ChangeQuestion { number, change: ChangeKind::Move, path, to, files, program, executable }
             },
         );
         prop_oneof![
@@ -263,6 +308,10 @@ mod tests {
             any::<usize>().prop_map(|left_behind| SupervisorReport::Gone { left_behind }),
             question.prop_map(|question| SupervisorReport::Broker(BrokerEvent::Asked(question))),
             any::<String>().prop_map(|host| SupervisorReport::Broker(BrokerEvent::HostRefused(host))),
+            (path(), any::<String>()).prop_map(|(path, program)| {
+                let call = RefusedCall { kind: RefusalKind::Outside, path: Some(path), program };
+                SupervisorReport::Broker(BrokerEvent::Refused(call))
+            }),
             any::<String>().prop_map(|why| {
                 SupervisorReport::Broker(BrokerEvent::RecordSaved(RecordState::Incomplete(why)))
             }),

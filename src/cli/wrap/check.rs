@@ -14,6 +14,7 @@ use crate::external_agent::known::{self, KnownAgent};
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
 use crate::process::BrokerEvent;
 use crate::process::shell::Shell;
+use crate::text;
 
 /// Time in which an agent that has started may still try to connect.
 const SETTLING: Duration = Duration::from_millis(500);
@@ -123,21 +124,31 @@ impl<W: Write> Check<W> {
             self.line("its modes", or_none(&modes))?;
             let modes = &self.definition.modes;
             let sandboxed = modes.read_only_of(&offered).map(|id| id.to_string());
-            let full = modes.full.clone().unwrap_or_else(|| offered.current_mode_id.to_string());
+            let full = modes.full_of(&offered).unwrap_or_else(|| offered.current_mode_id.clone());
             let sandboxed = sandboxed.unwrap_or_else(|| "not changed".into());
             self.line("own mode", format!("{sandboxed} in the sandbox, {full} without it"))?;
         }
         tokio::time::sleep(SETTLING).await;
-        let mut refused = Vec::new();
+        let (mut hosts, mut changes) = (Vec::new(), Vec::new());
         if let Some(mut events) = agent.program().take_questions() {
             while let Ok(event) = events.try_recv() {
-                if let BrokerEvent::HostRefused(host) = event {
-                    refused.push(host);
+                match event {
+                    BrokerEvent::HostRefused(host) => hosts.push(host),
+                    BrokerEvent::Refused(call) => {
+                        changes.extend(call.path.map(|path| text::quoted_name(&path.to_string_lossy())));
+                    }
+                    _ => {}
                 }
             }
         }
-        if !refused.is_empty() {
-            self.line("refused hosts", format!("{}; --allow-host allows one", refused.join(", ")))?;
+        if !hosts.is_empty() {
+            self.line("refused hosts", format!("{}; --allow-host allows one", hosts.join(", ")))?;
+        }
+        if !changes.is_empty() {
+            self.line(
+                "refused changes",
+                format!("{}; --state-dir allows those of a folder", changes.join(", ")),
+            )?;
         }
         agent.shut_down().await;
         Ok(())

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::consents::{ConsentScope, Consents, folder};
+use super::consents::Consents;
 use super::message::{AgentMessage, AgentOutput, ProcessMessage};
+use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
+use super::question::{self, AskedQuestion, REJECT_TURN};
+use super::refused::RefusalNotices;
 use super::{AgentLimits, ExternalAgentHost, host};
 use crate::acp::{
-    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
-    RequestPermissionResponse, SessionUpdate, ToolCall, ToolCallId, ToolCallLocation, ToolCallStatus,
-    ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SessionUpdate, ToolCall,
+    ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates::text_content;
@@ -22,27 +24,14 @@ use crate::event::SessionEvent;
 use crate::external_agent::ExternalAgent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
-use crate::text;
 
 /// Time that a program waits for the user. Then its change is refused.
 pub const LIMIT: Duration = Duration::from_mins(10);
 
-/// Maximum number of refused changes that are reported in one turn.
+/// Maximum number of refused changes that are recorded in one turn.
 const MAX_REFUSED: usize = 100;
 
 pub(super) const TOOL: &str = "harness";
-
-/// The options of a question, in their order.
-const OPTIONS: [(&str, PermissionOptionKind, Option<ConsentScope>); 6] = [
-    ("allow_once", PermissionOptionKind::AllowOnce, Some(ConsentScope::Path)),
-    ("allow_folder", PermissionOptionKind::AllowAlways, Some(ConsentScope::Folder)),
-    ("allow_turn", PermissionOptionKind::AllowAlways, Some(ConsentScope::Turn)),
-    ("allow_session", PermissionOptionKind::AllowAlways, Some(ConsentScope::Session)),
-    ("reject_once", PermissionOptionKind::RejectOnce, None),
-    (REJECT_TURN, PermissionOptionKind::RejectAlways, None),
-];
-
-const REJECT_TURN: &str = "reject_turn";
 
 pub(super) type ChangeAnswer = Result<RequestPermissionResponse, ClientError>;
 
@@ -55,15 +44,16 @@ pub(super) struct AskedChanges {
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
     open: Option<OpenChange>,
-    waiting: VecDeque<ChangeQuestion>,
-    /// Titles of the changes that a rule or mode refused in this turn. Each is reported once.
+    waiting: VecDeque<AskedQuestion>,
+    /// Titles of the changes that were refused in this turn without a question. Each is recorded once.
     refused: HashSet<String>,
+    refusals: RefusalNotices,
     /// The user was told about changes between turns.
     told: bool,
 }
 
 struct OpenChange {
-    question: ChangeQuestion,
+    question: AskedQuestion,
     facts: CallFacts,
     call: ToolCallId,
     request: u64,
@@ -88,26 +78,28 @@ impl AskedChanges {
         self.is_in_turn = true;
     }
 
+    /// `content` is that of a file that waits to be moved.
     pub(super) fn broker_event(
         &mut self,
-        event: BrokerEvent,
+        (event, content): (BrokerEvent, Option<MovedContent>),
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         match event {
-            BrokerEvent::Asked(question) => {
-                self.waiting.push_back(question);
+            BrokerEvent::Asked(change) => {
+                self.waiting.push_back(AskedQuestion { change, content, is_postponed: false, earlier: 0 });
                 self.decide(asker, limits)
             }
             BrokerEvent::Withdrawn(number) => {
-                self.waiting.retain(|question| question.number != number);
-                let is_open = self.open.as_ref().is_some_and(|it| it.question.number == number);
+                self.waiting.retain(|question| question.change.number != number);
+                let is_open = self.open.as_ref().is_some_and(|it| it.question.change.number == number);
                 let mut effects = if is_open { self.close("The program ended.", asker) } else { Vec::new() };
                 effects.extend(self.decide(asker, limits));
                 effects
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
+            BrokerEvent::Refused(call) => self.refusals.add(call, asker.host, limits),
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
         }
     }
@@ -116,11 +108,12 @@ impl AskedChanges {
     fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
         let mut effects = Vec::new();
         while self.open.is_none() {
-            let Some(question) = self.waiting.pop_front() else { break };
+            let Some(mut question) = self.waiting.pop_front() else { break };
+            question.is_postponed = self.consents.is_postponed(&question.change.path);
             match self.decide_one(&question, asker, limits) {
                 Decision::Answer(allows, more) => {
                     effects.extend(more);
-                    effects.extend(asker.answer(question.number, allows));
+                    effects.extend(asker.answer(question.change.number, allows));
                 }
                 Decision::Ask(facts) => effects.push(self.ask(question, *facts, asker, limits)),
             }
@@ -128,23 +121,25 @@ impl AskedChanges {
         effects
     }
 
-    fn decide_one(&mut self, question: &ChangeQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
-        let facts = asker.facts(question, &self.caches);
+    fn decide_one(&mut self, question: &AskedQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
+        let facts = asker.facts(&question.change, &self.caches);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
-                let title = asker.title(question);
+                let title = question.title(asker.host);
                 let text = format!("Refused by Modegate: {title}. {}\n\n", denial.message);
-                // A program may try again and again.
-                if self.refused.len() >= MAX_REFUSED || !self.refused.insert(title) {
-                    return Decision::Answer(false, Vec::new());
-                }
-                let call = ToolCallId::new(TOOL);
-                let denied = AgentOutput::Denied { call, tool: TOOL, rule: denial.rule };
-                Decision::Answer(false, vec![denied, AgentOutput::NoticeInTurn(text)])
+                let denied = self.refused_once(title, denial.rule);
+                let notice = denied.is_some().then_some(AgentOutput::NoticeInTurn(text));
+                Decision::Answer(false, denied.into_iter().chain(notice).collect())
             }
             Verdict::Allow => Decision::Answer(true, Vec::new()),
-            Verdict::Ask(_) if self.consents.refuses() => Decision::Answer(false, Vec::new()),
-            Verdict::Ask(_) if self.consents.cover(question, &limits.mode.0) => {
+            Verdict::Ask(_) if self.consents.refuses(&question.change) => {
+                let denied = self.refused_once(question.title(asker.host), permission::REJECTED);
+                Decision::Answer(false, denied.into_iter().collect())
+            }
+            Verdict::Ask(_) if self.consents.cover(&question.change, &limits.mode.0) => {
+                Decision::Answer(true, Vec::new())
+            }
+            Verdict::Ask(_) if self.is_in_turn && self.consents.postpones(&question.change) => {
                 Decision::Answer(true, Vec::new())
             }
             Verdict::Ask(_) if self.is_in_turn => Decision::Ask(Box::new(facts)),
@@ -154,7 +149,7 @@ impl AskedChanges {
                 if !std::mem::replace(&mut self.told, true) {
                     effects.push(AgentOutput::NoticeInTurn(format!(
                         "Between two turns, changes of the agent were refused, the first of them: {}.\n\n",
-                        asker.title(question)
+                        question.title(asker.host)
                     )));
                 }
                 Decision::Answer(false, effects)
@@ -162,33 +157,30 @@ impl AskedChanges {
         }
     }
 
+    /// `None` if the refusal is recorded, or too many are: a program may try again and again.
+    fn refused_once(&mut self, title: String, rule: &'static str) -> Option<AgentOutput> {
+        let is_new = self.refused.len() < MAX_REFUSED && self.refused.insert(title);
+        is_new.then(|| AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule })
+    }
+
     fn ask(
         &mut self,
-        question: ChangeQuestion,
+        question: AskedQuestion,
         facts: CallFacts,
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> AgentOutput {
         let start = asker.start;
-        let call = ToolCallId::new(format!("agent_change_{start}_{}", question.number));
-        let kind = match question.change {
-            ChangeKind::Delete | ChangeKind::DeleteFolder => ToolKind::Delete,
-            ChangeKind::Move => ToolKind::Move,
-            _ => ToolKind::Edit,
-        };
-        let title = asker.title(&question);
-        let program = text::quoted_name(&question.program);
-        let mut details =
-            format!("By the program {program}. The new content is not known before the change.");
-        if matches!(question.change, ChangeKind::Create | ChangeKind::Write) {
-            details.push_str(" Until the program closes the file, it can write it, also after this turn.");
-        }
+        let change = question.change.clone();
+        let again = if question.earlier == 0 { String::new() } else { format!("_{}", question.earlier) };
+        let call = ToolCallId::new(format!("agent_change_{start}_{}{again}", change.number));
+        let (title, kind) = (question.title(asker.host), question.kind());
         // JSON has texts only; the title names every path.
-        let locations = question.ends().filter(|path| path.to_str().is_some()).map(ToolCallLocation::new);
+        let locations = change.ends().filter(|path| path.to_str().is_some()).map(ToolCallLocation::new);
         let announced = ToolCall::new(call.clone(), title.clone())
             .kind(kind)
             .status(ToolCallStatus::Pending)
-            .content(vec![text_content(&details)])
+            .content(question.content())
             .locations(locations.collect::<Vec<_>>());
         let fields = ToolCallUpdateFields::new()
             .title(title)
@@ -199,61 +191,84 @@ impl AskedChanges {
         let request = RequestPermissionRequest::new(
             asker.host.session.clone(),
             ToolCallUpdate::new(call.clone(), fields),
-            asker.options(&question, &limits.mode.0),
+            question.options(asker.host, &limits.mode.0),
         );
         let (number, answer) = asker.host.client.request_permission(request);
-        let (messages, change) = (asker.messages.clone(), question.number);
+        let messages = asker.messages.clone();
         tokio::spawn(async move {
             let answer = tokio::time::timeout(LIMIT, answer).await.unwrap_or(Err(ClientError::Late(LIMIT)));
+            let content = moved_content::read(&change).await;
+            let answered = ProcessMessage::ChangeAnswered { change: change.number, answer, content };
             // The session may be gone.
-            let _ = messages
-                .send(AgentMessage::Process(start, ProcessMessage::ChangeAnswered { change, answer }));
+            let _ = messages.send(AgentMessage::Process(start, answered));
         });
         self.open = Some(OpenChange { question, facts, call, request: number });
         let update = Box::new(SessionUpdate::ToolCall(announced));
         AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
     }
 
+    /// `content` is that of a file that waits to be moved, after the answer.
     pub(super) fn answered(
         &mut self,
         change: u64,
-        answer: ChangeAnswer,
+        (answer, content): (ChangeAnswer, Option<MovedContent>),
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
         let Some(OpenChange { question, facts, call, request }) =
-            self.open.take_if(|open| open.question.number == change)
+            self.open.take_if(|open| open.question.change.number == change)
         else {
             return Vec::new();
         };
         let mut effects = Vec::new();
-        let (selected, refusal) = match answer.map(|answer| answer.outcome) {
+        let (selected, rule, refusal) = match answer.map(|answer| answer.outcome) {
             Ok(RequestPermissionOutcome::Selected(selected)) => {
-                (selected.option_id.0.to_string(), "The user rejected this change.".to_owned())
+                let refusal = "The user rejected this change.".to_owned();
+                (selected.option_id.0.to_string(), permission::REJECTED, refusal)
             }
             // Nothing else is consent.
-            Ok(_) => (String::new(), "The question to the user was cancelled.".into()),
+            Ok(_) => {
+                let refusal = "The question to the user was cancelled.".to_owned();
+                (String::new(), permission::UNANSWERED, refusal)
+            }
             Err(ClientError::Late(limit)) => {
                 asker.host.client.withdraw(request);
                 let refusal = format!("No answer came within {} minutes.", limit.as_secs() / 60);
-                let text = format!("{refusal} Refused: {}.\n\n", asker.title(&question));
+                let text = format!("{refusal} Refused: {}.\n\n", question.title(asker.host));
                 effects.push(AgentOutput::NoticeInTurn(text));
-                (String::new(), refusal)
+                (String::new(), permission::UNANSWERED, refusal)
             }
-            Err(error) => (String::new(), format!("The user could not be asked: {error}.")),
+            Err(error) => {
+                let refusal = format!("The user could not be asked: {error}.");
+                (String::new(), permission::NO_USER, refusal)
+            }
         };
-        let chosen = OPTIONS.iter().find(|(id, ..)| *id == selected);
-        let consent = chosen.and_then(|(.., scope)| *scope);
-        let is_denied = matches!(decide(&facts, limits), Verdict::Deny(_));
-        let allows = consent.is_some() && !is_denied;
+        let consent = question::consent(&selected);
+        if consent.is_some() && content != question.content {
+            effects.push(concluded(call, Some("The content has changed since the question.")));
+            let earlier = question.earlier + 1;
+            self.waiting.push_front(AskedQuestion { content, earlier, ..question });
+            effects.extend(self.decide(asker, limits));
+            return effects;
+        }
+        let denial = match decide(&facts, limits) {
+            Verdict::Deny(denial) => Some(denial.rule),
+            Verdict::Allow | Verdict::Ask(_) => None,
+        };
+        let allows = consent.is_some() && denial.is_none();
         if let Some(scope) = consent.filter(|_| allows) {
-            self.consents.allow(&question, scope, &limits.mode.0);
+            self.consents.allow(&question.change, scope, &limits.mode.0);
             effects.push(permitted(&call, &facts, true));
-        } else if selected == REJECT_TURN {
-            self.consents.refuse_turn();
+        } else {
+            self.consents.reject(&question.change);
+            if selected == REJECT_TURN {
+                self.consents.refuse_turn();
+            }
+            let rule = denial.unwrap_or(rule);
+            effects.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
         }
         effects.push(concluded(call, (!allows).then_some(&*refusal)));
-        effects.extend(asker.answer(question.number, allows));
+        effects.extend(asker.answer(question.change.number, allows));
         effects.extend(self.decide(asker, limits));
         effects
     }
@@ -267,9 +282,9 @@ impl AskedChanges {
 
     /// The turn is cancelled or over.
     pub(super) fn refuse(&mut self, asker: &Asker<'_>) -> Vec<AgentOutput> {
-        let open = self.open.as_ref().map(|open| open.question.number);
+        let open = self.open.as_ref().map(|open| open.question.change.number);
         let waiting = std::mem::take(&mut self.waiting);
-        let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.number));
+        let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.change.number));
         let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
         let mut effects = self.close("The turn has ended.", asker);
         effects.extend(refused);
@@ -287,7 +302,9 @@ impl AskedChanges {
         self.told = false;
         self.refused.clear();
         self.consents.end_turn();
-        self.refuse(asker)
+        let mut effects = self.refuse(asker);
+        effects.extend(self.refusals.end_turn());
+        effects
     }
 
     pub(super) fn asks(&self) -> bool {
@@ -332,7 +349,7 @@ impl Asker<'_> {
         let files = question.files.iter().flat_map(|file| question.ends().map(move |end| end.join(file)));
         let targets = ends.chain(files).map(|path| {
             let in_cache = caches.iter().any(|cache| path.starts_with(cache)).then_some(path.as_path());
-            let inside = self.inside(&path).or(in_cache).map(Path::to_owned);
+            let inside = question::inside(self.host, &path).or(in_cache).map(Path::to_owned);
             Target { path, inside }
         });
         CallFacts {
@@ -340,53 +357,6 @@ impl Asker<'_> {
             targets: targets.collect(),
             ..CallFacts::of_tool(tool, permission::Effect::Edit)
         }
-    }
-
-    /// The path below the session's folder that contains it.
-    fn inside<'a>(&self, path: &'a Path) -> Option<&'a Path> {
-        let mut folders = [&self.host.cwd].into_iter().chain(&self.host.directories);
-        folders.find_map(|folder| path.strip_prefix(folder).ok())
-    }
-
-    fn title(&self, question: &ChangeQuestion) -> String {
-        let name = |path: &Path| {
-            text::quoted_name(&path.strip_prefix(&self.host.cwd).unwrap_or(path).to_string_lossy())
-        };
-        let path = name(&question.path);
-        let action = match (question.change, &question.to) {
-            (ChangeKind::Create, _) => format!("Create {path}"),
-            (ChangeKind::CreateFolder, _) => format!("Create the folder {path}"),
-            (ChangeKind::Write, _) => format!("Write {path}"),
-            (ChangeKind::Delete, _) => format!("Delete {path}"),
-            (ChangeKind::DeleteFolder, _) => format!("Delete the folder {path}"),
-            (ChangeKind::Move, Some(to)) => format!("Move {path} to {}", name(to)),
-            (ChangeKind::Move, None) => format!("Move {path}"),
-            (ChangeKind::Link, to) => {
-                format!("Create the hard link {} to {path}", to.as_deref().map(name).unwrap_or_default())
-            }
-            (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
-        };
-        format!("{action} ({})", text::visible_line(&self.host.agent.id))
-    }
-
-    fn options(&self, question: &ChangeQuestion, mode: &str) -> Vec<PermissionOption> {
-        let below = folder(question).map(|folder| match self.inside(folder) {
-            Some(inside) if inside.as_os_str().is_empty() => "in this folder".to_owned(),
-            Some(inside) => format!("below {}", text::quoted_name(&inside.to_string_lossy())),
-            None => format!("below {}", text::quoted_name(&folder.to_string_lossy())),
-        });
-        let options = OPTIONS.iter().filter_map(|(id, kind, scope)| {
-            let name = match scope {
-                Some(ConsentScope::Path) => "Allow (this file, this turn)".to_owned(),
-                Some(ConsentScope::Folder) => format!("Allow all changes {} (this turn)", below.as_ref()?),
-                Some(ConsentScope::Turn) => "Allow all changes (this turn)".to_owned(),
-                Some(ConsentScope::Session) => format!("Allow all changes (this session, {mode} mode)"),
-                None if *id == REJECT_TURN => "Reject all changes (this turn)".to_owned(),
-                None => "Reject".to_owned(),
-            };
-            Some(PermissionOption::new(*id, name, *kind))
-        });
-        options.collect()
     }
 }
 

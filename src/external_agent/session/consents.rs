@@ -1,11 +1,16 @@
 //! The user's consents to changes of a brokered agent. Pure.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::git_data::{self, GitCommand};
+use super::temporary::is_temporary;
 use crate::acp::ToolCallId;
 use crate::process::{ChangeKind, ChangeQuestion};
+
+/// Most temporary files that wait for their move.
+const MAX_TEMPORARY: usize = 256;
 
 /// Consents that end with the turn, and modes in which all changes of the session are allowed.
 #[derive(Debug, Default)]
@@ -14,6 +19,10 @@ pub(super) struct Consents {
     folders: HashSet<PathBuf>,
     /// Calls that the agent asked about without naming files, until their end.
     calls: HashSet<ToolCallId>,
+    /// The user's answers about what git itself keeps.
+    commands: HashMap<GitCommand, bool>,
+    /// New temporary files of the turn, which the user was not asked about.
+    temporary: HashSet<PathBuf>,
     all: bool,
     none: bool,
     modes: HashSet<String>,
@@ -30,16 +39,17 @@ pub(super) enum ConsentScope {
 
 impl Consents {
     pub(super) fn allow(&mut self, question: &ChangeQuestion, scope: ConsentScope, mode: &str) {
-        match scope {
-            ConsentScope::Path => {
+        match (scope, git_data::command(question)) {
+            (ConsentScope::Path, Some(command)) => drop(self.commands.insert(command, true)),
+            (ConsentScope::Path, None) => {
                 self.paths.insert(question.path.clone());
                 self.paths.extend(question.to.clone());
             }
-            ConsentScope::Folder => {
+            (ConsentScope::Folder, _) => {
                 self.folders.extend(folder(question).map(Path::to_owned));
             }
-            ConsentScope::Turn => self.all = true,
-            ConsentScope::Session => drop(self.modes.insert(mode.to_owned())),
+            (ConsentScope::Turn, _) => self.all = true,
+            (ConsentScope::Session, _) => drop(self.modes.insert(mode.to_owned())),
         }
     }
 
@@ -48,8 +58,43 @@ impl Consents {
         self.none = true;
     }
 
-    pub(super) fn refuses(&self) -> bool {
-        self.none
+    /// The user has rejected this change.
+    pub(super) fn reject(&mut self, question: &ChangeQuestion) {
+        if let Some(command) = git_data::command(question) {
+            self.commands.insert(command, false);
+        }
+    }
+
+    pub(super) fn refuses(&self, question: &ChangeQuestion) -> bool {
+        self.none || self.of_command(question) == Some(false)
+    }
+
+    fn of_command(&self, question: &ChangeQuestion) -> Option<bool> {
+        let command = git_data::command(question)?;
+        let answers = || self.commands.iter().filter(|(other, _)| other.folder == command.folder);
+        let is_own = || command.is_maintenance && answers().any(|(_, allows)| *allows);
+        self.commands.get(&command).copied().or_else(|| is_own().then_some(true))
+    }
+
+    /// Returns true for a new temporary file, and for later changes of it: the user is asked when it moves to the file
+    /// that it stands for.
+    pub(super) fn postpones(&mut self, question: &ChangeQuestion) -> bool {
+        let ChangeQuestion { change, path, executable, .. } = question;
+        let program = executable.as_ref().map(|executable| executable.path.as_path());
+        match change {
+            ChangeKind::Create if self.temporary.len() < MAX_TEMPORARY && is_temporary(path, program) => {
+                self.temporary.insert(path.clone());
+                true
+            }
+            ChangeKind::Write | ChangeKind::Attributes => self.temporary.contains(path),
+            ChangeKind::Delete => self.temporary.remove(path),
+            _ => false,
+        }
+    }
+
+    /// Returns true for a temporary file that the user was not asked about.
+    pub(super) fn is_postponed(&self, path: &Path) -> bool {
+        self.temporary.contains(path)
     }
 
     /// The user has allowed a call of the agent, which names these absolute paths.
@@ -74,13 +119,17 @@ impl Consents {
         if self.all || !self.calls.is_empty() || self.modes.contains(mode) {
             return true;
         }
+        if self.of_command(question) == Some(true) {
+            return true;
+        }
         let ChangeQuestion { change, path, files, .. } = question;
         if *change == ChangeKind::Create && self.is_temporary(path) {
             self.paths.insert(path.clone());
         }
         let covers =
             |end: &Path| self.covers_path(end) && files.iter().all(|file| self.covers_path(&end.join(file)));
-        question.ends().all(covers)
+        let is_own = |end: &Path| *change == ChangeKind::Move && end == path && self.temporary.contains(end);
+        question.ends().all(|end| covers(end) || is_own(end))
     }
 
     fn covers_path(&self, path: &Path) -> bool {
@@ -141,10 +190,75 @@ pub(super) fn folder(question: &ChangeQuestion) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Executable;
 
     fn question(change: ChangeKind, path: &str, to: Option<&str>) -> ChangeQuestion {
         let to = to.map(PathBuf::from);
-        ChangeQuestion { number: 1, change, path: path.into(), to, files: Vec::new(), program: "node".into() }
+        let (files, program) = (Vec::new(), "node".into());
+        ChangeQuestion { number: 1, change, path: path.into(), to, files, program, executable: None }
+    }
+
+    fn by_git(process: u32, path: &str) -> ChangeQuestion {
+        let executable =
+            Executable { path: "/usr/bin/git".into(), process, started: 1, command_line: "git add .".into() };
+        ChangeQuestion { executable: Some(executable), ..question(ChangeKind::Create, path, None) }
+    }
+
+    #[test]
+    fn answer_about_a_git_command_covers_its_data_alone() {
+        let lock = by_git(7, "/w/.git/index.lock");
+        for allows in [true, false] {
+            let mut consents = Consents::default();
+            if allows {
+                consents.allow(&lock, ConsentScope::Path, "ask")
+            } else {
+                consents.reject(&lock)
+            }
+            for (other, is_same) in [
+                (by_git(7, "/w/.git/objects/d0/tmp_obj_a"), true),
+                (by_git(7, "/w/.git/config"), false),
+                (by_git(7, "/w/a.rs"), false),
+                (by_git(8, "/w/.git/index.lock"), false),
+                (by_git(7, "/v/.git/index.lock"), false),
+                (question(ChangeKind::Create, "/w/.git/index.lock", None), false),
+            ] {
+                assert_eq!(consents.cover(&other, "ask"), is_same && allows, "{other:?}");
+                assert_eq!(consents.refuses(&other), is_same && !allows, "{other:?}");
+            }
+            for (folder, is_same) in [("/w", true), ("/v", false)] {
+                let mut maintenance = by_git(9, &format!("{folder}/.git/objects/maintenance.lock"));
+                maintenance.executable.as_mut().unwrap().command_line =
+                    "git maintenance run --auto --detach".into();
+                assert_eq!(consents.cover(&maintenance, "ask"), is_same && allows, "{folder}");
+            }
+            consents.end_turn();
+            assert!(!consents.cover(&lock, "ask") && !consents.refuses(&lock));
+        }
+    }
+
+    #[test]
+    fn temporary_files_wait_for_their_move() {
+        let mut consents = Consents::default();
+        let temporary = "/w/.a.rs.x1.tmp";
+        assert!(!consents.postpones(&question(ChangeKind::Write, temporary, None)), "an older file");
+        assert!(consents.postpones(&question(ChangeKind::Create, temporary, None)));
+        assert!(consents.postpones(&question(ChangeKind::Attributes, temporary, None)));
+        let moved = question(ChangeKind::Move, temporary, Some("/w/a.rs"));
+        assert!(
+            !consents.postpones(&moved)
+                && !consents.cover(&moved, "ask")
+                && consents.is_postponed(temporary.as_ref())
+        );
+        consents.allow(&question(ChangeKind::Write, "/w/a.rs", None), ConsentScope::Path, "ask");
+        assert!(consents.cover(&moved, "ask"));
+        assert!(!consents.cover(&question(ChangeKind::Move, "/w/a.rs", Some(temporary)), "ask"));
+        assert!(consents.postpones(&question(ChangeKind::Delete, temporary, None)));
+        assert!(!consents.postpones(&question(ChangeKind::Delete, temporary, None)), "once");
+        assert!(!consents.postpones(&question(ChangeKind::Create, "/w/a.rs", None)), "the control");
+        for number in 0..MAX_TEMPORARY {
+            assert!(consents.postpones(&question(ChangeKind::Create, &format!("/w/{number}.tmp"), None)));
+        }
+        assert!(!consents.postpones(&question(ChangeKind::Create, "/w/further.tmp", None)));
     }
 
     #[test]
@@ -228,6 +342,8 @@ mod tests {
         consents.allow(&write, ConsentScope::Session, "ask");
         consents.refuse_turn();
         consents.end_turn();
-        assert!(consents.cover(&write, "ask") && !consents.cover(&write, "other") && !consents.refuses());
+        assert!(
+            consents.cover(&write, "ask") && !consents.cover(&write, "other") && !consents.refuses(&write)
+        );
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn socket_refused(
     denied(format!("The agent {agent} tried to connect to the socket {path}, which {reason}{risk}\n\n"))
 }
 
-fn is_wrapped(session: &ExternalAgentHost) -> bool {
+pub(super) fn is_wrapped(session: &ExternalAgentHost) -> bool {
     session.agent.external_agent.as_ref().is_some_and(|definition| definition.inherits)
 }
 

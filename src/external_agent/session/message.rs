@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::change::ChangeAnswer;
+use super::moved_content::MovedContent;
 use super::permission::RequestId;
 use super::prompt::ReadyAgent;
 use super::run::StartedAgent;
@@ -53,11 +54,17 @@ pub enum ProcessMessage {
         previous_mode: Option<SessionModeId>,
     },
     /// The brokered process asks about a change, or no longer does.
-    Broker(BrokerEvent),
+    Broker {
+        event: BrokerEvent,
+        /// Of a file that waits to be moved.
+        content: Option<MovedContent>,
+    },
     /// The client's answer to the question about a change.
     ChangeAnswered {
         change: u64,
         answer: ChangeAnswer,
+        /// Of a file that waits to be moved, after the answer.
+        content: Option<MovedContent>,
     },
     Ended {
         why: String,

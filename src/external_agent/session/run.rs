@@ -8,14 +8,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{AgentMessage, ProcessMessage};
+use super::moved_content;
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
 use crate::external_agent::{ExternalAgent, StartError, StartRequest};
 use crate::gate::Permit;
 use crate::permission::external::ChangeLevel;
-use crate::process::BrokerPolicy;
 use crate::process::shell::Shell;
+use crate::process::{BrokerEvent, BrokerPolicy};
 
 pub struct StartedAgent {
     pub agent: ExternalAgent,
@@ -224,7 +225,11 @@ impl LevelSwitches<'_> {
 async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<AgentMessage>) {
     if let Some(mut questions) = agent.program().take_questions() {
         while let Some(event) = questions.recv().await {
-            let _ = to.send(AgentMessage::Process(start, ProcessMessage::Broker(event)));
+            let content = match &event {
+                BrokerEvent::Asked(question) => moved_content::read(question).await,
+                _ => None,
+            };
+            let _ = to.send(AgentMessage::Process(start, ProcessMessage::Broker { event, content }));
         }
     }
     std::future::pending::<()>().await;
@@ -257,7 +262,7 @@ async fn set_agent_mode(
     let wanted = if is_sandboxed {
         modes.read_only_of(&offered)
     } else {
-        modes.full.as_deref().map(SessionModeId::new).or_else(|| previous_mode.clone())
+        modes.full_of(&offered).or_else(|| previous_mode.clone())
     };
     let is_changed = match wanted.filter(|id| *id != offered.current_mode_id) {
         Some(id) => match agent.set_mode(&id.0).await {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use libc::{c_long, sock_filter};
 
 use super::bpf::{ALLOW, SUSPEND, fail, has_bits, is, when};
-use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, WRITING};
+use super::syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, NEW_NAMESPACES, WRITING};
 use super::{agent_syscalls, network_syscalls, syscalls};
 use crate::kernel;
 
@@ -28,6 +28,13 @@ const ENTRIES_OLD: &[c_long] = &[];
 /// A sandbox of the command's own would not bind the supervisor, which acts for the command.
 const OWN_SANDBOX: &[c_long] = &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
 
+/// The supervisor refuses these calls, too, and reports that a program has made them.
+#[rustfmt::skip]
+const REFUSED: &[c_long] = &[
+    libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_unshare, libc::SYS_setns,
+    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
+];
+
 /// The returned descriptor receives the suspended calls.
 pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
     kernel::listen(&program(limits_network, limits_reads))
@@ -39,6 +46,8 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
     for suspended in [ENTRIES, ENTRIES_OLD, ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES] {
         calls.set(suspended, SUSPEND);
     }
+    calls.set(REFUSED, SUSPEND);
+    calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
     calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
     syscalls::set_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));
     if limits_reads {

@@ -183,6 +183,11 @@ impl<'a> CallHandler<'a> {
                 let (from, to) = within_workspace(self.resolve(from)?, self.resolve(to)?)?;
                 self.check_replaceable(&from)?;
                 self.check_replaceable(&to)?;
+                let keeps = RenameFlags::from_bits_retain(*flags).contains(RenameFlags::NOREPLACE);
+                if keeps && self.policy == BrokerPolicy::Ask && perform::kind(&to).is_some() {
+                    // Without asking, the call fails.
+                    return Err(refusal(Errno::EXIST));
+                }
                 let files = self.moved_files(&from, &to, *flags)?;
                 let to_path = Some(to.path.clone());
                 let change = AskedChange::new(ChangeKind::Move, &from.path);

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::caller;
 use super::notification::{CallListener, SuspendedCall};
-use crate::supervisor::protocol::{ChangeKind, ChangeQuestion};
+use crate::supervisor::protocol::{ChangeKind, ChangeQuestion, Executable};
 
 /// Calls that wait at the same time. More are refused.
 const MAX_WAITING: usize = 256;
@@ -48,6 +49,7 @@ impl ChangeQuestions {
         &self,
         call: SuspendedCall,
         asked: AskedChange,
+        executable: Option<Executable>,
     ) -> Result<ChangeQuestion, SuspendedCall> {
         let mut waiting = self.lock();
         if waiting.calls.len() >= MAX_WAITING {
@@ -56,7 +58,8 @@ impl ChangeQuestions {
         waiting.last += 1;
         let number = waiting.last;
         let AskedChange { change, path, to, files } = asked.clone();
-        let question = ChangeQuestion { number, change, path, to, files, program: program(&call) };
+        let program = caller::name(call.thread);
+        let question = ChangeQuestion { number, change, path, to, files, program, executable };
         waiting.calls.insert(number, (call, asked));
         self.changed.notify_one();
         Ok(question)
@@ -85,10 +88,4 @@ impl ChangeQuestions {
     fn lock(&self) -> std::sync::MutexGuard<'_, WaitingCalls> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Name of the caller's program, for people.
-fn program(call: &SuspendedCall) -> String {
-    let name = std::fs::read(format!("/proc/{}/comm", call.thread)).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim().to_owned()
 }

@@ -184,6 +184,16 @@ impl Roots {
         self.leads_to_protected(&entry.path)
     }
 
+    /// Who decides about a path without symbolic links. `None` if it is not below a root.
+    pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
+        self.roots.iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
+    }
+
+    /// Returns true if the path, which has no symbolic links, is below a root.
+    pub(super) fn contains_path(&self, path: &Path) -> bool {
+        self.area_of(path).is_some()
+    }
+
     fn leads_to_protected(&self, path: &Path) -> bool {
         self.protected.iter().any(|protected| protected.starts_with(path))
     }
@@ -218,8 +228,12 @@ impl Roots {
                 let flags = OFlags::PATH | OFlags::CLOEXEC;
                 let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
                 let base = base.unwrap_or(rustix::fs::CWD);
-                let file = rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)?;
-                Ok(self.named_by(&file))
+                match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
+                    Ok(file) => Ok(self.named_by(&file)),
+                    // The folder exists: Landlock decides if the file may be made.
+                    Err(Errno::NOENT) => Ok(Look::Elsewhere),
+                    Err(error) => Err(error),
+                }
             }
         }
     }

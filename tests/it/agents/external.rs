@@ -10,10 +10,14 @@ mod lifecycle;
 mod modes;
 mod protocol;
 #[cfg(unix)]
+mod question_count;
+#[cfg(unix)]
 mod questions;
 mod races;
 #[cfg(unix)]
 mod record;
+#[cfg(unix)]
+mod refused;
 mod rules;
 pub(crate) mod sessions;
 mod wrap;

@@ -54,6 +54,7 @@ const LAYERS: [(&str, &[&str]); 76] = [
             "client",
             "process",
             "agents",
+            "bounded_file",
             "conversation",
             "error",
             "event",
@@ -85,6 +86,7 @@ const LAYERS: [(&str, &[&str]); 76] = [
         &[
             "acp",
             "agents",
+            "bounded_file",
             "client",
             "conversation",
             "event",
@@ -178,7 +180,7 @@ const LAYERS: [(&str, &[&str]); 76] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 30] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
     (
@@ -212,13 +214,18 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 30] = [
             "protocol",
         ],
     ),
+    ("broker/caller", &["broker/resolve", "protocol"]),
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification"]),
     ("broker/perform", &["broker/operation", "broker/resolve", "broker/tracee"]),
-    ("broker/questions", &["broker/notification", "protocol"]),
+    ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),
     ("broker/reads", &["broker/operation", "broker/resolve", "broker/terminals", "broker/tracee"]),
     ("broker/recorder", &["broker/resolve", "broker/revoke", "record"]),
+    (
+        "broker/refused",
+        &["broker/notification", "broker/operation", "broker/resolve", "broker/tracee", "protocol"],
+    ),
     ("broker/resolve", &["broker/operation", "broker/tracee"]),
     ("broker/revoke", &["broker/resolve", "broker/tracee", "children"]),
     ("broker/terminals", &["broker/tracee"]),

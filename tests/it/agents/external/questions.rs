@@ -18,7 +18,7 @@ fn compiled(rules: &str) -> Rules {
     serde_saphyr::from_str::<RuleTexts>(rules).unwrap().compile(true).unwrap()
 }
 
-fn is_request(message: &Value) -> bool {
+pub(crate) fn is_request(message: &Value) -> bool {
     message["method"] == "session/request_permission"
 }
 
@@ -42,7 +42,7 @@ async fn prompt(client: &mut ExternalAgentClient, text: &str, options: &[&str]) 
     }
 }
 
-async fn answer(client: &mut ExternalAgentClient, request: &Value, option: &str) {
+pub(crate) async fn answer(client: &mut ExternalAgentClient, request: &Value, option: &str) {
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
     let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome });
     client.client.send_line(&answer.to_string()).await;
@@ -87,7 +87,10 @@ async fn refused_changes_do_not_happen() {
         assert!(!client.path("a").exists() && !client.path("d").exists(), "{option}: {text}");
         let (_, titles) = prompt(&mut client, "run echo 1 > a", &["allow_once"]).await;
         assert!(titles.len() == 1 && client.path("a").exists(), "the control");
+        let session = client.session.clone();
         client.end().await;
+        let report = report(&fixture.store(), &session, None).await;
+        assert_eq!((report.denials, report.findings), (2, Vec::new()), "{option}");
     }
 }
 
@@ -114,7 +117,9 @@ async fn expired_question_is_withdrawn_and_reported() {
     assert!(withdrawn == 1 && text.contains(notice) && !client.path("a").exists(), "{text}");
     let (text, titles) = prompt(&mut client, "run echo 1 > a", &["allow_once"]).await;
     assert!(titles.len() == 1 && client.path("a").exists() && !text.contains("No answer"), "the control");
+    let session = client.session.clone();
     client.end().await;
+    assert_eq!(report(&fixture.store(), &session, None).await.denials, 1);
 }
 
 /// After consent to a call of the agent, its changes cause no permission requests until the call ends.

@@ -46,6 +46,28 @@ const MEMBERS: [(&str, &str); 20] = [
 /// Part of a message, its cause, and the remedy.
 type Message = (&'static str, &'static str, &'static str);
 
+/// Rules of refused calls of a brokered agent.
+const BROKERED: [Message; 5] = [
+    (
+        permission::OUTSIDE,
+        "Modegate refused a change of /home/u/.tool by mkdir: it is outside of the session's folders.",
+        "start the session there, or add the folder to it",
+    ),
+    (
+        permission::NAMESPACE,
+        "Modegate refused a mount or a namespace of bwrap: in Modegate's sandbox, programs cannot make a sandbox or a \
+         container of their own.",
+        "switch the program's own sandbox off",
+    ),
+    (
+        permission::TRACE,
+        "Modegate refused that gdb reads or controls another process, as debuggers do.",
+        "run it outside of Modegate",
+    ),
+    (permission::REJECTED, "The user rejected this change.", "none: the user decided"),
+    (permission::UNANSWERED, "No answer came within 10 minutes.", "answer the request of a brokered agent"),
+];
+
 const FOR_USERS: [Message; 17] = [
     (
         "needs permission, and a headless run has no user to ask",
@@ -409,6 +431,7 @@ fn refusals() -> Vec<[String; 3]> {
         "The agent gemini tried to connect to example.com, which plan mode does not allow.".into(),
         "`--allow-host`, or `sandbox.hosts` of the agent; a mode that allows changes".into(),
     ]);
+    rows.extend(BROKERED.map(|(rule, message, remedy)| [format!("`{rule}`"), message.into(), remedy.into()]));
     rows.push([
         format!("`{}`", permission::NO_USER),
         "The user could not be asked: no client is connected to answer.".into(),

@@ -1,0 +1,62 @@
+//! The content of a file that a brokered agent moves, for the question about the move.
+
+use std::path::Path;
+
+use crate::bounded_file;
+use crate::process::{ChangeKind, ChangeQuestion};
+
+/// Longest content that is shown, in bytes.
+const MAX_LENGTH: u64 = 256 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedContent {
+    /// True if there is a file at the new path.
+    pub replaces: bool,
+    /// The text at the new path and the moved one. `None` if one of them cannot be shown.
+    pub texts: Option<(Option<String>, String)>,
+}
+
+/// `None` for other changes than the move of a file.
+pub(super) async fn read(question: &ChangeQuestion) -> Option<MovedContent> {
+    let to =
+        question.to.clone().filter(|_| question.change == ChangeKind::Move && question.files.is_empty())?;
+    let from = question.path.clone();
+    // Fails if the program panics.
+    tokio::task::spawn_blocking(move || read_now(&from, &to)).await.ok()
+}
+
+fn read_now(from: &Path, to: &Path) -> MovedContent {
+    let replaces = to.symlink_metadata().is_ok();
+    let old = match bounded_file::read_text(to, MAX_LENGTH) {
+        Ok(text) => Some(Some(text)),
+        Err(error) => error.is_missing().then_some(None),
+    };
+    let new = bounded_file::read_text(from, MAX_LENGTH).ok();
+    MovedContent { replaces, texts: old.zip(new) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_of_regular_text_files_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("new"), "b\n").unwrap();
+        std::fs::write(path("old"), "a\n").unwrap();
+        std::fs::write(path("binary"), [0xff, 0]).unwrap();
+        let texts = |old: Option<&str>| Some((old.map(str::to_owned), "b\n".to_owned()));
+        for (from, to, replaces, expected) in [
+            ("new", "old", true, texts(Some("a\n"))),
+            ("new", "missing", false, texts(None)),
+            ("new", "binary", true, None),
+            ("binary", "old", true, None),
+            ("new", ".", true, None),
+            ("missing", "old", true, None),
+        ] {
+            let found = read_now(&path(from), &path(to));
+            assert_eq!(found, MovedContent { replaces, texts: expected }, "{from} {to}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The user's question about a change of a brokered agent: its title, its content and its answers.
+
+use std::path::Path;
+
+use super::ExternalAgentHost;
+use super::consents::{ConsentScope, folder};
+use super::git_data;
+use super::moved_content::MovedContent;
+use crate::acp::{PermissionOption, PermissionOptionKind, ToolCallContent, ToolKind};
+use crate::conversation::acp_updates::{text_content, tool_call_content};
+use crate::conversation::content::ToolContent;
+use crate::process::{ChangeKind, ChangeQuestion};
+use crate::text;
+
+/// The options of a question, in their order.
+const OPTIONS: [(&str, PermissionOptionKind, Option<ConsentScope>); 6] = [
+    ("allow_once", PermissionOptionKind::AllowOnce, Some(ConsentScope::Path)),
+    ("allow_folder", PermissionOptionKind::AllowAlways, Some(ConsentScope::Folder)),
+    ("allow_turn", PermissionOptionKind::AllowAlways, Some(ConsentScope::Turn)),
+    ("allow_session", PermissionOptionKind::AllowAlways, Some(ConsentScope::Session)),
+    ("reject_once", PermissionOptionKind::RejectOnce, None),
+    (REJECT_TURN, PermissionOptionKind::RejectAlways, None),
+];
+
+pub(super) const REJECT_TURN: &str = "reject_turn";
+
+/// A change, and what is known of it.
+#[derive(Debug, Clone)]
+pub(super) struct AskedQuestion {
+    pub change: ChangeQuestion,
+    pub content: Option<MovedContent>,
+    /// True if the change moves a temporary file that the user was not asked about.
+    pub is_postponed: bool,
+    /// How often the user was asked before.
+    pub earlier: usize,
+}
+
+/// The scope of the selected option. `None` if the option is no consent.
+pub(super) fn consent(selected: &str) -> Option<ConsentScope> {
+    OPTIONS.iter().find(|(id, ..)| *id == selected).and_then(|(.., scope)| *scope)
+}
+
+/// The path below the session's folder that contains it.
+pub(super) fn inside<'a>(host: &ExternalAgentHost, path: &'a Path) -> Option<&'a Path> {
+    let mut folders = [&host.cwd].into_iter().chain(&host.directories);
+    folders.find_map(|folder| path.strip_prefix(folder).ok())
+}
+
+impl AskedQuestion {
+    pub(super) fn title(&self, host: &ExternalAgentHost) -> String {
+        let name =
+            |path: &Path| text::quoted_name(&path.strip_prefix(&host.cwd).unwrap_or(path).to_string_lossy());
+        let question = &self.change;
+        let path = name(&question.path);
+        let action = match (question.change, &question.to) {
+            _ if let Some(command) = git_data::command(question) => {
+                let line = question.executable.as_ref().map(|it| it.command_line.as_str());
+                let line = text::shorten(line.unwrap_or_default(), MAX_COMMAND_LINE).into_owned();
+                format!("Run {} in {}", text::quoted_name(&line), name(&command.folder))
+            }
+            (ChangeKind::Move, Some(to)) if self.is_postponed => match &self.content {
+                Some(content) if !content.replaces => format!("Create {}", name(to)),
+                _ => format!("Write {}", name(to)),
+            },
+            (ChangeKind::Create, _) => format!("Create {path}"),
+            (ChangeKind::CreateFolder, _) => format!("Create the folder {path}"),
+            (ChangeKind::Write, _) => format!("Write {path}"),
+            (ChangeKind::Delete, _) => format!("Delete {path}"),
+            (ChangeKind::DeleteFolder, _) => format!("Delete the folder {path}"),
+            (ChangeKind::Move, Some(to)) => format!("Move {path} to {}", name(to)),
+            (ChangeKind::Move, None) => format!("Move {path}"),
+            (ChangeKind::Link, to) => {
+                format!("Create the hard link {} to {path}", to.as_deref().map(name).unwrap_or_default())
+            }
+            (ChangeKind::Attributes, _) => format!("Change permissions, times or attributes of {path}"),
+        };
+        format!("{action} ({})", text::visible_line(&host.agent.id))
+    }
+
+    pub(super) fn kind(&self) -> ToolKind {
+        match self.change.change {
+            ChangeKind::Delete | ChangeKind::DeleteFolder => ToolKind::Delete,
+            ChangeKind::Move if !self.is_postponed => ToolKind::Move,
+            _ => ToolKind::Edit,
+        }
+    }
+
+    pub(super) fn content(&self) -> Vec<ToolCallContent> {
+        let ChangeQuestion { change, path, to, program, executable, .. } = &self.change;
+        let program = text::quoted_name(program);
+        let texts = self.content.as_ref().and_then(|content| content.texts.as_ref());
+        let mut details = format!("By the program {program}");
+        match (change, executable, texts) {
+            (_, Some(executable), _) if git_data::command(&self.change).is_some() => {
+                let file = text::quoted_name(&executable.path.to_string_lossy());
+                details.push_str(&format!(
+                    " ({file}). An answer for this command covers what git keeps for itself: objects, references, their \
+                     logs and the index. It covers no settings, hooks and other files."
+                ));
+            }
+            (ChangeKind::Move, _, _) => {
+                if self.is_postponed {
+                    let from = path.file_name().unwrap_or_default().to_string_lossy();
+                    details.push_str(&format!(", which has written {}", text::quoted_name(&from)));
+                }
+                details.push_str(match texts {
+                    Some(_) => ".",
+                    None => ". The content is not shown: it is no text, or too large.",
+                });
+            }
+            _ => details.push_str(". The new content is not known before the change."),
+        }
+        if matches!(change, ChangeKind::Create | ChangeKind::Write)
+            && git_data::command(&self.change).is_none()
+        {
+            details.push_str(" Until the program closes the file, it can write it, also after this turn.");
+        }
+        let mut content = vec![text_content(&details)];
+        if let (Some((old, new)), Some(to)) = (texts, to)
+            && old.as_deref().unwrap_or_default() != new
+        {
+            let diffs = ToolContent::diffs(to, old.as_deref(), new, 1);
+            content.extend(diffs.iter().map(tool_call_content));
+        }
+        content
+    }
+
+    pub(super) fn options(&self, host: &ExternalAgentHost, mode: &str) -> Vec<PermissionOption> {
+        let question = &self.change;
+        let is_git = git_data::command(question).is_some();
+        let covered = folder(question).filter(|_| !is_git);
+        let below = covered.map(|folder| match inside(host, folder) {
+            Some(inside) if inside.as_os_str().is_empty() => "in this folder".to_owned(),
+            Some(inside) => format!("below {}", text::quoted_name(&inside.to_string_lossy())),
+            None => format!("below {}", text::quoted_name(&folder.to_string_lossy())),
+        });
+        let options = OPTIONS.iter().filter_map(|(id, kind, scope)| {
+            let name = match scope {
+                Some(ConsentScope::Path) if is_git => "Allow (git's own data, this command)".to_owned(),
+                Some(ConsentScope::Path) => "Allow (this file, this turn)".to_owned(),
+                Some(ConsentScope::Folder) => format!("Allow all changes {} (this turn)", below.as_ref()?),
+                Some(ConsentScope::Turn) => "Allow all changes (this turn)".to_owned(),
+                Some(ConsentScope::Session) => format!("Allow all changes (this session, {mode} mode)"),
+                None if *id == REJECT_TURN => "Reject all changes (this turn)".to_owned(),
+                None => "Reject".to_owned(),
+            };
+            Some(PermissionOption::new(*id, name, *kind))
+        });
+        options.collect()
+    }
+}
+
+/// Longest command line in a title, in bytes.
+const MAX_COMMAND_LINE: usize = 120;

@@ -1,0 +1,108 @@
+//! Tells the user what a brokered agent was refused. Each refused call is a denial; the user gets one notice for each
+//! kind in a turn, and at its end the other paths.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::change::TOOL;
+use super::host::is_wrapped;
+use super::{AgentLimits, AgentOutput, ExternalAgentHost};
+use crate::acp::ToolCallId;
+use crate::permission::external::{ChangeLevel, change_level};
+use crate::permission::{ACCESS, NAMESPACE, OUTSIDE, TRACE};
+use crate::process::{RefusalKind, RefusedCall};
+use crate::text;
+
+/// Most paths in one notice.
+const MAX_PATHS: usize = 5;
+
+#[derive(Debug, Default)]
+pub(super) struct RefusalNotices {
+    /// Kinds that the user was told about in this turn.
+    told: HashSet<RefusalKind>,
+    /// Further paths outside of the session's folders.
+    further: BTreeSet<PathBuf>,
+}
+
+impl RefusalNotices {
+    pub(super) fn add(
+        &mut self,
+        call: RefusedCall,
+        session: &ExternalAgentHost,
+        limits: &AgentLimits,
+    ) -> Vec<AgentOutput> {
+        let mut outputs = vec![denied(rule(call.kind))];
+        let changes_nothing = change_level(&limits.ceilings) == Some(ChangeLevel::Nothing);
+        let is_change = matches!(call.kind, RefusalKind::Change | RefusalKind::Outside);
+        // The first prompt came with a notice that all changes fail.
+        if is_change && changes_nothing {
+            return outputs;
+        }
+        if self.told.insert(call.kind) {
+            outputs.push(AgentOutput::NoticeInTurn(notice(&call, session)));
+        } else {
+            self.further.extend(call.path);
+        }
+        outputs
+    }
+
+    pub(super) fn end_turn(&mut self) -> Option<AgentOutput> {
+        self.told.clear();
+        let further = std::mem::take(&mut self.further);
+        let shown: Vec<String> = further.iter().take(MAX_PATHS).map(|path| quoted(path)).collect();
+        let more = match further.len().saturating_sub(MAX_PATHS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!(
+            "Modegate also refused changes of these files outside of the session's folders: {}{more}.\n\n",
+            shown.join(", ")
+        );
+        (!further.is_empty()).then_some(AgentOutput::Notice(text))
+    }
+}
+
+fn denied(rule: &'static str) -> AgentOutput {
+    AgentOutput::Denied { call: ToolCallId::new(TOOL), tool: TOOL, rule }
+}
+
+fn rule(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::Change => ACCESS,
+        RefusalKind::Outside => OUTSIDE,
+        RefusalKind::Namespace => NAMESPACE,
+        RefusalKind::Trace => TRACE,
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    text::quoted_name(&path.to_string_lossy())
+}
+
+fn notice(call: &RefusedCall, session: &ExternalAgentHost) -> String {
+    let program = text::quoted_name(&call.program);
+    let path = call.path.as_deref().map(quoted).unwrap_or_default();
+    let text = match call.kind {
+        RefusalKind::Change => format!("Modegate refused a change of {path} by {program}."),
+        RefusalKind::Outside => {
+            let how = if is_wrapped(session) {
+                "start Modegate with --state-dir DIR"
+            } else {
+                "add the folder to the agent's sandbox.state_dirs"
+            };
+            format!(
+                "Modegate refused a change of {path} by {program}: it is outside of the session's folders. To allow \
+                 changes there, add the folder to the session, or {how}, which allows them in every mode."
+            )
+        }
+        RefusalKind::Namespace => format!(
+            "Modegate refused a mount or a namespace of {program}: in Modegate's sandbox, programs cannot make a sandbox \
+             or a container of their own. Switch the program's own sandbox off, or run it outside of Modegate."
+        ),
+        RefusalKind::Trace => format!(
+            "Modegate refused that {program} reads or controls another process, as debuggers do. Run it in a terminal \
+             outside of Modegate."
+        ),
+    };
+    format!("{text}\n\n")
+}

@@ -1,0 +1,80 @@
+//! Names of temporary files, which programs write and then move to the file that they stand for. Pure.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Shortest number behind the name of a file, as npm appends.
+const NUMBER: usize = 9;
+
+/// Length of the random part of a name.
+const RANDOM: usize = 6;
+
+/// Returns true if the name of a new file says that it is temporary. Nothing reads or runs such a file by itself.
+/// `program` is the file of the program that makes it, which the program cannot change.
+pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
+    let is_sed = program.and_then(Path::file_name) == Some(OsStr::new("sed"));
+    let is_random =
+        |rest: &str| rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    has_temporary_end(name)
+        || name.strip_prefix(".tmp").is_some_and(is_random)
+        || is_sed && name.strip_prefix("sed").is_some_and(is_random)
+}
+
+fn has_temporary_end(name: &str) -> bool {
+    let has_stem = |stem: &str| !stem.trim_start_matches('.').is_empty();
+    if let Some(stem) = name.strip_suffix('~') {
+        return has_stem(stem);
+    }
+    let Some((stem, extension)) = name.rsplit_once('.') else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match extension {
+        "tmp" | "temp" => has_stem(stem),
+        _ if extension.len() >= NUMBER && extension.bytes().all(|byte| byte.is_ascii_digit()) => {
+            has_stem(stem)
+        }
+        // `a.rs.tmp.12.3f`
+        _ => name
+            .split_once(".tmp.")
+            .is_some_and(|(stem, rest)| has_stem(stem) && rest.split(['.', '-']).all(is_number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_files_are_known_by_their_names() {
+        for (name, expected) in [
+            (".tool3.txt.gsg1lfsr.tmp", true),
+            ("a.rs.tmp", true),
+            ("a.rs.tmp.1", true),
+            ("a.rs.tmp.4711.1764155000", true),
+            ("a.rs.tmp.81.3f9ac2", true),
+            ("a.rs~", true),
+            ("package.json.2837472839", true),
+            (".tmpAb3xYz", true),
+            ("a.rs", false),
+            ("a.tmp.rs", false),
+            ("a.tmp.sh.1", false),
+            ("app.2024", false),
+            ("backup.20261126", false),
+            (".tmp", false),
+            (".tmp.1", false),
+            ("~", false),
+            ("..tmp", false),
+            (".tmpfile", false),
+            ("tmp", false),
+            ("Makefile", false),
+            ("conftest.py", false),
+            (".envrc", false),
+            ("sedAb3xYz", false),
+        ] {
+            assert_eq!(is_temporary(Path::new("/w").join(name).as_path(), None), expected, "{name}");
+        }
+        let by = |name: &str, program: &str| is_temporary(Path::new(name), Some(Path::new(program)));
+        assert!(by("/w/sedAb3xYz", "/usr/bin/sed") && !by("/w/sedAb3xYz", "/usr/bin/python3"));
+        assert!(!by("/w/sedative.md", "/usr/bin/sed") && !by("/w/sed", "/usr/bin/sed"));
+    }
+}

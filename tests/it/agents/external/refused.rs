@@ -1,0 +1,86 @@
+//! What the sandbox of a brokered agent refuses: the user gets one notice for each kind, and the audit log has a denial
+//! for each call.
+
+use crate::agents::external::record::client;
+use crate::agents::external::sessions::{ExternalAgentClient, agent_text};
+use crate::sessions::load::StoreFixture;
+use crate::sessions::undo::report;
+use crate::support::requirements::python;
+
+/// Notices about refused calls.
+async fn notices(client: &mut ExternalAgentClient, line: &str) -> Vec<String> {
+    let text = agent_text(&client.prompt(&format!("run {line}"), None).await);
+    text.split("\n\n")
+        .filter(|part| part.contains("Modegate ") && part.contains("refused"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The exit status of these lines does not show the refusal.
+#[tokio::test]
+async fn refused_calls_are_told_once_for_each_kind() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "code").await;
+    let outside = client.home.path().canonicalize().unwrap();
+    let outside = outside.display();
+    let trace = format!("{} -c 'import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)'", python());
+    for (line, expected) in [
+        (format!("mkdir {outside}/.tool 2>&1 | tail -1"), format!("a change of {outside}/.tool by mkdir")),
+        (format!("echo x 2>&1 > {outside}/file || true"), format!("a change of {outside}/file by sh")),
+        ("unshare -r true || true".to_owned(), "a mount or a namespace of unshare".to_owned()),
+        (format!("{trace} || true"), "reads or controls another process".to_owned()),
+    ] {
+        let told = notices(&mut client, &line).await;
+        assert!(matches!(&told[..], [one] if one.contains(&expected)), "{line}: {told:?}");
+        let both = notices(&mut client, &format!("({line}); {line}")).await;
+        assert_eq!(both.len(), 1, "{line}: {both:?}");
+    }
+    let told =
+        notices(&mut client, &format!("mkdir {outside}/a; mkdir {outside}/b; mkdir {outside}/c")).await;
+    assert_eq!(told.len(), 2, "{told:?}");
+    let further = format!("outside of the session's folders: {outside}/b, {outside}/c.");
+    assert!(told[1].ends_with(&further), "{told:?}");
+    // These calls fail without the sandbox, too, or succeed.
+    let harmless = format!(
+        "mkdir -p {outside}; rm -f {outside}/missing; mkdir d; echo > /dev/null; echo > $TMPDIR/t; ls {outside} /x"
+    );
+    assert_eq!(notices(&mut client, &harmless).await, Vec::<String>::new(), "the control");
+    let session = client.session.clone();
+    client.end().await;
+    let report = report(&fixture.store(), &session, None).await;
+    assert_eq!((report.denials, report.findings), (4 + 4 + 3, Vec::new()));
+}
+
+/// In `plan` each refused change is a denial. The first prompt came with a notice that all changes fail.
+#[tokio::test]
+async fn refused_changes_in_plan_are_denials() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "plan").await;
+    std::fs::write(client.path("a"), "").unwrap();
+    let outside = client.home.path().canonicalize().unwrap();
+    let told = notices(&mut client, "true").await;
+    assert_eq!(told, Vec::<String>::new());
+    let line =
+        format!("echo > a; rm a; mv a b; mkdir c; chmod 700 a; mkdir {}/d; mkdir c", outside.display());
+    let told = notices(&mut client, &line).await;
+    assert_eq!(told, Vec::<String>::new());
+    let session = client.session.clone();
+    client.end().await;
+    let report = report(&fixture.store(), &session, None).await;
+    // `a`, `c` and `d`, once each.
+    assert_eq!((report.denials, report.findings), (3, Vec::new()));
+}
+
+/// Reports are bounded, for each turn anew.
+#[tokio::test]
+async fn number_of_reports_is_bounded() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "plan").await;
+    for _ in 0..2 {
+        notices(&mut client, "for i in $(seq 200); do echo > f$i; done").await;
+    }
+    let session = client.session.clone();
+    client.end().await;
+    let report = report(&fixture.store(), &session, None).await;
+    assert_eq!((report.denials, report.findings), (2 * 64, Vec::new()));
+}
