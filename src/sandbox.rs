@@ -70,7 +70,7 @@ pub enum Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brokered {
     pub roots: Vec<PathBuf>,
-    /// Caches of build tools. Changed like the roots, but not recorded.
+    /// Caches of build tools, and git folders outside of the roots. Changed like the roots, but not recorded.
     pub caches: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,

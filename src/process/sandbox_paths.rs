@@ -192,6 +192,16 @@ impl<'a> SandboxPaths<'a> {
         real.existing(places)
     }
 
+    /// The git folders of the session's repositories that lie outside of its folders.
+    pub fn git_folders(&mut self) -> Vec<PathBuf> {
+        let Self { roots, real, repositories, .. } = self;
+        let folders = repositories.iter().flat_map(|Git { folders, .. }| folders);
+        let folders: Vec<_> = folders.filter(|folder| !real.is_too_wide(folder)).cloned().collect();
+        let is_outside =
+            |folder: &PathBuf| !roots.iter().any(|root| folder.starts_with(root) || root.starts_with(folder));
+        real.existing(folders).into_iter().filter(is_outside).collect()
+    }
+
     /// Existing folders of caches. A session's folder is none.
     pub fn caches(&mut self) -> Vec<PathBuf> {
         let places = self.cache_places(CACHES);

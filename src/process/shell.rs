@@ -310,9 +310,10 @@ impl Shell {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
         let write = state_folders::folders(&self.0.user, roots, named)?;
+        let repositories = SandboxPaths::of(&self.0.user, roots).git_folders();
         let broker = Brokered {
             roots: roots.to_vec(),
-            caches: self.caches(roots),
+            caches: self.caches(roots).into_iter().chain(repositories).collect(),
             protected: self.0.user.own.clone(),
             policy,
             record,

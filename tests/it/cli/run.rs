@@ -71,6 +71,38 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
     assert!(code == Some(2) && messages.contains("ask, plan, code"), "{messages}");
 }
 
+/// The git folder lies outside of the program's folder: in a subfolder of a repository, and in a linked worktree.
+#[test]
+fn program_commits_where_the_git_folder_is_elsewhere() {
+    let place = Place::new();
+    let git = |arguments: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-ec", arguments]).current_dir(place.dir.path()).env("HOME", place.dir.path());
+        assert!(command.status().unwrap().success(), "{arguments}");
+    };
+    git(
+        "git config --global user.name me; git config --global user.email me@example.org; git init -q repository; \
+         mkdir repository/part; cd repository; echo a > part/a; git add .; git commit -qm first; \
+         git worktree add -q ../tree",
+    );
+    for folder in ["repository/part", "tree"] {
+        let commit = |mode: &str| {
+            let line = "echo $$ > new; git add new && git commit -qm second && git log --oneline | wc -l";
+            let mut command = place.modegate(&["run", "--mode", mode, "--", "sh", "-c", line]);
+            let out = command.current_dir(place.dir.path().join(folder)).output().unwrap();
+            (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned(), out)
+        };
+        let (code, _, out) = commit("plan");
+        assert_ne!(code, Some(0), "{folder}: {out:?}");
+        let (code, text, out) = commit("code");
+        assert!(code == Some(0) && text.trim() == "2", "{folder}: {out:?}");
+    }
+    let outside = ["sh", "-c", "echo x > ../repository/part/a || echo x > ../repository/other"];
+    let mut command = place.modegate(&[&["run", "--mode", "code", "--"][..], &outside].concat());
+    let status = command.current_dir(place.dir.path().join("tree")).output().unwrap().status;
+    assert!(!status.success(), "only the git folder of the other working tree is writable");
+}
+
 /// A program of `modegate run`, and the lines that it prints.
 pub(crate) struct Running {
     child: Child,
