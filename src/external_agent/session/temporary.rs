@@ -9,7 +9,7 @@ const NUMBER: usize = 9;
 /// Length of the random part of a name.
 const RANDOM: usize = 6;
 
-/// Returns true if the name of a new file says that it is temporary. Nothing reads or runs such a file by itself.
+/// Returns true if the name of a new file says that it is temporary. No program reads or runs such a file without being told to.
 /// `program` is the file of the program that makes it, which the program cannot change.
 pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };

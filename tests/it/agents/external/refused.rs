@@ -7,9 +7,9 @@ use crate::sessions::load::StoreFixture;
 use crate::sessions::undo::report;
 use crate::support::requirements::python;
 
-/// Notices about refused calls.
+/// Notices about refused calls. A notice can come after the command: otherwise it would be part of the next turn.
 async fn notices(client: &mut ExternalAgentClient, line: &str) -> Vec<String> {
-    let text = agent_text(&client.prompt(&format!("run {line}"), None).await);
+    let text = agent_text(&client.prompt(&format!("run {line}; sleep 0.3"), None).await);
     text.split("\n\n")
         .filter(|part| part.contains("Modegate ") && part.contains("refused"))
         .map(str::to_owned)
