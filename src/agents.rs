@@ -35,7 +35,6 @@ const BUILT_IN: [(&str, &str, &str, &str, bool); 2] = [
     ),
 ];
 
-/// Definition of an agent.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentDefinition {

@@ -23,7 +23,6 @@ pub struct AuditReport {
     pub mode_changes: usize,
     pub denials: usize,
     pub calls: usize,
-    /// Files that brokered agents changed.
     pub agent_changes: usize,
     pub findings: Vec<String>,
     pub notes: Vec<String>,
@@ -79,7 +78,6 @@ struct Audit<'a> {
     before: u64,
     /// Numbers of mode changes and denials before the chain starts.
     older: (usize, usize),
-    /// The entries about mode changes and denials.
     modes: Vec<ChainEntry>,
     denials: Vec<ChainEntry>,
     denied: HashSet<String>,

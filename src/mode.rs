@@ -113,7 +113,6 @@ pub enum ReminderPosition {
 pub enum CeilingKind {
     #[default]
     Mode,
-    /// The limits of this agent.
     Agent(String),
 }
 

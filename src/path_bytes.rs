@@ -26,7 +26,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf
     })
 }
 
-/// The path with these bytes.
 #[cfg(unix)]
 pub fn from_bytes(bytes: Vec<u8>) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;

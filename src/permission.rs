@@ -62,7 +62,6 @@ pub const UNANSWERED: &str = "unanswered";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskReason {
-    /// Text of the `ask` rule.
     Rule(String),
     /// A rule that denies or asks may match a part of the command line. Kind and text of the rule.
     NotUnderstood(&'static str, String),

@@ -15,7 +15,6 @@ use crate::text::grouped;
 /// Bytes that a cut has to save at least, so that its mark is worth it.
 const MIN_SAVED: usize = 200;
 
-/// The newest message of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewestPrompt {
     /// Index of its message.
@@ -26,7 +25,6 @@ pub struct NewestPrompt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shortened {
-    /// Bytes saved.
     pub saved: usize,
     /// Number of older messages of the user that were cut.
     pub prompts: usize,

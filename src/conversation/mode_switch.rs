@@ -74,9 +74,14 @@ enum SwitchPlace {
     #[default]
     Text,
     /// A fence that passes through.
-    Fence { mark: u8, length: usize },
-    /// A block that may be a switch.
-    Block { mark: u8, length: usize },
+    Fence {
+        mark: u8,
+        length: usize,
+    },
+    Block {
+        mark: u8,
+        length: usize,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,7 +48,6 @@ pub struct ExternalAgentDefinition {
     pub missing: Option<String>,
 }
 
-/// Sandbox of an external agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HarnessSandbox")]

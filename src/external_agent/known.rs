@@ -49,7 +49,6 @@ pub struct KnownAgent {
     pub sandboxed: SandboxedSettings,
 }
 
-/// A state folder.
 #[derive(Debug, PartialEq, Eq)]
 struct StateFolder {
     /// Moves the folder, if it is set to an absolute path.
@@ -179,7 +178,6 @@ impl StateFolder {
 }
 
 impl KnownAgent {
-    /// Finds the agent that a command runs.
     pub fn of_command(program: &str, arguments: &[String]) -> Option<&'static Self> {
         let word = agent_of(program, arguments)?;
         AGENTS.iter().find(|agent| names(word, agent.name))

@@ -84,7 +84,6 @@ pub(super) struct View<'a, O, P> {
     pub(super) progress: &'a mut P,
     pub(super) format: HeadlessFormat,
     pub(super) session: String,
-    /// The current mode of the session.
     pub(super) mode: String,
     /// Mode that limits the session, if its own mode would allow more.
     pub(super) limited_to: Option<String>,
@@ -105,7 +104,6 @@ pub(super) struct View<'a, O, P> {
     /// `None` if an external agent answers.
     pub(super) model: Option<String>,
     pub(super) warning: Option<String>,
-    /// The message in progress.
     pub(super) message: Option<MessageId>,
     /// Start of the last message in `text`.
     pub(super) message_start: usize,

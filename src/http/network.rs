@@ -8,7 +8,6 @@ use url::{Host, Url};
 
 use super::is_local;
 
-/// The network settings of the user.
 #[derive(Clone, Default)]
 pub struct UserNetwork {
     https: Option<NamedProxy>,
@@ -20,7 +19,6 @@ pub struct UserNetwork {
     stores: Vec<(String, String)>,
 }
 
-/// A proxy, and the variable that names it.
 #[derive(Clone)]
 pub struct NamedProxy {
     pub url: String,

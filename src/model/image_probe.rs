@@ -8,7 +8,6 @@ const MAX_SINGLE: usize = 8;
 /// Meaning of an error about images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageRefusal {
-    /// The model takes no images.
     Model,
     /// The model takes at most so many images.
     Count(usize),

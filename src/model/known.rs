@@ -6,7 +6,6 @@ use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
 /// How a request controls thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// By a word for the effort.
     ByEffort,
     /// By a number of tokens.
     ByBudget,
@@ -16,7 +15,6 @@ pub enum Thinking {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelFacts {
-    /// Context size in tokens.
     pub context: u64,
     /// Maximum reply size in tokens.
     pub output: u64,

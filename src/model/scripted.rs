@@ -66,7 +66,6 @@ const NO_END: &str = "the last reply has no end: add {\"stop\": \"done\"}";
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 #[schemars(description = "A line of a script")]
 enum Word {
-    /// A chunk of the answer.
     Text(String),
     /// A chunk of reasoning.
     Thought(String),

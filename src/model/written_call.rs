@@ -178,7 +178,6 @@ fn fenced_end(text: &str) -> Option<(&str, &str)> {
     (is_data && (before.is_empty() || before.ends_with('\n'))).then_some((before, code))
 }
 
-/// Reads JSON that consists of calls.
 fn read_json(text: &str, scope: CallScope<'_>) -> Option<Vec<WrittenCall>> {
     let value: Value = serde_json::from_str(text.trim()).ok()?;
     let calls = match value {

@@ -71,7 +71,6 @@ pub struct Claim {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallSource {
-    /// A tool of the session.
     Tool,
     /// The process of an external agent, or its request to change a file.
     ExternalAgent,

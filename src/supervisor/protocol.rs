@@ -14,7 +14,6 @@ use super::record::RecordState;
 use crate::path_bytes;
 use crate::sandbox::{BrokerPolicy, Confinement};
 
-/// The build of this binary.
 pub const BUILD: &str = env!("MODEGATE_VERSION");
 
 /// First argument of the process that becomes the fork server and its guard.

@@ -74,7 +74,6 @@ pub struct Choice {
     pub name: String,
 }
 
-/// A message from another terminal.
 pub enum TerminalMessage {
     Connected(u64, mpsc::UnboundedSender<TerminalReport>),
     Order(u64, Order),

@@ -20,7 +20,6 @@ pub(super) fn is_outside(process: i32) -> bool {
     }
 }
 
-/// A table of processes.
 trait Table {
     fn parent(&self, process: i32) -> Option<i32>;
     fn is_supervisor(&self, process: i32) -> bool;

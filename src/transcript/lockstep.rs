@@ -73,7 +73,6 @@ struct LockstepRun {
     to_agent: mpsc::Sender<Line>,
     from_agent: mpsc::Receiver<String>,
     head: Option<LockstepHead>,
-    /// Unanswered requests of the client.
     open: Vec<String>,
     /// Unanswered requests of the agent.
     open_requests: Vec<String>,

@@ -27,7 +27,6 @@ struct RecordingHeader {
     options: LaunchOptions,
 }
 
-/// A line of the conversation.
 pub(super) struct RecordingEntry {
     /// Line of the file, from 1.
     pub number: usize,

@@ -56,7 +56,6 @@ impl Change {
     }
 }
 
-/// The changes of one attempt, and the circumstances.
 pub(super) struct Attempt<'a> {
     pub changes: &'a [Change],
     pub recorder: &'a ChangeRecorder,

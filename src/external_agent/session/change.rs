@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::consents::Consents;
-use super::message::{AgentMessage, AgentOutput, ProcessMessage};
+use super::message::{AgentMessage, AgentOutput, ChangeAnswer, ProcessMessage};
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
 use super::refused::RefusalNotices;
 use super::{AgentLimits, ExternalAgentHost, host};
 use crate::acp::{
-    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SessionUpdate, ToolCall,
-    ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
+    ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use crate::client::ClientError;
 use crate::conversation::acp_updates::text_content;
@@ -32,8 +32,6 @@ pub const LIMIT: Duration = Duration::from_mins(10);
 const MAX_REFUSED: usize = 100;
 
 pub(super) const TOOL: &str = "harness";
-
-pub(super) type ChangeAnswer = Result<RequestPermissionResponse, ClientError>;
 
 /// Changes that wait, and the user's consents.
 #[derive(Default)]

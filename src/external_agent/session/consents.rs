@@ -53,7 +53,6 @@ impl Consents {
         }
     }
 
-    /// Refuses all further changes of the turn.
     pub(super) fn refuse_turn(&mut self) {
         self.none = true;
     }

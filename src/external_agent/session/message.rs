@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::change::ChangeAnswer;
 use super::moved_content::MovedContent;
-use super::permission::RequestId;
 use super::prompt::ReadyAgent;
-use super::run::StartedAgent;
-use crate::acp::{AvailableCommand, SessionConfigOption, SessionModeId, SessionUpdate, ToolCallId};
+use crate::acp::{
+    AvailableCommand, RequestPermissionResponse, SessionConfigOption, SessionModeId, SessionUpdate,
+    ToolCallId,
+};
 use crate::client::{ClientError, ClientRequest, ReplySender};
 use crate::event::SessionEvent;
 use crate::external_agent::{ExternalAgent, ExternalAgentError};
@@ -25,12 +25,10 @@ pub enum AgentMessage {
     Prompt(WaitingPrompt),
     /// The agent starts before the first prompt.
     Prepare,
-    /// A mode change begins.
     ModeChanging,
     ModeChanged {
         tightened: bool,
     },
-    /// The turn is cancelled.
     TurnCancelled,
     TurnEnded,
     /// The session closes, but a turn may still run. The relay stops waiting for send permits.
@@ -71,6 +69,24 @@ pub enum ProcessMessage {
     },
 }
 
+pub struct StartedAgent {
+    pub agent: ExternalAgent,
+    pub context: ContextState,
+    /// The agent's own mode before the sandbox.
+    pub previous_mode: Option<SessionModeId>,
+    /// Folder for the record of its changes.
+    pub record: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContextState {
+    Resumed,
+    /// Contains the reason if the agent failed to load a session.
+    New(Option<String>),
+}
+
+pub(super) type ChangeAnswer = Result<RequestPermissionResponse, ClientError>;
+
 /// Messages of the agent, in their order.
 pub enum Relayed {
     Event(SessionEvent),
@@ -79,7 +95,6 @@ pub enum Relayed {
     /// The agent's modes or options have changed.
     Options,
     Request(RelayedRequest),
-    /// The client has answered a permission request.
     Answered {
         number: RequestId,
         answer: Result<Value, ClientError>,
@@ -88,6 +103,9 @@ pub enum Relayed {
     /// The request needs no answer any more, or has one.
     Closed(RequestId),
 }
+
+/// Number of the agent's start, and number of its request.
+pub(super) type RequestId = (u64, u64);
 
 pub struct RelayedRequest {
     pub number: RequestId,
@@ -109,7 +127,6 @@ pub enum AgentOutput {
     Record(SessionEvent, Option<OwnedSemaphorePermit>),
     /// Shows an update without recording it.
     Show(Box<SessionUpdate>, Option<OwnedSemaphorePermit>),
-    /// Records a notice to the user.
     Notice(String),
     /// Records a notice in the running turn, or else in the next one.
     NoticeInTurn(String),

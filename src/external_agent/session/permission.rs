@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::message::{AgentMessage, AgentOutput, Relayed, RelayedRequest};
+use super::message::{AgentMessage, AgentOutput, Relayed, RelayedRequest, RequestId};
 use super::process::admit;
 use super::{AgentLimits, ExternalAgentSession};
 use crate::acp::{
@@ -28,9 +28,6 @@ use crate::text::visible_line;
 /// Tool and rule of a denied request in the audit log.
 const TOOL: &str = "harness";
 const RULE: &str = "access";
-
-/// Number of the agent's start, and number of its request.
-pub(super) type RequestId = (u64, u64);
 
 /// A request that the client gets.
 pub(super) struct ForwardedRequest {

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::message::{AgentOutput, WaitingPrompt};
+use super::message::{AgentOutput, StartedAgent, WaitingPrompt};
 use super::process_state::{Loosening, ProcessAccess, ProcessAction, ProcessEvent, ProcessState};
 use super::prompt::ReadyAgent;
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, NewPermit, PermittedChanges, StartedAgent};
+use super::run::{AgentRun, NewPermit, PermittedChanges};
 use super::{AgentLimits, ExternalAgentSession, restart};
 use crate::acp::ToolCallId;
 use crate::client;

@@ -40,9 +40,14 @@ pub(super) enum Loosening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessEvent {
     /// A prompt waits for the agent, or the agent starts without one.
-    Wanted { required: ProcessAccess, loosening: Loosening },
+    Wanted {
+        required: ProcessAccess,
+        loosening: Loosening,
+    },
     /// The mode has changed, or the agent's own mode has followed a switch.
-    Followed { required: ProcessAccess },
+    Followed {
+        required: ProcessAccess,
+    },
     /// The agent has a session.
     Started,
     /// The gate has cancelled the permit to make changes.
@@ -53,7 +58,6 @@ pub(super) enum ProcessEvent {
     Cancelled,
     /// The program has ended.
     Exited,
-    /// The session closes.
     Closed,
     /// Nothing is left of the process, or its start has failed.
     Ended,

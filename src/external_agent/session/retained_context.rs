@@ -1,6 +1,6 @@
 //! Tracks whether an external agent has context, and whether a restart would lose it. Pure.
 
-use super::run::ContextState;
+use super::message::ContextState;
 
 #[derive(Debug, Default)]
 pub struct RetainedContext {

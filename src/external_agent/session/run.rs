@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::message::{AgentMessage, ProcessMessage};
+use super::message::{AgentMessage, ContextState, ProcessMessage, StartedAgent};
 use super::moved_content;
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
@@ -17,22 +17,6 @@ use crate::gate::Permit;
 use crate::permission::external::ChangeLevel;
 use crate::process::shell::Shell;
 use crate::process::{BrokerEvent, BrokerPolicy};
-
-pub struct StartedAgent {
-    pub agent: ExternalAgent,
-    pub context: ContextState,
-    /// The agent's own mode before the sandbox.
-    pub previous_mode: Option<SessionModeId>,
-    /// Folder for the record of its changes.
-    pub record: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ContextState {
-    Resumed,
-    /// Contains the reason if the agent failed to load a session.
-    New(Option<String>),
-}
 
 pub(super) struct AgentRun {
     pub request: StartRequest,

@@ -52,7 +52,6 @@ impl Creation {
     }
 }
 
-/// The start of the keyword `with`.
 fn keyword(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut before = ' ';

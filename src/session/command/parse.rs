@@ -253,7 +253,6 @@ fn inner_modes<'a>(
     })
 }
 
-/// Start of the last word.
 fn last_word(line: &str) -> usize {
     let gap = line.char_indices().rev().find(|(_, c)| c.is_whitespace());
     gap.map_or(0, |(at, c)| at + c.len_utf8())

@@ -269,7 +269,6 @@ pub(crate) fn record_changes(turn: u64, changes: Changes, ancestry: &Ancestry, l
     log.queue(Row::Changes { session: log.id().clone(), turn, changes });
 }
 
-/// Records a change of the current turn that undo does not cover.
 pub(crate) fn record_uncovered(text: String, ancestry: &Ancestry, log: &EventLog) {
     record_changes(log.turn(), Changes { uncovered: vec![text], ..Changes::default() }, ancestry, log);
 }

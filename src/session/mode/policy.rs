@@ -217,7 +217,6 @@ impl Policy {
         }
     }
 
-    /// Explains a denial that only the mode at the start of the reply causes.
     fn explain_stale(&self, denial: Denial, facts: &CallFacts) -> Denial {
         let then = self.reply.as_ref().map(|reply| &reply.mode).filter(|then| **then != self.mode);
         let Some(then) = then else { return denial };

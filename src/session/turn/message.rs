@@ -77,7 +77,6 @@ pub(crate) enum TurnMessage {
         proposal: Proposal,
         reply: oneshot::Sender<Proposed>,
     },
-    /// Waits until the external agent is ready.
     ExternalAgent {
         reply: ReadyReply,
     },
@@ -99,7 +98,6 @@ pub(crate) enum TurnMessage {
 // Larger values are moved by a call of `memcpy`.
 const _: () = assert!(size_of::<TurnMessage>() <= 128);
 
-/// The end of a call.
 pub(crate) struct FinishedCall {
     pub(crate) update: ToolCallUpdateEvent,
     /// Files that the model now knows.
@@ -123,7 +121,6 @@ pub(crate) enum Background {
     Nothing,
     /// A note for the model waits.
     News,
-    /// Running agents.
     Agents(Vec<BackgroundAgent>),
 }
 

@@ -159,7 +159,6 @@ impl Models {
 /// Bytes of text that a token has at most, for a prompt that is certainly too long.
 const MOST_BYTES_OF_A_TOKEN: u64 = 6;
 
-/// Bytes of a block's text.
 fn text_bytes(block: &ContentBlock) -> usize {
     match block {
         ContentBlock::Text(text) => text.text.len(),

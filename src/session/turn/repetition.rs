@@ -178,7 +178,6 @@ fn question(what: &str) -> ChatQuestion {
     }
 }
 
-/// The text of a question at the end of a turn.
 pub(crate) fn end_of_turn(question: &ChatQuestion) -> String {
     format!("\nStopped: the model repeats itself.\n{}", chat_question::text(std::slice::from_ref(question)))
 }

@@ -183,7 +183,6 @@ impl Turns {
         }
     }
 
-    /// Answers waiting prompts that are cancelled.
     pub(crate) fn answer_cancelled(&mut self, is_cancelled: impl Fn(&Prompt) -> bool, log: &mut EventLog) {
         let (cancelled, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(is_cancelled);
         self.waiting = waiting;

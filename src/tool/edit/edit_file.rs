@@ -124,7 +124,6 @@ fn summary(name: &str, edited: &Edited) -> String {
     format!("Edited {places} (+{added} -{removed}{how})")
 }
 
-/// The first lines of a list.
 pub(super) fn list(lines: &[usize]) -> String {
     let first_lines: Vec<_> = lines.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let more = if lines.len() > MAX_NAMED { " and more" } else { "" };

@@ -41,7 +41,6 @@ pub(super) struct Plan {
 
 struct TextBefore {
     name: String,
-    /// Index of the target.
     target: usize,
     content_hash: ContentHash,
     use_of_content: UseOfContent,

@@ -74,13 +74,10 @@ pub(in crate::tool) fn excerpt(
 struct ExcerptPage {
     range: Range,
     text: String,
-    /// Number of the last line in `text`.
     last: u64,
     /// Number of complete lines so far.
     complete: u64,
-    /// The start of the current line.
     line: Vec<u8>,
-    /// Characters of the current line.
     characters: usize,
     is_in_line: bool,
     is_full: bool,

@@ -82,7 +82,6 @@ impl TextFile {
         Some(Self { content_hash: ContentHash::of(&unsaved_file.bytes()), ..unsaved_file })
     }
 
-    /// The bytes that saving the text writes.
     pub(in crate::tool) fn bytes(&self) -> Vec<u8> {
         self.encoded(&self.text).expect("a text can be encoded as it was decoded")
     }

@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use crate::support::make_fifo;
 use crate::support::waiting::block_until;
 
+/// The last characters of an id, which name the session, too.
+fn part(id: &str) -> &str {
+    &id[id.len() - 8..]
+}
+
 /// A home, a project and a script in which each prompt writes a file.
 struct CliFixture(tempfile::TempDir);
 
@@ -64,6 +69,18 @@ impl CliFixture {
         self.run(&[&["--model", &model], arguments].concat())
     }
 
+    /// A home with a session in code mode, which wrote the file. Also returns the session's id, and the head of its
+    /// audit log that the run printed.
+    fn with_session() -> (Self, String, String) {
+        let fixture = Self::new();
+        let (code, _, errors) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
+        assert_eq!(code, 0, "{errors}");
+        let head =
+            errors.lines().find_map(|line| line.strip_prefix("modegate: head of the audit log ")).unwrap();
+        let id = fixture.only_session()["id"].as_str().unwrap().to_owned();
+        (fixture, id, head.to_owned())
+    }
+
     fn only_session(&self) -> Value {
         let (code, listed, errors) = self.run(&["sessions", "list", "--json"]);
         assert_eq!(code, 0, "{errors}");
@@ -75,43 +92,61 @@ impl CliFixture {
 }
 
 #[test]
-fn cli_continues_shows_audits_and_undoes_sessions() {
-    let fixture = CliFixture::new();
-    let (code, _, errors) = fixture.run(&["sessions", "list"]);
+fn sessions_without_a_store_are_an_error() {
+    let (code, _, errors) = CliFixture::new().run(&["sessions", "list"]);
     assert!(code == 1 && errors.contains("there is no session store yet"), "{errors}");
-    let (code, answer, errors) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
-    assert_eq!(
-        (code, answer.as_str(), fixture.file().as_deref()),
-        (0, "I write.\n\nDone.\n", Some("written\n"))
-    );
-    let head = errors.lines().find_map(|line| line.strip_prefix("modegate: head of the audit log ")).unwrap();
+}
+
+#[test]
+fn headless_session_is_listed() {
+    let fixture = CliFixture::new();
+    let (code, answer, _) = fixture.prompt(&["--mode", "code", "-p", "write it"]);
+    let file = fixture.file();
+    assert_eq!((code, answer.as_str(), file.as_deref()), (0, "I write.\n\nDone.\n", Some("written\n")));
     let session = fixture.only_session();
     assert_eq!(
         (&session["mode"], &session["title"], &session["turns"]),
         (&json!("code"), &json!("write it"), &json!(1))
     );
-    let id = session["id"].as_str().unwrap();
-    let part = &id[id.len() - 8..];
+}
 
-    let (code, text, _) = fixture.run(&["audit", part, "--head", head]);
+#[test]
+fn audit_compares_the_printed_head() {
+    let (fixture, id, head) = CliFixture::with_session();
+    let (code, text, _) = fixture.run(&["audit", part(&id), "--head", &head]);
     assert!(
         code == 0 && text.contains("calls that may change something: 1") && text.contains("\nok "),
         "{text}"
     );
-    let (code, json, _) = fixture.run(&["audit", part, "--json", "--head", &"0".repeat(64)]);
+    let (code, json, _) = fixture.run(&["audit", &id, "--json", "--head", &"0".repeat(64)]);
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &report["ok"], &report["head"]["hash"]), (1, &json!(false), &json!(head)));
+}
 
-    // The session continues in its mode, with its conversation, under its id.
+#[test]
+fn continued_session_keeps_its_id_and_mode() {
+    let (fixture, id, _) = CliFixture::with_session();
     let (code, _, errors) = fixture.prompt(&["--continue", "-p", "again"]);
     assert!(code == 0 && errors.contains(&format!("code mode, session {id}")), "{errors}");
-    let (code, _, errors) = fixture.prompt(&["--resume", part, "--mode", "plan", "-p", "once more"]);
+    assert_eq!(fixture.only_session()["turns"], 2);
+}
+
+#[test]
+fn resumed_session_takes_the_mode_of_the_command_line() {
+    let (fixture, id, _) = CliFixture::with_session();
+    let (code, _, errors) = fixture.prompt(&["--resume", part(&id), "--mode", "plan", "-p", "once more"]);
     assert!(
         errors.contains("plan mode, session") && errors.contains("is not available in plan mode"),
         "{code} {errors}"
     );
-    assert_eq!(fixture.only_session()["turns"], 3);
-    let (_, shown, _) = fixture.run(&["sessions", "show", part]);
+    assert_eq!(fixture.only_session()["mode"], "plan");
+}
+
+#[test]
+fn shown_session_has_its_turns_modes_and_calls() {
+    let (fixture, id, _) = CliFixture::with_session();
+    fixture.prompt(&["--resume", &id, "--mode", "plan", "-p", "once more"]);
+    let (_, shown, _) = fixture.run(&["sessions", "show", part(&id)]);
     for line in [
         "you      write it",
         "-- turn 2 --",
@@ -121,38 +156,60 @@ fn cli_continues_shows_audits_and_undoes_sessions() {
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
+}
 
-    // Sets the mode of a closed session.
-    let (code, output, errors) = fixture.run(&["sessions", "set-mode", part, "architekt"]);
+#[test]
+fn set_mode_changes_a_session_that_is_not_open() {
+    let fixture = CliFixture::new();
+    fixture.prompt(&["--mode", "plan", "-p", "write it"]);
+    let session = fixture.only_session();
+    let id = session["id"].as_str().unwrap();
+    let (code, output, errors) = fixture.run(&["sessions", "set-mode", part(id), "architekt"]);
     assert!(code == 2 && errors.contains("the modes are ask, plan, code"), "{output}{errors}");
-    let (code, output, _) = fixture.run(&["sessions", "set-mode", part, "build"]);
+    assert_eq!(fixture.only_session()["mode"], "plan");
+    let (code, output, _) = fixture.run(&["sessions", "set-mode", part(id), "build"]);
     assert!(code == 0 && output.starts_with(&format!("{id}: code mode; head of the audit log ")), "{output}");
     assert_eq!(fixture.only_session()["mode"], "code");
     let (code, text, _) = fixture.run(&["audit", id]);
     assert_eq!(code, 0, "{text}");
+}
 
+#[test]
+fn exported_page_replaces_no_file() {
+    let (fixture, id, _) = CliFixture::with_session();
+    fixture.prompt(&["--continue", "-p", "once more"]);
     let page = fixture.path("page.md");
-    let export = ["sessions", "export", part, "--output", page.to_str().unwrap()];
+    let export = ["sessions", "export", part(&id), "--output", page.to_str().unwrap()];
     assert_eq!(fixture.run(&export).0, 0);
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(text.starts_with("# write it\n") && text.contains("## You (turn 3)\n\nonce more\n"), "{text}");
+    assert!(text.starts_with("# write it\n") && text.contains("## You (turn 2)\n\nonce more\n"), "{text}");
     let (code, _, errors) = fixture.run(&export);
     assert!(code == 1 && errors.contains("page.md exists already: name another file"), "{errors}");
-    let (_, lines, _) = fixture.run(&["sessions", "export", part, "--format", "jsonl"]);
+}
+
+#[test]
+fn session_is_exported_as_json_lines() {
+    let (fixture, id, _) = CliFixture::with_session();
+    let (_, lines, _) = fixture.run(&["sessions", "export", part(&id), "--format", "jsonl"]);
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(
         (&first["kind"], &first["body"]["content"][0]["text"]),
         (&json!("user_message"), &json!("write it"))
     );
+}
 
-    // Turn 2 wrote the same content again. Turn 1 created the file.
-    let (code, output, errors) = fixture.run(&["sessions", "undo", part, "--turn", "1"]);
+#[test]
+fn undo_restores_the_state_before_a_turn() {
+    let (fixture, id, _) = CliFixture::with_session();
+    // Turn 2 writes the same content again. Turn 1 created the file.
+    fixture.prompt(&["--continue", "-p", "again"]);
+    let (code, output, errors) = fixture.run(&["sessions", "undo", part(&id), "--turn", "1"]);
     assert!(
         code == 0 && output.contains("Undid the changes of turn 1:") && output.contains("a.txt"),
         "{output}{errors}"
     );
     assert_eq!(fixture.file(), None);
-    let (code, _, errors) = fixture.run(&["sessions", "undo", part]);
+    let (code, _, errors) = fixture.run(&["sessions", "undo", part(&id)]);
     assert!(code == 1 && errors.contains("there is nothing to undo"), "{errors}");
 }
 

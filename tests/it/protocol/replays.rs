@@ -652,48 +652,84 @@ fn replay_calls_no_provider_unless_named() {
     assert!(replay("offline", &["--model", "openai/m"]).0 > 0, "the control: one that is named is asked");
 }
 
-/// Options come from the recording or from the command line. Unknown and meaningless options are refused.
-#[test]
-fn replay_uses_recorded_options_and_rejects_others() {
-    let fixture = ReplayFixture::new();
-    let scenario = scenarios().into_iter().find(|scenario| scenario.name == "denial").unwrap();
-    let (recording, model) = fixture.record(&scenario);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        assert_eq!(fs::metadata(&recording).unwrap().permissions().mode() & 0o777, 0o600);
+/// A recording in plan mode, in which a call is denied.
+struct DenialRecording {
+    fixture: ReplayFixture,
+    recording: PathBuf,
+    model: String,
+}
+
+impl DenialRecording {
+    fn new() -> Self {
+        let fixture = ReplayFixture::new();
+        let scenario = scenarios().into_iter().find(|scenario| scenario.name == "denial").unwrap();
+        let (recording, model) = fixture.record(&scenario);
+        Self { fixture, recording, model }
     }
-    let text = fs::read_to_string(&recording).unwrap();
-    let header: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    let options = json!({ "mode": "plan", "model": "scripted", "store": "memory" });
-    assert_eq!((&header["modegate_transcript"], &header["options"]), (&json!(2), &options));
-    let run = |arguments: &[&str]| {
+
+    /// Replays with options before `replay`. Returns the exit code and the output.
+    fn replay_with(&self, options: &[&str]) -> (i32, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_modegate"))
-            .args(arguments)
-            .env("HOME", fixture.path("home"))
+            .args(options)
+            .args(["replay", self.recording.to_str().unwrap(), "--model", &self.model])
+            .env("HOME", self.fixture.path("home"))
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        (
-            output.status.code().unwrap(),
-            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    let path = recording.to_str().unwrap();
-    let with = |before: &[&str]| run(&[before, &["replay", path, "--model", &model]].concat());
-    assert_eq!(with(&[]).0, 0, "the control");
-    assert_eq!(with(&["--mode", "architect"]).0, 0);
-    assert_eq!(with(&["--no-exit"]).0, 0);
-    let (code, message) = with(&["--mode", "code"]);
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text)
+    }
+}
+
+#[test]
+fn recording_begins_with_its_options() {
+    let denial = DenialRecording::new();
+    let text = fs::read_to_string(&denial.recording).unwrap();
+    let header: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let options = json!({ "mode": "plan", "model": "scripted", "store": "memory" });
+    assert_eq!((&header["modegate_transcript"], &header["options"]), (&json!(2), &options));
+}
+
+#[cfg(unix)]
+#[test]
+fn recording_is_readable_for_its_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let denial = DenialRecording::new();
+    assert_eq!(fs::metadata(&denial.recording).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn replay_takes_options_of_the_recording_or_the_command_line() {
+    let denial = DenialRecording::new();
+    for same in [&[][..], &["--mode", "architect"], &["--no-exit"]] {
+        assert_eq!(denial.replay_with(same).0, 0, "{same:?}");
+    }
+    let (code, message) = denial.replay_with(&["--mode", "code"]);
     assert!(code == 1 && message.contains("currentModeId") && message.contains("\"code\""), "{message}");
+}
+
+#[test]
+fn replay_refuses_unknown_modes_and_agents() {
+    let denial = DenialRecording::new();
     for (option, valid) in [
         (["--mode", "nosuchmode"], "the modes are ask, plan, code"),
         (["--max-mode", "nosuchmode"], "the modes are ask, plan, code"),
         (["--agent", "nobody"], "general"),
     ] {
-        let (code, message) = with(&option);
+        let (code, message) = denial.replay_with(&option);
         assert!(code == 1 && message.contains(valid), "{option:?}: {message}");
     }
+    assert_eq!(denial.replay_with(&[]).0, 0, "the control");
+    let text = fs::read_to_string(&denial.recording).unwrap();
+    let unknown = text.replacen("\"mode\":\"plan\"", "\"mode\":\"nosuchmode\"", 1);
+    fs::write(&denial.recording, unknown).unwrap();
+    let (code, message) = denial.replay_with(&[]);
+    assert!(code == 1 && message.contains("the modes are ask, plan, code"), "{message}");
+}
+
+#[test]
+fn replay_refuses_options_that_it_does_not_use() {
+    let denial = DenialRecording::new();
     for option in [
         &["-p", "x"][..],
         &["--continue"],
@@ -707,13 +743,10 @@ fn replay_uses_recorded_options_and_rejects_others() {
         &["--cwd", "/"],
         &["--max-steps", "3"],
     ] {
-        let (code, message) = with(option);
+        let (code, message) = denial.replay_with(option);
         assert!(code == 2 && message.contains("replay does not take"), "{option:?}: {code} {message}");
     }
-    let gone = text.replacen("\"mode\":\"plan\"", "\"mode\":\"nosuchmode\"", 1);
-    fs::write(&recording, gone).unwrap();
-    let (code, message) = with(&[]);
-    assert!(code == 1 && message.contains("the modes are ask, plan, code"), "{message}");
+    assert_eq!(denial.replay_with(&[]).0, 0, "the control");
 }
 
 /// A recording without expected lines is neither equal nor different, and has a separate exit code.

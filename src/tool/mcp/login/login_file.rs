@@ -93,7 +93,6 @@ fn read(path: &Path) -> Result<Option<StoredLogin>, String> {
     serde_json::from_str(&text).map(Some).map_err(|_| format!("its login in {} is damaged", path.display()))
 }
 
-/// The file of one server's login.
 #[derive(Debug, Clone)]
 pub(super) struct LoginFile {
     folder: PathBuf,

@@ -3,11 +3,9 @@
 /// The use that a program makes of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentUse {
-    /// Uses them as data.
     Inert,
     /// Uses them as data, apart from those with blanks or expansions, which may be code.
     MayBeCode,
-    /// May run them as a command.
     MayRun,
 }
 

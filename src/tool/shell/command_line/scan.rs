@@ -57,7 +57,6 @@ pub(super) struct Scanner<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     pub(super) stack: Vec<StackFrame>,
-    /// Pending here-documents.
     pub(super) documents: Vec<HereDocument>,
     pub(super) line: CommandLine,
 }

@@ -75,7 +75,6 @@ fn is_one_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || matches!(c, '*' | '?' | '['))
 }
 
-/// Tells which variables are single words in a line.
 pub(super) struct SingleWords<'a> {
     variables: &'a [Variable],
     /// True if the line may set variables in other ways.

@@ -111,7 +111,6 @@ impl JobOutput {
         !self.unsaved.is_empty()
     }
 
-    /// Text for the model.
     pub(super) fn text(&self) -> String {
         let (head, tail) = self.text.parts();
         let rest = self.cleaner.rest();

@@ -445,9 +445,9 @@ async fn changed_hint_applies_before_the_next_call() {
     b.client.end().await;
 }
 
-/// A slow or broken server does not delay the others, and a notice names it.
-#[tokio::test]
-async fn broken_servers_are_reported_and_others_work() {
+/// A session with working, slow and broken servers, after the turns in which the broken ones were reported. Also
+/// returns the texts of these turns.
+async fn with_broken_servers() -> (McpSession, String) {
     let broken = |name: &str, behaviour: &str| json!({ "name": name, "command": "/bin/bash", "args": [SCRIPT, behaviour], "env": [{ "name": "TOKEN", "value": "hidden-value" }] });
     let servers = json!([
         broken("gone", "gone"),
@@ -473,24 +473,54 @@ async fn broken_servers_are_reported_and_others_work() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         text += &texts(&b.text_turn().await);
     }
-    let (_, output) = b.call("mcp__good__look").await;
-    assert!(output.contains("content of a"), "{output}");
+    (b, text)
+}
+
+#[tokio::test]
+async fn working_servers_are_used_beside_broken_ones() {
+    let (mut b, _) = with_broken_servers().await;
+    for tool in ["mcp__good__look", "mcp__garbage__look"] {
+        let (_, output) = b.call(tool).await;
+        assert!(output.contains("content of a"), "{tool}: {output}");
+    }
+    b.client.end().await;
+}
+
+/// The model and the user are told which servers a turn begins without.
+#[tokio::test]
+async fn turn_does_not_wait_for_slow_servers() {
+    let (b, text) = with_broken_servers().await;
     assert!(
         text.contains("MCP servers still starting: hanging, flooding, torrent. The turn begins without them"),
         "{text}"
     );
-    assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
+    let request = format!("{:?}", b.client.model.requests(&b.session)[0].messages.last());
     assert!(
-        text.contains(
-            "\"gone\" cannot be used: it ended with status 4; its last error output: cannot start without ***"
-        ),
-        "{text}"
+        request.contains("still starting; their tools become available with a later request:"),
+        "{request}"
     );
-    assert!(text.contains("\"missing\" cannot be used: /does/not/exist cannot be run"), "{text}");
-    assert!(text.contains("\"far\" cannot be used: it cannot be reached"), "{text}");
+    assert!(request.contains("hanging, flooding, torrent"), "{request}");
+    b.client.end().await;
+}
+
+#[tokio::test]
+async fn broken_servers_are_reported_without_secrets() {
+    let (b, text) = with_broken_servers().await;
+    for notice in [
+        "does not support the deprecated SSE transport",
+        "\"gone\" cannot be used: it ended with status 4; its last error output: cannot start without ***",
+        "\"missing\" cannot be used: /does/not/exist cannot be run",
+        "\"far\" cannot be used: it cannot be reached",
+    ] {
+        assert!(text.contains(notice), "{notice}: {text}");
+    }
     assert!(!text.contains("hidden-value"), "{text}");
-    let (_, output) = b.call("mcp__garbage__look").await;
-    assert!(output.contains("content of a"), "{output}");
+    b.client.end().await;
+}
+
+#[tokio::test]
+async fn calls_of_unavailable_servers_say_why() {
+    let (mut b, _) = with_broken_servers().await;
     for (tool, expected) in [
         ("mcp__missing__look", "The MCP server \"missing\" cannot be used: /does/not/exist cannot be run"),
         ("mcp__hanging__look", "The MCP server \"hanging\" is still starting"),
@@ -506,19 +536,22 @@ async fn broken_servers_are_reported_and_others_work() {
         }
         assert!(output.starts_with(expected), "{tool}: {output}");
     }
+    b.client.end().await;
+}
+
+#[tokio::test]
+async fn mcp_command_lists_the_state_of_each_server() {
+    let (mut b, _) = with_broken_servers().await;
     let text = b.slash("/mcp").await;
-    assert!(text.contains("does not support the deprecated SSE transport"), "{text}");
-    for line in
-        ["- hanging: starting", "- flooding: starting", "- torrent: starting", "- good: ready, 9 tools"]
-    {
-        assert!(text.contains(line), "{text}");
+    for line in [
+        "does not support the deprecated SSE transport",
+        "- hanging: starting",
+        "- flooding: starting",
+        "- torrent: starting",
+        "- good: ready, 9 tools",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
     }
-    let request = format!("{:?}", b.client.model.requests(&b.session)[0].messages.last());
-    assert!(
-        request.contains("still starting; their tools become available with a later request:"),
-        "{request}"
-    );
-    assert!(request.contains("hanging, flooding, torrent"), "{request}");
     b.client.end().await;
 }
 
