@@ -486,7 +486,7 @@ async fn working_servers_are_used_beside_broken_ones() {
     b.client.end().await;
 }
 
-/// The model and the user are told which servers a turn begins without.
+/// Notices to the user and the model name the servers that a turn begins without.
 #[tokio::test]
 async fn turn_does_not_wait_for_slow_servers() {
     let (b, text) = with_broken_servers().await;
