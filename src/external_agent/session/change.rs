@@ -241,8 +241,8 @@ impl AskedChanges {
                 (String::new(), permission::NO_USER, refusal)
             }
         };
-        let consent = question::consent(&selected);
-        if consent.is_some() && content != question.content {
+        let scope = question::consent(&selected);
+        if scope.is_some() && content != question.content {
             effects.push(concluded(call, Some("The content has changed since the question.")));
             let earlier = question.earlier + 1;
             self.waiting.push_front(AskedQuestion { content, earlier, ..question });
@@ -253,8 +253,8 @@ impl AskedChanges {
             Verdict::Deny(denial) => Some(denial.rule),
             Verdict::Allow | Verdict::Ask(_) => None,
         };
-        let allows = consent.is_some() && denial.is_none();
-        if let Some(scope) = consent.filter(|_| allows) {
+        let allows = scope.is_some() && denial.is_none();
+        if let Some(scope) = scope.filter(|_| allows) {
             self.consents.allow(&question.change, scope, &limits.mode.0);
             effects.push(permitted(&call, &facts, true));
         } else {

@@ -209,9 +209,9 @@ mod tests {
         for allows in [true, false] {
             let mut consents = Consents::default();
             if allows {
-                consents.allow(&lock, ConsentScope::Path, "ask")
+                consents.allow(&lock, ConsentScope::Path, "ask");
             } else {
-                consents.reject(&lock)
+                consents.reject(&lock);
             }
             for (other, is_same) in [
                 (by_git(7, "/w/.git/objects/d0/tmp_obj_a"), true),

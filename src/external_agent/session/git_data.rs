@@ -50,14 +50,12 @@ fn folder_of_data(path: &Path) -> Option<PathBuf> {
     let inside: Option<Vec<&str>> = path.strip_prefix(git).ok()?.components().map(name).collect();
     let inside = inside?;
     let data = match &inside[..] {
-        ["worktrees", _, data @ ..] => data,
-        data => data,
+        ["worktrees", _, data @ ..] | data => data,
     };
     let is_data = match data {
-        ["objects", "info", "alternates" | "alternates.lock" | "http-alternates"] => false,
+        ["objects", "info", "alternates" | "alternates.lock" | "http-alternates"] | [] => false,
         [file] => FOLDERS.contains(file) || FILES.contains(&file.strip_suffix(".lock").unwrap_or(file)),
         [folder, ..] => FOLDERS.contains(folder),
-        [] => false,
     };
     is_data.then(|| git.to_owned())
 }

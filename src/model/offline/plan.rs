@@ -64,7 +64,9 @@ pub(super) fn write(material: &Material<'_>) -> String {
         let lines: Vec<_> = text.lines().filter_map(unnumbered).collect();
         let last = first + (lines.len() as u64).saturating_sub(1);
         plan.line(format_args!("\n`{path}`, lines {first}-{last}:\n\n````"));
-        lines.iter().for_each(|line| plan.line(format_args!("{line}")));
+        for line in lines {
+            plan.line(format_args!("{line}"));
+        }
         plan.line(format_args!("````"));
     }
     plan.line(format_args!("\n## Where a change would go\n"));

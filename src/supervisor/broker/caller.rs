@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(found.path, std::env::current_exe().unwrap());
         assert_eq!(found.process, own);
         assert_eq!(found.started, Process::of(own).unwrap().started);
-        assert_eq!(executable(own, &Roots::open(&[folder.clone()], &[], &[]).unwrap()), None);
+        assert_eq!(executable(own, &Roots::open(std::slice::from_ref(&folder), &[], &[]).unwrap()), None);
         assert_eq!(executable(own, &Roots::open(&[], &[folder], &[]).unwrap()), None);
     }
 }

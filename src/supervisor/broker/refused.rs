@@ -65,7 +65,6 @@ pub(super) fn refused_change(tracee: &Tracee<'_>, roots: &Roots) -> Option<(Refu
     let operation = operation::operation(tracee.call, &memory)?;
     let changed = match &operation {
         FileOperation::Open { at, how } if how.writes() => vec![Operand { at, need: Need::Written }],
-        FileOperation::Open { .. } => Vec::new(),
         FileOperation::MakeFolder { at, .. }
         | FileOperation::MakeNode { at, .. }
         | FileOperation::MakeSymlink { at, .. }
@@ -80,7 +79,9 @@ pub(super) fn refused_change(tracee: &Tracee<'_>, roots: &Roots) -> Option<(Refu
         FileOperation::Change { object: FileReference::Path { place: at, .. }, .. } => {
             vec![Operand { at, need: Need::Owned }]
         }
-        FileOperation::Truncate { .. } | FileOperation::Change { .. } => Vec::new(),
+        FileOperation::Open { .. } | FileOperation::Truncate { .. } | FileOperation::Change { .. } => {
+            Vec::new()
+        }
     };
     let entries: Option<Vec<Entry>> = changed.iter().map(|operand| operand.entry(tracee)).collect();
     let entries = entries.filter(|entries| entries.iter().all(|entry| entry.is_permitted))?;

@@ -281,12 +281,12 @@ impl Section {
         }
         let is_new = self.is_new || matches!(self.old, Some(PatchName::None));
         let is_deleted = self.is_deleted || matches!(self.new, Some(PatchName::None));
-        if let (Some((header_old, header_new)), true) = (&header, is_new || is_deleted || old == new) {
-            if [Some(header_new), old.as_ref(), new.as_ref()]
-                .into_iter()
-                .flatten()
-                .any(|name| name != header_old)
-            {
+        let names_are_equal = is_new || is_deleted || old == new;
+        if let Some((header_old, header_new)) = &header
+            && names_are_equal
+        {
+            let mut names = [Some(header_new), old.as_ref(), new.as_ref()].into_iter().flatten();
+            if names.any(|name| name != header_old) {
                 return Err(differ());
             }
         }

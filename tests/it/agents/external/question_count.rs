@@ -32,8 +32,11 @@ fn titles(requests: &[Value]) -> Vec<&str> {
     requests.iter().map(|request| request["title"].as_str().unwrap()).collect()
 }
 
+/// The old and the new text.
+type Diff = (Option<&'static str>, &'static str);
+
 /// Line by line: a command, the titles of its questions, and the texts of the last question's diff.
-const COMMANDS: &[(&str, &[&str], Option<(Option<&str>, &str)>)] = &[
+const COMMANDS: &[(&str, &[&str], Option<Diff>)] = &[
     (
         "echo new > .a.txt.gsg1lfsr.tmp; mv .a.txt.gsg1lfsr.tmp a.txt",
         &["Write a.txt (peer)"],
