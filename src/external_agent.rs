@@ -7,8 +7,10 @@ pub mod client;
 pub mod definition;
 pub mod known;
 pub mod options;
+pub mod profile;
 pub mod requested_call;
 pub mod session;
+pub mod settings;
 pub mod sockets;
 
 pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest};

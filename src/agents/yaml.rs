@@ -47,6 +47,7 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         missing: _,
         inherits: _,
         is_terminal_program: _,
+        profile: _,
     } = definition;
     let mut lines = vec![format!("  command: {}", quoted(command))];
     if !args.is_empty() {

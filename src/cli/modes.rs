@@ -315,7 +315,7 @@ fn explain_reading(
     let settings = config::user_file::read(environment.config_folder.as_deref())?.shell.unwrap_or_default();
     let shell = config::commands::shell(environment, &settings)?.denying_reads(patterns);
     let text = if external_agent {
-        format!("The agent can still read the files of {rules}, unless it runs with `wrap --broker`.")
+        format!("The agent can still read the files of {rules}, unless it runs with the broker.")
     } else if shell.brokers_commands() {
         format!("A command cannot read the files of {rules}.")
     } else {

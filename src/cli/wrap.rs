@@ -7,13 +7,16 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::usage_error;
+use crate::bounded_file;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Flags, doctor_checks, real_working_folder};
 use crate::external_agent::definition::{ExternalAgentDefinition, ExternalAgentModes, ExternalAgentSandbox};
-use crate::external_agent::known::KnownAgent;
+use crate::external_agent::known;
+use crate::external_agent::profile::{AgentProfile, SandboxedSettings};
 use crate::external_agent::sockets;
 use crate::model::catalog::OFFLINE;
 use crate::process::HostPattern;
+use crate::yaml_error;
 
 mod check;
 
@@ -34,14 +37,17 @@ pub(super) struct WrapArguments {
     /// The agent's own mode to set while everything is allowed [default: its initial mode]
     #[arg(long, value_name = "ID")]
     full_mode: Option<String>,
-    /// Change modes without restarting the agent: carry out its file changes where the mode allows them
-    #[arg(long)]
+    /// Do without the broker: a mode may restart the agent, and undo does not know its changes
+    #[arg(long, conflicts_with = "broker")]
+    no_broker: bool,
+    /// Accepted for earlier commands: the broker is used where it works
+    #[arg(long, hide = true)]
     broker: bool,
-    /// With --broker, a further host that the agent may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable [default: the hosts of its models]
-    #[arg(long, value_name = "HOST", value_parser = host, requires = "broker")]
+    /// A further host that the agent may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable [default: the hosts of its models]
+    #[arg(long, value_name = "HOST", value_parser = host, conflicts_with = "no_broker")]
     allow_host: Vec<String>,
-    /// With --broker, a UNIX socket that the agent may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
-    #[arg(long, value_name = "SOCKET", value_parser = socket, requires = "broker")]
+    /// A UNIX socket that the agent may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
+    #[arg(long, value_name = "SOCKET", value_parser = socket, conflicts_with = "no_broker")]
     allow_socket: Vec<String>,
     /// Start the agent as in plan mode, without a prompt, print how it fits into the sandbox, and exit
     #[arg(long)]
@@ -61,7 +67,7 @@ impl WrapArguments {
         allow_socket: Vec<String>,
         command: Vec<String>,
     ) -> Self {
-        Self { mode, state_dir, allow_host, allow_socket, command, broker: true, ..Self::default() }
+        Self { mode, state_dir, allow_host, allow_socket, command, ..Self::default() }
     }
 
     pub(super) fn put(
@@ -85,7 +91,8 @@ impl WrapArguments {
                 return Err(format!("{name} cannot be combined with wrap: the agent after -- answers"));
             }
         }
-        flags.wrapped = Some(self.agent(environment, variable));
+        let profiles = read_profiles(environment)?;
+        flags.wrapped = Some(self.agent(environment, variable, &profiles));
         flags.model = Some(OFFLINE.to_owned());
         Ok(())
     }
@@ -94,19 +101,21 @@ impl WrapArguments {
         self,
         environment: &Environment,
         variable: impl Fn(&str) -> Option<String>,
+        profiles: &[AgentProfile],
     ) -> (String, ExternalAgentDefinition) {
-        let Self { state_dir, read_only_mode, full_mode, broker, allow_host, allow_socket, command, .. } =
-            self;
+        let Self {
+            state_dir, read_only_mode, full_mode, no_broker, allow_host, allow_socket, command, ..
+        } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
-        let known_agent = KnownAgent::of_command(&program, command.get(1..).unwrap_or_default());
-        let folders = known_agent.map(|known| known.state_folders(&variable)).unwrap_or_default();
-        let settings_dirs = known_agent.map(|known| known.settings_folders(&variable)).unwrap_or_default();
+        let found = known::profile_of(&program, command.get(1..).unwrap_or_default(), profiles);
+        let id = found.as_ref().map_or_else(|| id_of(&program), |profile| profile.name.clone());
+        let profile = found.unwrap_or_default();
+        let folders = profile.state_folders(&variable);
+        let settings_dirs = profile.settings_folders(&variable);
         let state_dirs = folders.into_iter().chain(state_dir).collect();
-        let id = known_agent.map_or_else(|| id_of(&program), |known| known.name.to_owned());
-        let sandboxed_start =
-            known_agent.map(|known| known.sandboxed).filter(|_| read_only_mode.is_none()).unwrap_or_default();
-        let args = sandboxed_start.arguments.iter().map(|&word| word.to_owned()).collect();
+        let sandboxed =
+            if read_only_mode.is_none() { profile.sandboxed.clone() } else { SandboxedSettings::default() };
         let definition = ExternalAgentDefinition {
             command: program,
             args: words.collect(),
@@ -114,38 +123,63 @@ impl WrapArguments {
             env: environment.keys().collect(),
             sandbox: Some(ExternalAgentSandbox {
                 state_dirs,
-                args,
-                broker,
+                args: sandboxed.args,
+                broker: !no_broker,
                 hosts: allow_host,
                 sockets: allow_socket,
                 settings_dirs,
-                variables: sandboxed_start.variables,
+                variables: sandboxed.variables,
             }),
-            modes: ExternalAgentModes {
-                read_only: read_only_mode,
-                full: full_mode,
-                known: sandboxed_start.modes,
-            },
+            modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: sandboxed.modes },
             inherits: true,
             is_terminal_program: false,
             missing: None,
+            profile: Some(profile),
         };
         (id, definition)
     }
 }
 
+/// File of the user's own profiles.
+const PROFILES: &str = "external-agents.yaml";
+
+const MAX_PROFILES: u64 = 1024 * 1024;
+
+/// Reads the user's own profiles. The error is a sentence.
+fn read_profiles(environment: &Environment) -> Result<Vec<AgentProfile>, String> {
+    let Some(folder) = &environment.config_folder else { return Ok(Vec::new()) };
+    let file = folder.join(PROFILES);
+    let name = file.display();
+    let text = match bounded_file::read_own_text(&file, MAX_PROFILES) {
+        Ok(text) => text,
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
+        Err(error) => return Err(format!("{name} {error}")),
+    };
+    let options = serde_saphyr::options! { with_snippet: false };
+    let profiles: Vec<AgentProfile> = serde_saphyr::from_str_with_options(&text, options)
+        .map_err(|error| format!("{name}: {}", yaml_error::describe(&error, &text)))?;
+    match profiles.iter().find_map(AgentProfile::fault) {
+        Some(fault) => Err(format!("{name}: {fault}")),
+        None => Ok(profiles),
+    }
+}
+
 /// Adds the agent to the flags, or checks it. Returns the exit code if nothing else is to be done.
 pub(super) async fn prepare(
-    mut arguments: WrapArguments,
+    arguments: WrapArguments,
     flags: &mut Flags,
     environment: &Environment,
     output: &mut impl Write,
     errors: &mut impl Write,
 ) -> anyhow::Result<Option<ExitCode>> {
     if arguments.check {
-        arguments.broker = true;
         let cwd = real_working_folder(flags)?;
-        return check::run(arguments.agent(environment, variable), cwd, environment, output).await.map(Some);
+        let profiles = match read_profiles(environment) {
+            Ok(profiles) => profiles,
+            Err(error) => return usage_error(errors, &error).map(Some),
+        };
+        let agent = arguments.agent(environment, variable, &profiles);
+        return check::run(agent, cwd, environment, output).await.map(Some);
     }
     if let Err(error) = arguments.put(flags, environment, variable) {
         return usage_error(errors, &error).map(Some);
@@ -169,7 +203,7 @@ async fn check_broker(
         }
         Err(reason) => {
             sandbox.broker = false;
-            writeln!(errors, "modegate: --broker is ignored, so a mode may restart the agent: {reason}")
+            writeln!(errors, "modegate: without the broker, so a mode may restart the agent: {reason}")
         }
     }
 }
@@ -219,7 +253,8 @@ mod tests {
             "XDG_CACHE_HOME" => Some("not/absolute".into()),
             _ => None,
         };
-        arguments.agent(&Environment::default(), variable)
+        let own = "[{name: my-own, state_dirs: [{path: '~/.my-own'}], hosts: ['models.example.com']}]";
+        arguments.agent(&Environment::default(), variable, &serde_saphyr::from_str::<Vec<_>>(own).unwrap())
     }
 
     #[test]
@@ -240,6 +275,7 @@ mod tests {
             (&["codex-acp"], &[], "codex", "~/.codex"),
             (&["opencode"], &[], "opencode", "~/.local/share/opencode /state/opencode ~/.cache/opencode"),
             (&["other"], &["/own"], "other", "/own"),
+            (&["npx", "@scope/my-own-agent"], &[], "my-own", "~/.my-own"),
             (&["/usr/bin/My Agent"], &[], "my-agent", ""),
             (&["./7"], &[], "wrapped", ""),
         ] {

@@ -288,13 +288,14 @@ async fn read_only(shell: &Shell, environment: &Environment, cwd: Option<&Path>)
 async fn broker(shell: &Shell, environment: &Environment) -> CheckState {
     match try_broker(shell, environment).await {
         Ok(Ok(())) => CheckState::Fine(
-            "tested: `wrap --broker` changes modes without a restart, and limits the network in plan mode"
-                .into(),
+            "tested: `wrap` changes modes without a restart, and limits the network in plan mode".into(),
         ),
         Ok(Err(reason)) => CheckState::Note(format!(
-            "tested: `wrap --broker` changes modes without a restart; the network stays open in plan mode: {reason}"
+            "tested: `wrap` changes modes without a restart; the network stays open in plan mode: {reason}"
         )),
-        Err(reason) => CheckState::Note(format!("`wrap --broker` is not available: {reason}")),
+        Err(reason) => {
+            CheckState::Note(format!("the broker is not available, so `wrap` restarts agents: {reason}"))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::acp::{SessionModeId, SessionModeState};
+use crate::external_agent::profile::AgentProfile;
 use crate::external_agent::sockets;
 use crate::process::HostPattern;
 
@@ -46,6 +47,10 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,
+    /// Under `modegate wrap`. Otherwise the command tells which one.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub profile: Option<AgentProfile>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -79,7 +84,7 @@ pub struct ExternalAgentSandbox {
     /// Further variables in the sandbox, of a known agent.
     #[serde(skip)]
     #[schemars(skip)]
-    pub variables: &'static [(&'static str, &'static str)],
+    pub variables: BTreeMap<String, String>,
 }
 
 /// Ids of an external agent's own modes.
@@ -94,7 +99,7 @@ pub struct ExternalAgentModes {
     /// Ids of the mode in the sandbox, of a known agent. They count if `read_only` is not set.
     #[serde(skip)]
     #[schemars(skip)]
-    pub known: &'static [&'static str],
+    pub known: Vec<String>,
 }
 
 impl ExternalAgentDefinition {
@@ -129,10 +134,10 @@ impl ExternalAgentDefinition {
 
 impl ExternalAgentModes {
     pub fn read_only_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
-        let common = if self.known.is_empty() { READ_ONLY } else { self.known };
         match &self.read_only {
             Some(id) => offered_mode(offered, id),
-            None => common.iter().find_map(|id| offered_mode(offered, id)),
+            None if self.known.is_empty() => READ_ONLY.iter().find_map(|id| offered_mode(offered, id)),
+            None => self.known.iter().find_map(|id| offered_mode(offered, id)),
         }
     }
 
@@ -212,7 +217,7 @@ mod tests {
         check(None, &[address, "plan"], Some("plan"));
         check(None, &["own:read-only", "own/ask"], Some("own:read-only"));
         check(None, &["no-plan", "explan", "plan-b", "#planner"], None);
-        let known = ExternalAgentModes { known: &["full-access"], ..ExternalAgentModes::default() };
+        let known = ExternalAgentModes { known: vec!["full-access".into()], ..ExternalAgentModes::default() };
         assert_eq!(known.read_only_of(&offered(&["plan", "full-access"])).unwrap().0.as_ref(), "full-access");
     }
 }

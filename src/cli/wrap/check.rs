@@ -1,5 +1,6 @@
 //! Implements `modegate wrap --check`: starts an agent as in plan mode, and prints how it fits into the sandbox.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,8 +11,8 @@ use crate::client::{self, ClientCapabilities};
 use crate::config::environment::Environment;
 use crate::config::{commands, doctor_checks, user_file};
 use crate::external_agent::definition::ExternalAgentDefinition;
-use crate::external_agent::known::{self, KnownAgent};
-use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
+use crate::external_agent::profile::{AgentProfile, ProfilePath};
+use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, known, settings};
 use crate::process::BrokerEvent;
 use crate::process::shell::Shell;
 use crate::text;
@@ -54,15 +55,16 @@ impl<W: Write> Check<W> {
     }
 
     fn describe(&mut self, id: &str, shell: &Shell) -> std::io::Result<()> {
-        let known_agent = KnownAgent::of_command(&self.definition.command, &self.definition.args);
-        let kind = if known_agent.is_some() { "known to Modegate" } else { "not known to Modegate" };
+        let is_known = self.definition.profile.as_ref().is_some_and(|profile| !profile.name.is_empty());
+        let kind = if is_known { "known to Modegate" } else { "not known to Modegate" };
         self.line("agent", format!("{id}, {kind}"))?;
         let folders: Vec<_> =
             self.definition.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs).collect();
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         self.line("state directories", or_none(&folders))?;
         let variables = shell.agent_variables(self.definition.inherits, &self.definition.env);
-        let hosts = known::allowed_hosts(&self.definition, &[], variables);
+        let settings = settings::texts(&self.definition, shell);
+        let hosts = known::allowed_hosts(&self.definition, &[], variables, &settings);
         let hosts: Vec<String> = hosts.patterns.iter().map(ToString::to_string).collect();
         self.line("hosts in plan mode", or_none(&hosts))
     }
@@ -89,6 +91,7 @@ impl<W: Write> Check<W> {
     }
 
     async fn start(&mut self, id: String, cwd: PathBuf, shell: &Shell) -> std::io::Result<()> {
+        let name = id.clone();
         let request = StartRequest {
             name: id.clone(),
             definition: self.definition.clone(),
@@ -129,14 +132,12 @@ impl<W: Write> Check<W> {
             self.line("own mode", format!("{sandboxed} in the sandbox, {full} without it"))?;
         }
         tokio::time::sleep(SETTLING).await;
-        let (mut hosts, mut changes) = (Vec::new(), Vec::new());
+        let (mut hosts, mut changed) = (Vec::new(), Vec::new());
         if let Some(mut events) = agent.program().take_questions() {
             while let Ok(event) = events.try_recv() {
                 match event {
                     BrokerEvent::HostRefused(host) => hosts.push(host),
-                    BrokerEvent::Refused(call) => {
-                        changes.extend(call.path.map(|path| text::quoted_name(&path.to_string_lossy())));
-                    }
+                    BrokerEvent::Refused(call) => changed.extend(call.path),
                     _ => {}
                 }
             }
@@ -144,14 +145,39 @@ impl<W: Write> Check<W> {
         if !hosts.is_empty() {
             self.line("refused hosts", format!("{}; --allow-host allows one", hosts.join(", ")))?;
         }
-        if !changes.is_empty() {
+        if !changed.is_empty() {
+            let changes: Vec<String> =
+                changed.iter().map(|path| text::quoted_name(&path.to_string_lossy())).collect();
             self.line(
                 "refused changes",
                 format!("{}; --state-dir allows those of a folder", changes.join(", ")),
             )?;
         }
         agent.shut_down().await;
+        if self.definition.profile.as_ref().is_none_or(|profile| profile.name.is_empty()) {
+            self.print_profile(name, &hosts, &changed)?;
+        }
         Ok(())
+    }
+
+    /// Prints a profile for an agent that is not known, with what it was refused.
+    fn print_profile(&mut self, name: String, hosts: &[String], changed: &[PathBuf]) -> std::io::Result<()> {
+        let given = self.definition.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
+        let folders = given.map(PathBuf::as_path).chain(changed.iter().filter_map(|path| path.parent()));
+        let folders: BTreeSet<String> = folders.map(|path| path.display().to_string()).collect();
+        let state_dirs = folders.into_iter().map(|path| ProfilePath { path, ..ProfilePath::default() });
+        let profile = AgentProfile {
+            name,
+            state_dirs: state_dirs.collect(),
+            hosts: hosts.to_vec(),
+            ..AgentProfile::default()
+        };
+        let yaml = serde_saphyr::to_string(&[profile]).map_err(std::io::Error::other)?;
+        writeln!(
+            self.output,
+            "\nA profile for external-agents.yaml in Modegate's folder of settings. Keep only what the agent needs.\n"
+        )?;
+        write!(self.output, "{yaml}")
     }
 }
 

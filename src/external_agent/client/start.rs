@@ -20,6 +20,7 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::known;
+use crate::external_agent::settings;
 use crate::external_agent::sockets;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
@@ -93,6 +94,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
                 definition,
                 &request.servers,
                 shell.agent_variables(definition.inherits, &definition.env),
+                &settings::texts(definition, shell),
             );
             let first = if request.limits_network { Egress::Hosts } else { Egress::Open };
             let variables: BTreeMap<String, String> =
@@ -116,9 +118,9 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
     let copied = separated.map_err(|error| error.to_string())??;
     let user_variables = definition.env.iter().map(|(name, value)| (name.clone(), value.clone()));
     let sandbox = definition.sandbox.iter().filter(|_| request.sandboxed || is_brokered);
-    let sandbox_variables = sandbox.flat_map(|sandbox| sandbox.variables);
+    let sandbox_variables = sandbox.flat_map(|sandbox| &sandbox.variables);
     let sandbox_variables =
-        sandbox_variables.map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
+        sandbox_variables.map(|(name, value)| (name.clone(), SecretString::from(value.as_str())));
     let command = Command {
         program: definition.command.clone(),
         arguments,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Each module, and the modules of this crate that it may name. The table has no cycle.
-const LAYERS: [(&str, &[&str]); 76] = [
+const LAYERS: [(&str, &[&str]); 78] = [
     ("acp", &[]),
     (
         "agent",
@@ -71,14 +71,20 @@ const LAYERS: [(&str, &[&str]); 76] = [
             "client",
             "external_agent/definition",
             "external_agent/known",
+            "external_agent/settings",
             "external_agent/sockets",
             "json_rpc",
             "process",
         ],
     ),
     ("external_agent/capability", &["error", "mode", "permission"]),
-    ("external_agent/definition", &["acp", "external_agent/sockets", "process"]),
-    ("external_agent/known", &["acp", "external_agent/definition", "process"]),
+    ("external_agent/definition", &["acp", "external_agent/profile", "external_agent/sockets", "process"]),
+    ("external_agent/known", &["acp", "external_agent/definition", "external_agent/profile", "process"]),
+    ("external_agent/profile", &["process"]),
+    (
+        "external_agent/settings",
+        &["bounded_file", "external_agent/definition", "external_agent/known", "process"],
+    ),
     ("external_agent/options", &["acp"]),
     ("external_agent/requested_call", &["acp", "permission"]),
     (
@@ -629,7 +635,9 @@ const LIBRARIES: [(&str, &[&str]); 37] = [
             "server",
             "config",
             "cli/permissions",
+            "cli/wrap",
             "conversation/mode_switch",
+            "external_agent/known",
             "session/command/user_command",
             "skill",
             "yaml_error",

@@ -15,15 +15,20 @@ use crate::support::waiting::block_until;
 /// and login.
 #[test]
 fn wrapped_agent_is_sandboxed_and_has_own_login() {
+    for way in [&[][..], &["--no-broker"]] {
+        check_wrapped_agent(way);
+    }
+}
+
+fn check_wrapped_agent(way: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
     let work = dir.join("work");
     std::fs::create_dir(&work).unwrap();
     let store = dir.join("s.db");
-    let arguments =
-        ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap", "--state-dir", "~/.peer", "--"];
-    let (mut agent, about) =
-        BinaryClient::start(&dir, &[&arguments[..], &[python(), PEER, "loads"]].concat());
+    let arguments = ["--mode", "plan", "--store", store.to_str().unwrap(), "wrap"];
+    let command = ["--state-dir", "~/.peer", "--", python(), PEER, "loads"];
+    let (mut agent, about) = BinaryClient::start(&dir, &[&arguments[..], way, &command].concat());
     assert_eq!(about["result"]["authMethods"], json!([]), "its login is its own: {about}");
     let takes = &about["result"]["agentCapabilities"]["promptCapabilities"];
     assert_eq!(takes, &json!({ "image": true, "audio": true, "embeddedContext": true }));
@@ -61,15 +66,14 @@ fn wrapped_agent_is_sandboxed_and_has_own_login() {
     agent.end();
 }
 
-/// The agent is the binary itself, with `--broker`. One process writes in code, and does not write in plan.
+/// The agent is the binary itself. One process writes in code, and does not write in plan.
 #[test]
 fn brokered_agent_changes_modes_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
     let work = dir.join("work");
     std::fs::create_dir(&work).unwrap();
-    let arguments =
-        ["--mode", "plan", "--store", "memory", "wrap", "--broker", "--state-dir", "~/.peer", "--"];
+    let arguments = ["--mode", "plan", "--store", "memory", "wrap", "--state-dir", "~/.peer", "--"];
     let (mut agent, _) = BinaryClient::start(&dir, &[&arguments[..], &[python(), PEER, "plain"]].concat());
     let folders = json!({ "cwd": work, "mcpServers": [] });
     let session = agent.call(2, "session/new", &folders).pop().unwrap()["result"]["sessionId"].take();
@@ -95,7 +99,7 @@ fn brokered_agent_changes_modes_without_a_restart() {
     agent.end();
 }
 
-const BROKERED: [&str; 5] = ["wrap", "--broker", "--state-dir", "~/.peer", "--"];
+const BROKERED: [&str; 4] = ["wrap", "--state-dir", "~/.peer", "--"];
 
 /// A headless run and `sessions show` list the changed files. `sessions undo` restores them.
 #[test]
@@ -137,7 +141,7 @@ fn hosts_are_allowed_by_option_and_variable() {
         format!("run {} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 9)\"", python());
     let run = |options: &[&str], variable: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
-        let start = ["--mode", "plan", "--output", "json", "-p", &connect, "wrap", "--broker"];
+        let start = ["--mode", "plan", "--output", "json", "-p", &connect, "wrap"];
         command.current_dir(&work).args(start).args(options).args(["--state-dir", "~/.peer", "--"]);
         command.args([python(), PEER, "plain"]).env(variable, format!("http://{address}/v1"));
         command.env("HOME", dir.path()).env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
@@ -211,12 +215,18 @@ fn wrap_rejects_conflicting_options() {
             "--max-mode is given before and after wrap",
         ),
         (&["wrap", "--mode", "nope", "--", "x"], "the modes are ask, plan, code"),
+        (&["wrap", "--no-broker", "--allow-host", "*", "--", "x"], "cannot be used with"),
         (&["wrap", "--state-dir", "own", "--", "x"], "it has to be absolute, or to begin with ~/"),
     ] {
         let (code, errors) = run(home.path(), arguments);
         assert!(code == Some(2) && errors.contains(expected), "{arguments:?}: {code:?} {errors}");
     }
-    for fine in [&["wrap", "--mode", "plan", "--", "x"][..], &["--max-mode", "plan", "wrap", "--", "x"]] {
+    for fine in [
+        &["wrap", "--mode", "plan", "--", "x"][..],
+        &["--max-mode", "plan", "wrap", "--", "x"],
+        &["wrap", "--no-broker", "--", "x"],
+        &["wrap", "--broker", "--", "x"],
+    ] {
         assert_eq!(run(home.path(), fine), (Some(0), String::new()), "{fine:?}");
     }
 }
@@ -259,6 +269,55 @@ fn check_reports_how_an_agent_fits() {
         "{text}"
     );
     assert!(home.path().join(".config/opencode").is_dir(), "a folder without which it does not start");
+}
+
+/// The user's own profiles name folders and hosts, and settings files name hosts. Those of a project do not count.
+#[cfg(unix)]
+#[test]
+fn profiles_and_settings_of_the_user_count() {
+    let (home, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let write = |path: std::path::PathBuf, text: &str| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let check = |agent: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_modegate"));
+        command.current_dir(work.path()).args(["wrap", "--check", "--"]).args(agent);
+        command.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME").env_remove("CODEX_HOME");
+        let out = command.output().unwrap();
+        format!("{}{}", String::from_utf8(out.stdout).unwrap(), String::from_utf8_lossy(&out.stderr))
+    };
+    let codex = |address: &str| format!("[model_providers.own]\nbase_url = \"http://{address}/v1\"\n");
+    write(home.path().join(".codex/config.toml"), &codex("127.0.0.1:4711"));
+    write(work.path().join(".codex/config.toml"), &codex("127.0.0.1:4712"));
+    let text = check(&["/missing/codex-acp"]);
+    assert!(text.contains("127.0.0.1:4711") && !text.contains("127.0.0.1:4712"), "{text}");
+
+    let agent = work.path().join("my-own-agent");
+    std::os::unix::fs::symlink(python(), &agent).unwrap();
+    let agent = [agent.to_str().unwrap(), PEER, "plain"];
+    let text = check(&agent);
+    assert!(
+        text.contains("my-own-agent, not known to Modegate") && text.contains("\n- name: my-own-agent\n"),
+        "{text}"
+    );
+    let own = "- name: my-own\n  state_dirs: [{path: '~/.peer'}]\n  hosts: ['models.example.com:443']\n";
+    write(work.path().join(".modegate/external-agents.yaml"), own);
+    assert!(check(&agent).contains("not known to Modegate"), "a project has no profiles");
+    let file = home.path().join(".config/modegate/external-agents.yaml");
+    write(file.clone(), own);
+    let text = check(&agent);
+    for expected in ["my-own, known to Modegate", "state directories   ~/.peer", "models.example.com:443"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    write(file.clone(), "- name: my-own\n  hosts: ['https://a']\n");
+    assert!(
+        check(&agent).contains("external-agents.yaml: a host of my-own is not a name"),
+        "{}",
+        check(&agent)
+    );
+    write(file, "- nam: my-own\n");
+    assert!(check(&agent).contains("external-agents.yaml: "), "{}", check(&agent));
 }
 
 /// A mode may follow `wrap`. A notice names a limit other than the mode, and an agent that has no such mode
