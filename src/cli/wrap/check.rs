@@ -146,11 +146,11 @@ impl<W: Write> Check<W> {
             self.line("refused hosts", format!("{}; --allow-host allows one", hosts.join(", ")))?;
         }
         if !changed.is_empty() {
-            let changes: Vec<String> =
+            let names: Vec<String> =
                 changed.iter().map(|path| text::quoted_name(&path.to_string_lossy())).collect();
             self.line(
                 "refused changes",
-                format!("{}; --state-dir allows those of a folder", changes.join(", ")),
+                format!("{}; --state-dir allows those of a folder", names.join(", ")),
             )?;
         }
         agent.shut_down().await;
