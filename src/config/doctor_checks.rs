@@ -362,11 +362,12 @@ fn other(shell: &Shell) -> CheckState {
     if shell.brokers_commands() {
         return CheckState::Fine(
             "brokered: their changes in the session's folders are recorded exactly; they also write in temporary folders, \
-             existing caches, and the folders in `shell.write`"
+             caches, and the folders in `shell.write`"
                 .into(),
         );
     }
-    let text = "they write in the session's folders, temporary folders, existing caches, and the folders in `shell.write`";
+    let text =
+        "they write in the session's folders, temporary folders, caches, and the folders in `shell.write`";
     CheckState::Fine(text.into())
 }
 

@@ -141,7 +141,7 @@ impl ExternalAgentModes {
         }
     }
 
-    /// The mode without the sandbox, also if the agent does not offer it. `None` if none is named.
+    /// The mode without the sandbox, also if the agent does not offer it. `None` without an id.
     pub fn full_of(&self, offered: &SessionModeState) -> Option<SessionModeId> {
         let id = self.full.as_deref()?;
         Some(offered_mode(offered, id).unwrap_or_else(|| SessionModeId::new(id)))

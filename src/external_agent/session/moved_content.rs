@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::bounded_file;
 use crate::process::{ChangeKind, ChangeQuestion};
 
-/// Longest content that is shown, in bytes.
+/// Longest content of a question, in bytes.
 const MAX_LENGTH: u64 = 256 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub(super) struct AskedQuestion {
     pub content: Option<MovedContent>,
     /// True if the change moves a temporary file that the user was not asked about.
     pub is_postponed: bool,
-    /// How often the user was asked before.
+    /// Number of earlier questions about the change.
     pub earlier: usize,
 }
 
