@@ -124,6 +124,21 @@ pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Calls `read` with the address of a shared, read-only mapping of the file.
+pub fn while_mapped<T>(file: BorrowedFd<'_>, read: impl FnOnce(usize) -> T) -> io::Result<T> {
+    // SAFETY: the kernel chooses the address, and nothing is read from it.
+    let address = unsafe {
+        libc::mmap(std::ptr::null_mut(), 1, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let result = read(address.addr());
+    // SAFETY: this is the mapping from above.
+    checked(unsafe { libc::munmap(address, 1) })?;
+    Ok(result)
+}
+
 /// Locks one byte of an open file description against all others. Returns false if another one has it.
 pub fn try_lock_byte(file: &File, offset: u64) -> io::Result<bool> {
     match change_lock(file, libc::F_WRLCK, offset, 1) {

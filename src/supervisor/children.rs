@@ -1,5 +1,6 @@
 //! Lists the processes below this one and kills them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -91,19 +92,35 @@ fn scan() -> io::Result<Vec<Pid>> {
     let this = process::getpid();
     let all = std::fs::read_dir("/proc")?;
     let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
-    Ok(pids.filter(|pid| parent(*pid) == Some(this)).collect())
+    Ok(pids.filter(|pid| parent(*pid) == Some(Some(this))).collect())
 }
 
-fn parent(pid: Pid) -> Option<Pid> {
+/// Returns `None` if the process is gone. The first process has no parent.
+fn parent(pid: Pid) -> Option<Option<Pid>> {
+    stat_field(pid, 1).map(|number| parse(&number))
+}
+
+/// When the process started, in the kernel's ticks.
+pub fn start_time(pid: Pid) -> Option<u64> {
+    stat_field(pid, 19)?.parse().ok()
+}
+
+/// Returns a field of `/proc/PID/stat`. The first one behind the name has the number 0.
+fn stat_field(pid: Pid, number: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, can contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1).and_then(parse)
+    rest.split_ascii_whitespace().nth(number).map(str::to_owned)
 }
 
 /// All processes below this one.
 pub fn descendants() -> Vec<Pid> {
-    let all: Vec<(Pid, Pid)> = std::fs::read_dir("/proc")
+    whole_family().0
+}
+
+/// Returns all processes below this one. False if one may be missing, because its parent ended meanwhile.
+pub fn whole_family() -> (Vec<Pid>, bool) {
+    let all: HashMap<Pid, Option<Pid>> = std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| {
@@ -114,10 +131,14 @@ pub fn descendants() -> Vec<Pid> {
     let mut family = vec![process::getpid()];
     let mut next = 0;
     while let Some(parent) = family.get(next).copied() {
-        family.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        family.extend(all.iter().filter(|(_, of)| **of == Some(parent)).map(|(pid, _)| *pid));
         next += 1;
     }
-    family.split_off(1)
+    let is_whole = all.iter().all(|(pid, of)| {
+        // A parent that lives and is not listed belongs to another user.
+        of.is_none_or(|listed| all.contains_key(&listed)) || parent(*pid) == Some(*of)
+    });
+    (family.split_off(1), is_whole)
 }
 
 fn parse(text: &str) -> Option<Pid> {

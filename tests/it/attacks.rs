@@ -4,6 +4,7 @@
 
 mod control;
 mod held;
+mod open_files;
 mod own_files;
 mod questions;
 mod system_calls;

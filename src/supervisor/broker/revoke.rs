@@ -1,5 +1,11 @@
 //! Takes back what was handed over when the policy becomes tighter: afterwards no process below the supervisor can
 //! write to a file or named pipe of the workspace through an old descriptor or mapping.
+//!
+//! A read lease tells whether a file is open for writing, also by a descriptor that is on its way through a socket. On
+//! most file systems of this machine a shared mapping counts, too. On overlayfs it does not: there, the mappings of
+//! all processes are looked through.
+
+mod mappings;
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,6 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
+
+use mappings::SharedMappings;
 
 use super::resolve::{FileIdentity, identity};
 use super::tracee::own_path;
@@ -31,10 +39,12 @@ const PRUNE_AT: usize = 512;
 /// Number of remembered named pipes after which those that no process has open are forgotten.
 const MAX_PIPES: usize = 64;
 
-/// Types of file systems on which a file knows all its writers: ext2 to ext4, xfs, btrfs, f2fs, bcachefs, tmpfs. On
-/// overlayfs it does not know mappings.
+/// Types of file systems on which a file knows all its writers: ext2 to ext4, xfs, btrfs, f2fs, bcachefs, tmpfs.
 const LOCAL: [rustix::fs::FsWord; 6] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x0102_1994];
+
+/// A shared mapping belongs to the file of the layer below.
+const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
 /// Files that were handed over for writing and may still have a writer.
 #[derive(Debug)]
@@ -63,8 +73,11 @@ pub(super) struct Revoked {
     pub(super) is_complete: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writers {
     Gone,
+    /// No descriptor can write, but a mapping may.
+    Mapped,
     Some,
     Unknown,
 }
@@ -102,15 +115,28 @@ impl HandedOver {
     }
 
     fn prune(&mut self) {
+        let mut may_be_mapped = Vec::new();
         let is_unknown = &mut self.is_unknown;
-        self.files.retain(|_, file| match writers(file) {
+        self.files.retain(|identity, file| match writers(file) {
             Writers::Some => true,
             Writers::Gone => false,
+            Writers::Mapped => {
+                may_be_mapped.push(*identity);
+                true
+            }
             Writers::Unknown => {
                 *is_unknown = true;
                 false
             }
         });
+        if may_be_mapped.is_empty() {
+            return;
+        }
+        // From here on, none of these files can be mapped anew.
+        let mappings = SharedMappings::of_descendants();
+        for identity in may_be_mapped {
+            self.files.retain(|found, file| *found != identity || mappings.may_have(file));
+        }
     }
 
     /// Files that still have a writer.
@@ -164,11 +190,13 @@ fn is_named(file: &OwnedFd) -> bool {
 fn writers(file: &OwnedFd) -> Writers {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(own_path(file), flags, Mode::empty()) else { return Writers::Unknown };
-    if !knows_writers(&file) {
-        return Writers::Unknown;
-    }
+    let without_descriptor = match rustix::fs::fstatfs(&file) {
+        Ok(system) if LOCAL.contains(&system.f_type) => Writers::Gone,
+        Ok(system) if system.f_type == OVERLAY => Writers::Mapped,
+        _ => return Writers::Unknown,
+    };
     match kernel::has_writers(file.as_fd()) {
-        Ok(false) => Writers::Gone,
+        Ok(false) => without_descriptor,
         Ok(true) => Writers::Some,
         Err(_) => Writers::Unknown,
     }
@@ -189,7 +217,7 @@ fn holders(files: &[FileIdentity]) -> Vec<Pid> {
 fn holds(pid: Pid, files: &[FileIdentity]) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let has_descriptor = threads.flatten().any(|thread| has_writable_descriptor(&thread.path(), files));
-    has_descriptor || has_shared_mapping(pid, files)
+    has_descriptor || mappings::has_shared(pid, files)
 }
 
 fn has_writable_descriptor(thread: &Path, files: &[FileIdentity]) -> bool {
@@ -207,15 +235,4 @@ fn is_writable(info: &Path) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     flags.is_none_or(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
-}
-
-/// The device in this list can differ from that of `stat`, so the number alone counts.
-fn has_shared_mapping(pid: Pid, files: &[FileIdentity]) -> bool {
-    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
-    maps.lines().any(|line| {
-        let mut fields = line.split_ascii_whitespace();
-        let is_shared = fields.nth(1).is_some_and(|rights| rights.ends_with('s'));
-        let number = fields.nth(2).and_then(|number| number.parse().ok());
-        is_shared && number.is_some_and(|number: u64| files.iter().any(|(_, file)| *file == number))
-    })
 }
