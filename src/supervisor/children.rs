@@ -118,7 +118,7 @@ pub fn descendants() -> Vec<Pid> {
     whole_family().0
 }
 
-/// Returns all processes below this one. False if one may be missing, because its parent ended meanwhile.
+/// Returns all processes below this one. False if one may be missing, because its parent was ending.
 pub fn whole_family() -> (Vec<Pid>, bool) {
     let all: HashMap<Pid, Option<Pid>> = std::fs::read_dir("/proc")
         .into_iter()

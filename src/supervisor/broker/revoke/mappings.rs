@@ -24,7 +24,7 @@ struct MappedFile {
 #[derive(Debug)]
 pub(super) struct SharedMappings {
     files: HashSet<MappedFile>,
-    /// False if a process or its list may be missing: one that started meanwhile can have a mapping of its parent.
+    /// False if a process or its list may be missing: a new process can have a mapping of its parent.
     is_complete: bool,
 }
 
