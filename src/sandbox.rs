@@ -32,8 +32,9 @@ pub use macos::{command, support, wipe_variable};
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub use missing::{command, support, wipe_variable};
 
-/// Variables with the folder for temporary files, which is the command's own if its sandbox has one.
-pub const TEMPORARY_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+/// Variables with the folder for temporary files, which is the command's own if its sandbox has one. tmux knows only
+/// its own variable.
+pub const TEMPORARY_VARIABLES: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDIR"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -45,6 +45,7 @@ const IN_HOME: &[&str] = &[
 const CACHES: &[&str] = &[
     ".cache", ".cargo/registry", ".cargo/git", ".npm", ".pnpm-store", ".local/share/pnpm/store", ".yarn/cache",
     ".bun/install/cache", "go/pkg", ".gradle/caches", ".gradle/daemon", ".gradle/wrapper/dists",
+    ".gradle/native", ".gradle/notifications", ".gradle/workers", ".gradle/.tmp",
     ".m2/repository", ".nuget/packages", ".cabal/packages", ".cabal/store", ".ccache", ".pub-cache/hosted",
 ];
 
@@ -58,7 +59,8 @@ pub const CACHE_VARIABLES: &[(&str, &[&str])] = &[
     ("XDG_CACHE_HOME", &[""]), ("npm_config_cache", &[""]), ("NPM_CONFIG_CACHE", &[""]),
     ("YARN_CACHE_FOLDER", &[""]), ("BUN_INSTALL_CACHE_DIR", &[""]), ("PIP_CACHE_DIR", &[""]),
     ("UV_CACHE_DIR", &[""]), ("POETRY_CACHE_DIR", &[""]), ("GOCACHE", &[""]), ("GOMODCACHE", &[""]),
-    ("GOPATH", &["pkg"]), ("GRADLE_USER_HOME", &["caches", "daemon", "wrapper/dists"]),
+    ("GOPATH", &["pkg"]), 
+    ("GRADLE_USER_HOME", &["caches", "daemon", "wrapper/dists", "native", "notifications", "workers", ".tmp"]),
     ("NUGET_PACKAGES", &[""]), ("CCACHE_DIR", &[""]), ("SCCACHE_DIR", &[""]), ("DENO_DIR", &[""]),
 ];
 
@@ -208,8 +210,9 @@ impl<'a> SandboxPaths<'a> {
         self.real.existing(places).into_iter().filter(|place| place.is_dir()).collect()
     }
 
-    /// Folders of caches that do not exist, and files. Places that can be written anyway are left out.
-    pub fn missing_caches(&mut self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    /// Folders of caches that do not exist, and files. Leaves out places below the roots and `scratch`: the command
+    /// can make them.
+    pub fn missing_caches(&mut self, scratch: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
         // A home folder that does not exist is not made.
         if !self.user.home.as_ref().is_some_and(|home| home.is_dir()) {
             return (Vec::new(), Vec::new());
@@ -217,7 +220,7 @@ impl<'a> SandboxPaths<'a> {
         let folders = self.cache_places(CACHES);
         let files = self.user.at_home(&CACHE_FILES).collect();
         let [folders, files] = [folders, files].map(|places: Vec<PathBuf>| {
-            let writable: Vec<&PathBuf> = self.user.scratch.iter().chain(self.roots).collect();
+            let writable: Vec<&PathBuf> = scratch.iter().chain(self.roots).collect();
             let is_missing = |place: &PathBuf| {
                 place.is_absolute()
                     && !place.exists()
@@ -476,15 +479,14 @@ mod tests {
         std::fs::create_dir(home.join(".npm")).unwrap();
         let caches = vec![home.join("own-cache"), home.join("..")];
         let user = User { home: Some(home.clone()), caches, ..User::default() };
-        let (folders, files) = SandboxPaths::of_system(&user, &[]).missing_caches();
+        let (folders, files) = SandboxPaths::of_system(&user, &[]).missing_caches(&[]);
         let has = |name: &str| folders.contains(&home.join(name));
         assert!(has(".cache") && has(".m2/repository") && has("own-cache") && !has(".npm") && !has(".."));
         assert!(files.contains(&home.join(".cargo/.package-cache")));
-        let root = SandboxPaths::of_system(&user, std::slice::from_ref(&home)).missing_caches();
-        let scratch = User { scratch: vec![home.clone()], ..user.clone() };
-        let scratch = SandboxPaths::of_system(&scratch, &[]).missing_caches();
+        let root = SandboxPaths::of_system(&user, std::slice::from_ref(&home)).missing_caches(&[]);
+        let scratch = SandboxPaths::of_system(&user, &[]).missing_caches(std::slice::from_ref(&home));
         let homeless = User { home: Some(home.join("none")), ..user };
-        let homeless = SandboxPaths::of_system(&homeless, &[]).missing_caches();
+        let homeless = SandboxPaths::of_system(&homeless, &[]).missing_caches(&[]);
         assert_eq!([root, scratch, homeless], [const { (Vec::new(), Vec::new()) }; 3]);
     }
 }

@@ -266,9 +266,13 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
-    /// Makes missing caches, for a command or an agent that may change files.
+    /// Makes missing caches for an agent that may change files. It writes in no temporary folder but its own.
     pub fn make_caches(&self, roots: &[PathBuf]) {
-        let (folders, files) = SandboxPaths::of_system(&self.0.user, roots).missing_caches();
+        self.make_caches_outside(roots, &[]);
+    }
+
+    fn make_caches_outside(&self, roots: &[PathBuf], scratch: &[PathBuf]) {
+        let (folders, files) = SandboxPaths::of_system(&self.0.user, roots).missing_caches(scratch);
         self.0.caches.make(&folders, &files);
     }
 
@@ -279,7 +283,7 @@ impl Shell {
         }
         let (shell, roots) = (self.clone(), roots.to_vec());
         CommandSandbox::new(CommandKind::Other, move || {
-            shell.make_caches(&roots);
+            shell.make_caches_outside(&roots, &shell.0.user.scratch);
             sandbox.confinement().clone()
         })
     }

@@ -9,6 +9,9 @@ const NUMBER: usize = 9;
 /// Length of the random part of a name.
 const RANDOM: usize = 6;
 
+/// Length of the random part of a name that Python makes up.
+const PYTHON_RANDOM: usize = 8;
+
 /// Returns true if the name of a new file says that it is temporary. No program reads or runs such a file without being told to.
 /// `program` is the file of the program that makes it, which the program cannot change.
 pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
@@ -16,7 +19,12 @@ pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     let is_sed = program.and_then(Path::file_name) == Some(OsStr::new("sed"));
     let is_random =
         |rest: &str| rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_of_python = |rest: &str| {
+        let is_expected = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        rest.len() == PYTHON_RANDOM && rest.bytes().all(is_expected)
+    };
     has_temporary_end(name)
+        || name.strip_prefix("tmp").is_some_and(is_of_python)
         || name.strip_prefix(".tmp").is_some_and(is_random)
         || is_sed && name.strip_prefix("sed").is_some_and(is_random)
 }
@@ -55,6 +63,7 @@ mod tests {
             ("a.rs~", true),
             ("package.json.2837472839", true),
             (".tmpAb3xYz", true),
+            ("tmpx_sjlh5f", true),
             ("a.rs", false),
             ("a.tmp.rs", false),
             ("a.tmp.sh.1", false),
@@ -66,6 +75,8 @@ mod tests {
             ("..tmp", false),
             (".tmpfile", false),
             ("tmp", false),
+            ("tmpx_sjlh5f.py", false),
+            ("tmpfiles", false),
             ("Makefile", false),
             ("conftest.py", false),
             (".envrc", false),

@@ -113,7 +113,7 @@ async fn agent_sandbox_blocks_dangerous_system_calls() {
 const USEFUL: &[&str] = &[
     "cat {home}/.ssh/id_ed25519 a.txt /etc/passwd >/dev/null",
     "echo x > {home}/.state/x && mkdir {home}/.state/d && mv {home}/.state/x {home}/.state/d/y",
-    "echo x > $TMPDIR/x && test $TMPDIR = $TMP -a $TMPDIR = $TEMP && rm $TMPDIR/x",
+    "echo x > $TMPDIR/x && test $TMPDIR = $TMP -a $TMPDIR = $TEMP -a $TMPDIR = $TMUX_TMPDIR && rm $TMPDIR/x",
     "chmod 700 {home}/.state && touch {home}/.state/t && touch {home}/.state/t",
     "exec 3<>/dev/tcp/127.0.0.1/{tcp} && echo x >&3",
     "echo x > /dev/udp/127.0.0.1/{udp}",

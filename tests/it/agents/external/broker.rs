@@ -136,6 +136,20 @@ async fn caches_are_written_where_all_changes_are_allowed() {
     client.end().await;
 }
 
+/// Missing caches are made for an agent that may write them, also in a home below `/tmp`.
+#[tokio::test]
+async fn missing_caches_are_made_for_an_agent_that_may_write_them() {
+    for (mode, is_written) in [("plan", false), ("code", true)] {
+        let home = home();
+        let (used, unused) = (home.path().join(".npm/used"), home.path().join(".cache"));
+        let client = sessions::client(mode, agents("plain", BROKERED), home.path());
+        let mut client = ExternalAgentClient::open(client, home, json!({})).await.unwrap();
+        let text = agent_text(&client.prompt(&format!("write {}", used.display()), None).await);
+        assert_eq!((used.exists(), unused.exists()), (is_written, is_written), "{mode}: {text}");
+        client.end().await;
+    }
+}
+
 /// Under a mode that denies changes, a hard link in the state folder does not reach a file elsewhere.
 #[tokio::test]
 async fn state_folder_has_no_names_of_other_files() {
