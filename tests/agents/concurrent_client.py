@@ -16,7 +16,7 @@ class Gone(Exception):
 class Client:
     """Starts a command and opens a session. `answer` is the kind of the option that requests for permission get."""
 
-    def __init__(self, command, environment, cwd, log):
+    def __init__(self, command, environment, cwd, log, servers=()):
         self.log = open(log, "ab")
         self.process = subprocess.Popen(command, env=environment, cwd=cwd, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=self.log)
@@ -25,7 +25,7 @@ class Client:
         threading.Thread(target=self._read, daemon=True).start()
         self.call("initialize", protocolVersion=1, clientCapabilities={},
                   clientInfo={"name": "matrix", "version": "1"})
-        self.session = self.call("session/new", cwd=str(cwd), mcpServers=[])["sessionId"]
+        self.session = self.call("session/new", cwd=str(cwd), mcpServers=list(servers))["sessionId"]
 
     def _read(self):
         for line in self.process.stdout:

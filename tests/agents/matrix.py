@@ -30,9 +30,11 @@ import agents
 from concurrent_client import Client, agent_process, audit, descendants
 from model import Model
 
-COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "code", "switch in a turn", "started in code, then plan",
-           "undo", "audit", "processes"]
-FILES = {"keep.txt": "old\n", "gone.txt": "delete me\n", "dir/in.txt": "x\n", "moved.txt": "m\n"}
+COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "git in ask", "code", "denied path in code", "MCP server",
+           "switch in a turn", "started in code, then plan", "undo", "audit", "processes"]
+FILES = {"keep.txt": "old\n", "gone.txt": "delete me\n", "dir/in.txt": "x\n", "moved.txt": "m\n",
+         "denied/old.txt": "old\n"}
+RULE = "write_file(denied/**)"
 CHANGES = ("echo new > new.txt; echo more >> keep.txt; rm gone.txt; mkdir -p a/b; echo y > a/b/c; mv moved.txt to.txt; "
            "chmod 755 dir/in.txt; ln -s keep.txt link; echo z > dir/in.txt")
 REPOSITORY = "git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm start"
@@ -87,8 +89,11 @@ class Trial:
         subprocess.run(REPOSITORY, shell=True, cwd=self.project, check=True)
         self.model, self.number, self.denials = Model(), 0, 0
         self.command, self.environment = agents.prepare(agent, home, self.model.url)
+        subprocess.run([binary, "permissions", "deny", RULE], env=self.environment, check=True, capture_output=True)
+        server = {"name": "writer", "command": sys.executable, "env": [],
+                  "args": [str(Path(__file__).parent / "mcp_writer.py"), str(self.project)]}
         command = [binary, "--mode", "code", "wrap", "--", *self.command]
-        self.client = Client(command, self.environment, self.project, folder / "stderr.txt")
+        self.client = Client(command, self.environment, self.project, folder / "stderr.txt", servers=[server])
         self.notes = {}
 
     def process(self):
@@ -143,6 +148,21 @@ class Trial:
             cells.append(f"{'' if fits else '! '}{kind}: {asked} asked, {did}{counted}")
         return cells
 
+    def git(self):
+        """`git add` and `git commit` cost at most two questions."""
+        self.client.set_mode("ask")
+        self.client.answer, questions = "allow_once", len(self.client.questions)
+        name = "git -c user.name=a -c user.email=a@b"
+        text, script = self.model.script([self.agent.shell(f"git add . && {name} commit -qm second")])
+        stop = self.client.turn(f"Do it. {text}")
+        count = ["git", "rev-list", "--count", "HEAD"]
+        commits = subprocess.run(count, cwd=self.project, capture_output=True, text=True).stdout.strip()
+        asked = len(self.client.questions) - questions
+        self.notes["git"] = {"questions": self.client.questions[questions:], "commits": commits, "stop": stop,
+                             "told": (script.results or [""])[-1][-300:]}
+        fits = commits == "2" and 1 <= asked <= 2
+        return [f"{'' if fits else '! '}{asked} asked, {'committed' if commits == '2' else 'not committed'}"]
+
     def code(self):
         cells = []
         for kind, call in self.tools():
@@ -150,6 +170,26 @@ class Trial:
             fits = row["written"] and not row["questions"]
             cells.append(f"{kind} written" if fits else f"! {kind}: {len(row['questions'])} asked, {row['stop']}")
         return cells
+
+    def rule(self):
+        """A rule by path holds in code, for the agent's own tool and for its commands."""
+        cells = []
+        for kind, call in self.tools():
+            row = self.write_once("code", "allow_once", f"denied/{kind}", call)
+            cells.append(f"! {kind} written" if row["written"] else f"{kind} refused, {row['denials']} denied")
+        return cells
+
+    def mcp(self):
+        """An MCP server of the client, which the agent starts, writes in code and not in plan."""
+        written = {}
+        for mode in ("code", "plan"):
+            self.client.set_mode(mode)
+            (self.project / f"mcp-{mode}.go").write_text("")
+            written[mode] = wait((self.project / f"mcp-{mode}.txt").exists, 5 if mode == "code" else 1)
+            (self.project / f"mcp-{mode}.go").unlink()
+        if not written["code"]:
+            return ["not started"]
+        return ["! written in plan" if written["plan"] else "written only in code"]
 
     def switch(self):
         """Four writes in one turn: in code, plan, ask and code."""
@@ -277,8 +317,8 @@ class Trial:
         if stop != "end_turn" or first is None:
             raise RuntimeError(f"the first turn: {stop}, process {first}")
         self.notes["start"] = {"seconds": round(time.monotonic() - start, 1), "text": "".join(self.client.texts)[-600:]}
-        cells = [self.plan(), self.ask("allow_once"), self.ask("reject_once"), self.code(), self.switch(),
-                 self.running() + self.open_file(), self.undo()]
+        cells = [self.plan(), self.ask("allow_once"), self.ask("reject_once"), self.git(), self.code(), self.rule(),
+                 self.mcp(), self.switch(), self.running() + self.open_file(), self.undo()]
         return cells + list(self.end(first))
 
 
