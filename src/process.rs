@@ -11,7 +11,7 @@ use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
 pub use crate::supervisor::protocol::{
-    BrokerEvent, ChangeKind, ChangeQuestion, Executable, Exit, RefusalKind, RefusedCall,
+    BrokerEvent, ChangeKind, ChangeQuestion, EndedWriter, Executable, Exit, RefusalKind, RefusedCall,
 };
 pub use crate::supervisor::record::RecordState;
 

@@ -246,7 +246,8 @@ impl ProgramTask {
                 Some(reply) => drop(reply.send(state)),
                 None => self.record = state,
             },
-            BrokerEvent::Asked(_)
+            BrokerEvent::Ended(_)
+            | BrokerEvent::Asked(_)
             | BrokerEvent::Withdrawn(_)
             | BrokerEvent::HostRefused(_)
             | BrokerEvent::SocketRefused(_)

@@ -64,6 +64,9 @@ use tracee::Tracee;
 /// Threads that answer calls.
 const THREADS: usize = 2;
 
+/// Most processes that are named after a tightening.
+const MAX_REPORTED_WRITERS: usize = 8;
+
 pub(super) struct Broker {
     listener: Arc<CallListener>,
     roots: Roots,
@@ -218,7 +221,7 @@ impl Broker {
             }
         }
         let revoked = match policy {
-            BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: 0, is_complete: true },
+            BrokerPolicy::Ask | BrokerPolicy::Roots => Revoked { ended: Vec::new(), is_complete: true },
             BrokerPolicy::Nothing => self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).revoke(),
         };
         let Revoked { ended, mut is_complete } = revoked;
@@ -227,7 +230,11 @@ impl Broker {
         {
             is_complete &= egress.take_back();
         }
-        self.report(BrokerEvent::PolicySet { ended, is_complete });
+        let count = ended.len();
+        if count > 0 {
+            self.report(BrokerEvent::Ended(ended.into_iter().take(MAX_REPORTED_WRITERS).collect()));
+        }
+        self.report(BrokerEvent::PolicySet { ended: count, is_complete });
     }
 
     fn resume_later(&self, call: ResumedCall) {

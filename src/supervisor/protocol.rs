@@ -103,6 +103,8 @@ pub enum BrokerEvent {
         /// If false, a process may still be able to write under a tighter policy.
         is_complete: bool,
     },
+    /// Processes that were killed before [`Self::PolicySet`], the first ones only.
+    Ended(Vec<EndedWriter>),
     /// The record of changes is in its folder; see [`SupervisorOrder::SaveRecord`]. Also comes at the end of a command
     /// whose changes are recorded.
     RecordSaved(RecordState),
@@ -119,6 +121,16 @@ pub enum BrokerEvent {
     /// A call of the command was refused. Sent once for each kind and path until the record is saved or the policy
     /// changes, and for the first ones only.
     Refused(RefusedCall),
+}
+
+/// A process that went on writing under a tighter policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedWriter {
+    /// Name of the program, in its own words.
+    pub program: String,
+    /// The file or named pipe that it could write to.
+    #[serde(with = "path_bytes")]
+    pub path: PathBuf,
 }
 
 /// A call that the sandbox refuses and the user could make.

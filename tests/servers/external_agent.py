@@ -26,6 +26,7 @@ def outcome(id):
         if m.get("id") == id and "method" not in m:
             return json.dumps(m.get("result", m.get("error", {}).get("code")), sort_keys=True)
 permission = {"toolCall": {"toolCallId": "c1", "title": "Write"}, "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]}
+rejectable = {**permission, "options": permission["options"] + [{"optionId": "no", "name": "No", "kind": "reject_once"}]}
 modes = {"currentModeId": "auto", "availableModes": [{"id": "auto", "name": "Auto"}, {"id": "plan", "name": "Plan"}]}
 def option(value): return [{"id": "how", "name": "How", "category": "mode", "type": "select", "currentValue": value, "options": [{"value": "auto", "name": "Auto"}, {"value": "plan", "name": "Plan"}]}]
 def commands(): update({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "its-own", "description": "Its own"}]})
@@ -38,6 +39,8 @@ def tick(file):
     while True:
         with open(file, "a") as f: f.write("x")
         time.sleep(0.01)
+def read_forever(file):
+    while True: open(file).close()
 def until(file):
     while not os.path.exists(file): time.sleep(0.01)
 def may_write():
@@ -101,10 +104,12 @@ def prompt(id, words):
         chunk("begun")
         with open(rest, "w") as f:
             while True: f.write("x"); f.flush(); time.sleep(0.01)
-    elif what == "starts":
+    elif what in ("starts", "starts-and-reads"):
         writes = "exec 3> '%s'; while echo x >&3; do sleep 0.01; done" % rest
         subprocess.Popen(["sh", "-c", writes], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(rest)
+        if what == "starts-and-reads":
+            for i in range(8): threading.Thread(target=read_forever, args=(rest,), daemon=True).start()
         chunk("started")
     elif what == "call":
         update({"sessionUpdate": "tool_call", "toolCallId": "c9", "title": "Look", "kind": "read", "status": "completed"})
@@ -136,7 +141,7 @@ def prompt(id, words):
         inputs = {"execute": "command", "fetch": "url"}
         names = {"rawInput": {inputs[kind]: value}} if kind in inputs else {"locations": [{"path": value}]}
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Do it", "kind": kind, "status": "pending", **names})
-        chunk(outcome(ask("session/request_permission", permission)))
+        chunk(outcome(ask("session/request_permission", rejectable)))
     elif what == "locates":
         places = {"locations": [{"path": rest, "line": 2}]}
         update({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Edit", "kind": "edit", "status": "pending", **places})
@@ -222,6 +227,7 @@ while True:
     elif method == "session/set_mode":
         if stuck: continue
         if how == "keeps":
+            time.sleep(0.05)
             with open(kept(), "w") as f: f.write(params["modeId"])
             answer(id, {})
         elif params["modeId"] == "plan": answer(id, {})

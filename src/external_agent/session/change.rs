@@ -12,7 +12,7 @@ use super::message::{AgentMessage, AgentOutput, ChangeAnswer, ProcessMessage};
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
-use super::refused::RefusalNotices;
+use super::refused::{self, RefusalNotices};
 use super::{AgentLimits, ExternalAgentHost, host};
 use crate::acp::{
     RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, ToolCall, ToolCallId,
@@ -97,6 +97,7 @@ impl AskedChanges {
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
+            BrokerEvent::Ended(writers) => vec![refused::ended(&writers)],
             BrokerEvent::Refused(call) => self.refusals.add(call, asker.host, limits),
             BrokerEvent::PolicySet { .. } | BrokerEvent::RecordSaved(_) => Vec::new(),
         }

@@ -132,7 +132,12 @@ impl ExternalAgentSession {
         };
         match selected(&request, &answer) {
             Selected::Allowing => {}
-            Selected::Other => return vec![AgentOutput::Answer(reply, answer)],
+            Selected::Rejecting => {
+                let call = request.tool_call.tool_call_id.clone();
+                let denied = AgentOutput::Denied { call, tool: TOOL, rule: permission::REJECTED };
+                return vec![denied, AgentOutput::Answer(reply, answer)];
+            }
+            Selected::Nothing => return vec![AgentOutput::Answer(reply, answer)],
             // An unknown option may mean anything to the agent.
             Selected::NotOffered => return vec![AgentOutput::Answer(reply, rejection(&request))],
         }
@@ -302,21 +307,22 @@ pub(super) fn permitted(call: &ToolCallId, facts: &CallFacts, has_user_consent: 
 #[derive(Debug, PartialEq)]
 enum Selected {
     Allowing,
+    Rejecting,
     NotOffered,
-    /// A rejection, or no option.
-    Other,
+    /// The request was cancelled, or the answer is none.
+    Nothing,
 }
 
 fn selected(request: &RequestPermissionRequest, answer: &Result<Value, ClientError>) -> Selected {
     let Ok(Ok(RequestPermissionResponse { outcome: RequestPermissionOutcome::Selected(selected), .. })) =
         answer.as_ref().map(|answer| serde_json::from_value(answer.clone()))
     else {
-        return Selected::Other;
+        return Selected::Nothing;
     };
     let allows = [PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways];
     match request.options.iter().find(|it| it.option_id == selected.option_id) {
         Some(option) if allows.contains(&option.kind) => Selected::Allowing,
-        Some(_) => Selected::Other,
+        Some(_) => Selected::Rejecting,
         None => Selected::NotOffered,
     }
 }
@@ -355,11 +361,11 @@ mod tests {
         for (answer, expected) in [
             (select("yes"), Selected::Allowing),
             (select("ever"), Selected::Allowing),
-            (select("no"), Selected::Other),
+            (select("no"), Selected::Rejecting),
             (select("unknown"), Selected::NotOffered),
-            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), Selected::Other),
-            (Ok(json!({})), Selected::Other),
-            (Err(ClientError::Refused("no".into())), Selected::Other),
+            (Ok(json!({ "outcome": { "outcome": "cancelled" } })), Selected::Nothing),
+            (Ok(json!({})), Selected::Nothing),
+            (Err(ClientError::Refused("no".into())), Selected::Nothing),
         ] {
             assert_eq!(selected(&request, &answer), expected, "{answer:?}");
         }

@@ -2,8 +2,10 @@
 //! ([`super::process_state`]), and started again after its end.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::message::{AgentOutput, StartedAgent, WaitingPrompt};
@@ -24,6 +26,9 @@ const PROCESS_CALL: &str = "agent";
 
 /// Stands for the changes of a brokered process, which goes on without them.
 const CHANGES_CALL: &str = "agent_changes";
+
+/// How long the answer about a looser mode waits for an agent that is starting or at work.
+const APPLIED_LIMIT: Duration = Duration::from_millis(500);
 
 /// Handles of a process. Its [`ProcessState`] says which changes it may make.
 pub(super) struct AgentProcess {
@@ -79,6 +84,18 @@ impl ExternalAgentSession {
 
     pub(super) fn is_sandboxed(&self) -> bool {
         self.state.access().is_some_and(ProcessAccess::is_sandboxed)
+    }
+
+    /// Waits until a looser mode applies to a brokered process, for [`APPLIED_LIMIT`] at most.
+    pub fn applied(&self) -> impl Future<Output = ()> + use<> {
+        let changes = self.process.as_ref().and_then(|process| process.changes.as_ref());
+        let applied = changes.map(|changes| (changes.sent, changes.applied.clone()));
+        async move {
+            if let Some((sent, mut applied)) = applied {
+                // Also over when the process is.
+                let _ = timeout(APPLIED_LIMIT, applied.wait_for(|number| *number >= sent)).await;
+            }
+        }
     }
 
     /// Starts the agent or makes it follow the mode, for a prompt or before the first one.

@@ -10,7 +10,7 @@ use super::{AgentLimits, AgentOutput, ExternalAgentHost};
 use crate::acp::ToolCallId;
 use crate::permission::external::{ChangeLevel, change_level};
 use crate::permission::{ACCESS, NAMESPACE, OUTSIDE, TRACE};
-use crate::process::{RefusalKind, RefusedCall};
+use crate::process::{EndedWriter, RefusalKind, RefusedCall};
 use crate::text;
 
 /// Most paths in one notice.
@@ -60,6 +60,18 @@ impl RefusalNotices {
         );
         (!further.is_empty()).then_some(AgentOutput::Notice(text))
     }
+}
+
+/// Names programs that were killed, because the agent can wait for them in vain.
+pub(super) fn ended(writers: &[EndedWriter]) -> AgentOutput {
+    let programs: BTreeSet<_> = writers.iter().map(|writer| text::quoted_name(&writer.program)).collect();
+    let paths: BTreeSet<_> = writers.iter().map(|writer| quoted(&writer.path)).collect();
+    let listed = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    AgentOutput::NoticeInTurn(format!(
+        "Modegate ended {}: open for writing when the mode changed: {}. If the agent does not go on, cancel the turn.\n\n",
+        listed(programs),
+        listed(paths)
+    ))
 }
 
 fn denied(rule: &'static str) -> AgentOutput {

@@ -1,6 +1,7 @@
 //! One run of an external agent. The task keeps its permit until the process is gone.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -17,6 +18,9 @@ use crate::gate::Permit;
 use crate::permission::external::ChangeLevel;
 use crate::process::shell::Shell;
 use crate::process::{BrokerEvent, BrokerPolicy};
+
+/// How long a looser mode waits for the agent's own mode. Most agents answer within 20 ms, one at work may take longer.
+const OWN_MODE_LIMIT: Duration = Duration::from_millis(300);
 
 pub(super) struct AgentRun {
     pub request: StartRequest,
@@ -173,18 +177,34 @@ impl LevelSwitches<'_> {
                     let permit = changes.permit.insert(permit);
                     if !permit.cancel.is_cancelled() {
                         self.agent.program().set_policy(policy).await;
+                        let mut setting =
+                            self.set_agent_mode(false, own_mode.take(), previous_mode.clone());
+                        // Otherwise the agent's own mode could refuse what the new mode allows.
+                        let mode = tokio::select! {
+                            mode = &mut setting => Some(mode),
+                            () = tokio::time::sleep(OWN_MODE_LIMIT) => None,
+                            () = permit.cancel.cancelled() => None,
+                        };
                         changes.applied.send_replace(number);
-                        own_mode = Some(self.set_agent_mode(false, own_mode.take(), previous_mode.clone()));
+                        match mode {
+                            Some(mode) => previous_mode = self.switched(mode),
+                            None => own_mode = Some(setting),
+                        }
                     }
                 }
                 mode = async { own_mode.as_mut()?.await }, if own_mode.is_some() => {
                     own_mode = None;
-                    previous_mode = mode;
-                    let message = ProcessMessage::Switched { previous_mode: previous_mode.clone() };
-                    let _ = self.to.send(AgentMessage::Process(self.start, message));
+                    previous_mode = self.switched(mode);
                 }
             }
         }
+    }
+
+    /// Reports the agent's new mode. Returns the mode to restore.
+    fn switched(&self, previous_mode: Option<SessionModeId>) -> Option<SessionModeId> {
+        let message = ProcessMessage::Switched { previous_mode: previous_mode.clone() };
+        let _ = self.to.send(AgentMessage::Process(self.start, message));
+        previous_mode
     }
 
     /// Sets the agent's own mode after an `earlier` request to do so.

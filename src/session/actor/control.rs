@@ -95,6 +95,11 @@ impl Actor {
         let (mut closed, ended) = self.end_denied_calls().await;
         closed.extend(void);
         self.external_agent_message(AgentMessage::ModeChanged { tightened }).await;
+        if !tightened {
+            // Otherwise the agent's next call could still be refused.
+            let applied = self.external_agent.applied();
+            self.handle_reports_during(applied).await;
+        }
         let during = self.turns.running.is_some().then_some(self.decider.log.turn());
         let unconfirmed = ended.unconfirmed.clone();
         self.requests.note_transition(

@@ -7,10 +7,10 @@
 
 mod mappings;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
 
-use mappings::SharedMappings;
+use mappings::{MappedFile, SharedMappings};
 
+use super::caller;
 use super::resolve::{FileIdentity, identity};
-use super::tracee::own_path;
+use super::tracee::{self, own_path};
 use crate::kernel;
 use crate::supervisor::children::descendants;
+use crate::supervisor::protocol::EndedWriter;
 
 /// How long processes may go on with the files that they are writing.
 const GRACE: Duration = Duration::from_millis(50);
@@ -65,10 +67,10 @@ impl Default for HandedOver {
 }
 
 /// The end of a tightening.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Revoked {
     /// Processes that were killed.
-    pub(super) ended: usize,
+    pub(super) ended: Vec<EndedWriter>,
     /// False if a process may still be able to write.
     pub(super) is_complete: bool,
 }
@@ -105,9 +107,7 @@ impl HandedOver {
             return Ok(());
         }
         if self.pipes.len() >= MAX_PIPES {
-            let held: Vec<_> =
-                self.pipes.keys().copied().filter(|pipe| !holders(&[*pipe]).is_empty()).collect();
-            self.pipes.retain(|identity, _| held.contains(identity));
+            self.pipes.retain(|_, pipe| !holders(&[WrittenFile::pipe(pipe)]).is_empty());
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         self.pipes.insert(identity, rustix::fs::open(own_path(pipe), flags, Mode::empty())?);
@@ -146,21 +146,22 @@ impl HandedOver {
     }
 
     /// Files that have a name and a writer.
-    fn written(&self) -> Vec<FileIdentity> {
-        self.files.iter().filter(|(_, file)| is_named(file)).map(|(identity, _)| *identity).collect()
+    fn written(&self) -> Vec<WrittenFile> {
+        self.files.values().filter(|file| is_named(file)).map(WrittenFile::file).collect()
     }
 
     /// Waits for writers, and kills those that do not finish. No further file may be handed over meanwhile.
     pub(super) fn revoke(&mut self) -> Revoked {
         let start = Instant::now();
-        let mut ended = 0;
+        let mut ended = Vec::new();
+        let mut killed = HashSet::new();
         loop {
             self.prune();
             let mut written = self.written();
             if self.is_unknown {
                 return Revoked { ended, is_complete: false };
             }
-            let pipes: Vec<_> = self.pipes.keys().copied().collect();
+            let pipes: Vec<_> = self.pipes.values().map(WrittenFile::pipe).collect();
             if written.is_empty() && (pipes.is_empty() || holders(&pipes).is_empty()) {
                 self.pipes.clear();
                 return Revoked { ended, is_complete: true };
@@ -171,15 +172,36 @@ impl HandedOver {
                 return Revoked { ended, is_complete: false };
             }
             if elapsed > GRACE {
-                let holders = holders(&written);
-                ended += holders.len();
-                for holder in holders {
+                for (holder, path) in holders(&written) {
+                    if killed.insert(holder) {
+                        let program = caller::name(holder.as_raw_pid().unsigned_abs());
+                        ended.push(EndedWriter { program, path });
+                    }
                     // It may have just ended.
                     let _ = process::kill_process(holder, Signal::KILL);
                 }
             }
             thread::sleep(INTERVAL);
         }
+    }
+}
+
+/// A file or named pipe whose writers are looked for.
+struct WrittenFile {
+    identity: Option<FileIdentity>,
+    /// `None` if the file cannot be mapped.
+    mapped: Option<MappedFile>,
+    path: PathBuf,
+}
+
+impl WrittenFile {
+    fn pipe(pipe: &OwnedFd) -> Self {
+        let path = tracee::name_of(pipe).unwrap_or_default();
+        Self { identity: identity(pipe).ok(), mapped: None, path }
+    }
+
+    fn file(file: &OwnedFd) -> Self {
+        Self { mapped: mappings::listed(file), ..Self::pipe(file) }
     }
 }
 
@@ -207,31 +229,38 @@ pub(super) fn knows_writers(file: &OwnedFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|system| LOCAL.contains(&system.f_type))
 }
 
-/// Processes below this one that can write to one of the files.
-fn holders(files: &[FileIdentity]) -> Vec<Pid> {
-    descendants().into_iter().filter(|pid| holds(*pid, files)).collect()
+/// Processes below this one that can write to one of the files, each with one of these.
+fn holders(files: &[WrittenFile]) -> Vec<(Pid, PathBuf)> {
+    descendants().into_iter().filter_map(|pid| Some((pid, held_by(pid, files)?.path.clone()))).collect()
 }
 
-/// Returns true if a thread of the process has a writable descriptor or mapping of one of the files, or cannot be
-/// examined.
-fn holds(pid: Pid, files: &[FileIdentity]) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    let has_descriptor = threads.flatten().any(|thread| has_writable_descriptor(&thread.path(), files));
-    has_descriptor || mappings::has_shared(pid, files)
+/// A file that a thread of the process has a writable descriptor or mapping of.
+fn held_by(pid: Pid, files: &[WrittenFile]) -> Option<&WrittenFile> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let by_descriptor = threads.flatten().find_map(|thread| with_descriptor(&thread.path(), files));
+    by_descriptor.or_else(|| {
+        let mapped = mappings::of_process(pid).unwrap_or_default();
+        files.iter().find(|file| file.mapped.as_ref().is_some_and(|file| mapped.contains(file)))
+    })
 }
 
-fn has_writable_descriptor(thread: &Path, files: &[FileIdentity]) -> bool {
+fn with_descriptor<'f>(thread: &Path, files: &'f [WrittenFile]) -> Option<&'f WrittenFile> {
     // A zombie has no descriptors.
-    let Ok(descriptors) = fs::read_dir(thread.join("fd")) else { return false };
-    descriptors.flatten().any(|descriptor| {
-        let is_one = rustix::fs::stat(descriptor.path())
-            .is_ok_and(|found| files.contains(&(found.st_dev, found.st_ino)));
-        is_one && is_writable(&thread.join("fdinfo").join(descriptor.file_name()))
+    fs::read_dir(thread.join("fd")).ok()?.flatten().find_map(|descriptor| {
+        let found = rustix::fs::stat(descriptor.path()).ok()?;
+        let found = Some((found.st_dev, found.st_ino));
+        let file = files.iter().find(|file| file.identity == found)?;
+        is_writable(&thread.join("fdinfo").join(descriptor.file_name())).then_some(file)
     })
 }
 
 fn is_writable(info: &Path) -> bool {
-    let Ok(info) = fs::read_to_string(info) else { return true };
+    let info = match fs::read_to_string(info) {
+        Ok(info) => info,
+        // The descriptor was closed by now.
+        Err(error) if mappings::is_over(&error) => return false,
+        Err(_) => return true,
+    };
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     flags.is_none_or(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))

@@ -9,13 +9,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
 use crate::kernel;
-use crate::supervisor::broker::resolve::FileIdentity;
 use crate::supervisor::broker::tracee::own_path;
 use crate::supervisor::children::{start_time, whole_family};
 
 /// A file as these lists name it. On overlayfs both can differ from those of `stat`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct MappedFile {
+pub(super) struct MappedFile {
     device: String,
     number: u64,
 }
@@ -72,14 +71,8 @@ impl StartTimes {
     }
 }
 
-/// Returns true if a mapping of the process has the number of one of the files. The device can differ from that of
-/// `stat`, so the number alone counts.
-pub(super) fn has_shared(pid: Pid, files: &[FileIdentity]) -> bool {
-    let mapped = of_process(pid).unwrap_or_default();
-    mapped.iter().any(|mapped| files.iter().any(|(_, number)| *number == mapped.number))
-}
-
-fn of_process(pid: Pid) -> io::Result<Vec<MappedFile>> {
+/// Files of which the process has shared mappings.
+pub(super) fn of_process(pid: Pid) -> io::Result<Vec<MappedFile>> {
     let threads = match fs::read_dir(format!("/proc/{pid}/task")) {
         Ok(threads) => threads,
         Err(error) if is_over(&error) => return Ok(Vec::new()),
@@ -97,7 +90,7 @@ fn of_process(pid: Pid) -> io::Result<Vec<MappedFile>> {
     Ok(Vec::new())
 }
 
-fn is_over(error: &io::Error) -> bool {
+pub(super) fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
@@ -110,7 +103,7 @@ fn shared_file(line: &str) -> Option<MappedFile> {
 }
 
 /// Maps the file, and finds it in the list of this process.
-fn listed(file: &OwnedFd) -> Option<MappedFile> {
+pub(super) fn listed(file: &OwnedFd) -> Option<MappedFile> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(own_path(file), flags, Mode::empty()).ok()?;
     let list = kernel::while_mapped(file.as_fd(), |address| {

@@ -26,6 +26,8 @@ async fn audit_repeats_decisions_about_external_agents() {
     client.mode("code").await;
     assert!(agent_text(&client.prompt("names execute make", None).await).contains("yes"));
     assert!(agent_text(&client.prompt("names read a.txt", None).await).contains("yes"));
+    client.mode("ask").await;
+    assert!(agent_text(&client.prompt(&edit, Some("no")).await).contains("no"));
     client.mode("plan").await;
     assert!(!agent_text(&client.prompt(&edit, None).await).contains("yes"));
     let session = client.session.clone();
@@ -33,7 +35,7 @@ async fn audit_repeats_decisions_about_external_agents() {
 
     let whole = report(&fixture.store(), &session, None).await;
     assert_eq!(whole.findings, Vec::<String>::new());
-    assert_eq!((whole.calls, whole.denials), (3, 1), "two requests and a write were permitted");
+    assert_eq!((whole.calls, whole.denials), (3, 2), "two requests and a write were permitted");
     let entries = entries(&fixture);
     let consents: Vec<&Value> =
         entries.iter().filter(|entry| entry["entry"] == "call").map(|entry| &entry["consent"]).collect();

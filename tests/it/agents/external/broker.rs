@@ -84,7 +84,39 @@ async fn tightening_kills_a_command_with_an_open_file() {
     let (effect, _) = set_plan(&mut client).await;
     assert_eq!(effect["unconfirmed"], json!([]), "{effect}");
     assert_unchanged(&path).await;
+    let text = agent_text(&client.prompt("pid", None).await);
+    assert!(text.contains("Modegate ended sh, sleep: ") && text.contains("/held. "), "{text}");
+    assert!(text.ends_with(&before), "{text}");
+    client.end().await;
+}
+
+/// A process that reads a file is not taken for the one that writes it.
+#[tokio::test]
+async fn tightening_spares_an_agent_that_reads_a_written_file() {
+    let mut client = client("code").await;
+    let before = process(&mut client).await;
+    for number in 0..4 {
+        let path = client.path(&format!("held{number}"));
+        let text = agent_text(&client.prompt(&format!("starts-and-reads {}", path.display()), None).await);
+        assert!(text.ends_with("started"), "{text}");
+        client.mode("plan").await;
+        assert_unchanged(&path).await;
+        client.mode("code").await;
+    }
     assert_eq!(process(&mut client).await, before);
+    client.end().await;
+}
+
+/// The answer comes when the agent's own mode refuses no more.
+#[tokio::test]
+async fn looser_mode_is_answered_after_the_agents_own_mode_is_set() {
+    let mut client = ExternalAgentClient::of("plan", agents("keeps", BROKERED)).await.unwrap();
+    process(&mut client).await;
+    let own_mode = client.home.path().join(".peer/mode");
+    let read = || std::fs::read_to_string(&own_mode).unwrap_or_default();
+    assert_eq!(read(), "plan", "the control");
+    client.mode("code").await;
+    assert_eq!(read(), "auto");
     client.end().await;
 }
 
