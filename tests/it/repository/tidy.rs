@@ -233,7 +233,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
         &["broker/notification", "broker/operation", "broker/resolve", "broker/tracee", "protocol"],
     ),
     ("broker/resolve", &["broker/operation", "broker/tracee"]),
-    ("broker/revoke", &["broker/caller", "broker/resolve", "broker/tracee", "children"]),
+    ("broker/revoke", &["broker/caller", "broker/resolve", "broker/tracee", "children", "protocol"]),
     ("broker/terminals", &["broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
