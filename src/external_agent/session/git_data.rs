@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use crate::process::ChangeQuestion;
+use crate::process::{ChangeKind, ChangeQuestion};
 
 const FOLDERS: [&str; 3] = ["objects", "refs", "logs"];
 
@@ -36,7 +36,7 @@ pub(super) fn command(question: &ChangeQuestion) -> Option<GitCommand> {
     if executable.path.file_name() != Some(OsStr::new("git")) || !question.files.is_empty() {
         return None;
     }
-    let mut folders = question.ends().map(folder_of_data);
+    let mut folders = question.ends().map(|path| folder_of_data(path, question.change));
     let folder = folders.next()??;
     let is_one = folders.all(|other| other.as_deref() == Some(&*folder));
     let (process, started) = (executable.process, executable.started);
@@ -45,19 +45,37 @@ pub(super) fn command(question: &ChangeQuestion) -> Option<GitCommand> {
 }
 
 /// The folder of the repository whose data a path belongs to.
-fn folder_of_data(path: &Path) -> Option<PathBuf> {
+fn folder_of_data(path: &Path, change: ChangeKind) -> Option<PathBuf> {
     let git = path.ancestors().filter(|folder| folder.file_name() == Some(OsStr::new(".git"))).last()?;
     let inside: Option<Vec<&str>> = path.strip_prefix(git).ok()?.components().map(name).collect();
     let inside = inside?;
     let data = match &inside[..] {
         ["worktrees", _, data @ ..] | data => data,
     };
-    let is_data = match data {
-        ["objects", "info", "alternates" | "alternates.lock" | "http-alternates"] | [] => false,
-        [file] => FOLDERS.contains(file) || FILES.contains(&file.strip_suffix(".lock").unwrap_or(file)),
-        [folder, ..] => FOLDERS.contains(folder),
-    };
+    let is_data = is_new(&inside, change)
+        || match data {
+            ["objects", "info", "alternates" | "alternates.lock" | "http-alternates"] | [] => false,
+            [file] => FOLDERS.contains(file) || FILES.contains(&file.strip_suffix(".lock").unwrap_or(file)),
+            [folder, ..] => FOLDERS.contains(folder),
+        };
     is_data.then(|| git.to_owned())
+}
+
+/// Returns true for what `git init` makes beside the data: it runs nothing. Its settings are not among it.
+fn is_new(inside: &[&str], change: ChangeKind) -> bool {
+    match (change, inside) {
+        (ChangeKind::CreateFolder, [] | ["hooks" | "info" | "branches"]) => true,
+        (ChangeKind::Create, ["description"] | ["info", "exclude"]) => true,
+        (ChangeKind::Create, ["hooks", name]) => name.ends_with(".sample"),
+        (ChangeKind::Create | ChangeKind::Delete, [name]) => is_trial(name),
+        _ => false,
+    }
+}
+
+/// A link that tells git whether the disk has links.
+fn is_trial(name: &str) -> bool {
+    name.strip_prefix('t')
+        .is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 fn name(component: Component<'_>) -> Option<&str> {
@@ -117,6 +135,35 @@ mod tests {
             let found = command(&question(Some("/usr/bin/git"), [path, path]));
             assert_eq!(found.is_some(), expected, "{path}");
             assert!(found.is_none_or(|command| command.folder == Path::new("/w/.git")), "{path}");
+        }
+    }
+
+    #[test]
+    fn new_repository_is_data_except_for_its_settings() {
+        use ChangeKind::{Create, CreateFolder, Delete, DeleteFolder, Write};
+        for (change, name, expected) in [
+            (CreateFolder, ".git", true),
+            (CreateFolder, ".git/hooks", true),
+            (CreateFolder, ".git/info", true),
+            (Create, ".git/hooks/pre-push.sample", true),
+            (Create, ".git/info/exclude", true),
+            (Create, ".git/description", true),
+            (Create, ".git/tAb3xYz", true),
+            (Delete, ".git/tAb3xYz", true),
+            (DeleteFolder, ".git", false),
+            (Create, ".git", false),
+            (Create, ".git/hooks", false),
+            (Create, ".git/hooks/pre-push", false),
+            (CreateFolder, ".git/hooks/pre-push.sample", false),
+            (Write, ".git/hooks/pre-push.sample", false),
+            (Create, ".git/info/attributes", false),
+            (Create, ".git/config.lock", false),
+            (Create, ".git/modules", false),
+            (Write, ".git/tAb3xYz", false),
+        ] {
+            let mut question = question(Some("/usr/bin/git"), ["/w", "/w"]);
+            (question.change, question.path, question.to) = (change, Path::new("/w").join(name), None);
+            assert_eq!(command(&question).is_some(), expected, "{change:?} {name}");
         }
     }
 

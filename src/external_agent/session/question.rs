@@ -95,7 +95,7 @@ impl AskedQuestion {
                 let file = text::quoted_name(&executable.path.to_string_lossy());
                 details.push_str(&format!(
                     " ({file}). An answer for this command covers what git keeps for itself: objects, references, their \
-                     logs and the index. It covers no settings, hooks and other files."
+                     logs and the index, and what a new repository has. It covers no settings, hooks and other files."
                 ));
             }
             (ChangeKind::Move, _, _) => {

@@ -16,7 +16,7 @@ const PYTHON_RANDOM: usize = 8;
 /// `program` is the file of the program that makes it, which the program cannot change.
 pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
-    let is_sed = program.and_then(Path::file_name) == Some(OsStr::new("sed"));
+    let is_by = |other: &str| program.and_then(Path::file_name) == Some(OsStr::new(other));
     let is_random =
         |rest: &str| rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let is_of_python = |rest: &str| {
@@ -26,7 +26,13 @@ pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     has_temporary_end(name)
         || name.strip_prefix("tmp").is_some_and(is_of_python)
         || name.strip_prefix(".tmp").is_some_and(is_random)
-        || is_sed && name.strip_prefix("sed").is_some_and(is_random)
+        || is_by("git") && is_lock_of_settings(path)
+        || is_by("sed") && name.strip_prefix("sed").is_some_and(is_random)
+}
+
+/// git writes its settings to this file, and moves it.
+fn is_lock_of_settings(path: &Path) -> bool {
+    path.ends_with(".git/config.lock") || path.ends_with(".git/config.worktree.lock")
 }
 
 fn has_temporary_end(name: &str) -> bool {
@@ -86,6 +92,8 @@ mod tests {
         }
         let by = |name: &str, program: &str| is_temporary(Path::new(name), Some(Path::new(program)));
         assert!(by("/w/sedAb3xYz", "/usr/bin/sed") && !by("/w/sedAb3xYz", "/usr/bin/python3"));
+        assert!(by("/w/.git/config.lock", "/usr/bin/git") && !by("/w/.git/config.lock", "/usr/bin/python3"));
+        assert!(!by("/w/config.lock", "/usr/bin/git") && !by("/w/.git/hooks/a.lock", "/usr/bin/git"));
         assert!(!by("/w/sedative.md", "/usr/bin/sed") && !by("/w/sed", "/usr/bin/sed"));
     }
 }

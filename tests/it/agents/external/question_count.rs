@@ -153,6 +153,25 @@ async fn command_of_git_costs_one_question() {
     assert_eq!(report(&fixture.store(), &session, None).await.findings, Vec::<String>::new());
 }
 
+/// Settings can name programs that git runs, so they are a question of their own, which shows them.
+#[tokio::test]
+async fn new_repository_costs_one_question_and_one_for_its_settings() {
+    let fixture = StoreFixture::new();
+    let mut client = client(&fixture, "ask").await;
+    let (text, requests) = asked(&mut client, "run git init -q .", "allow_once").await;
+    assert_eq!(
+        titles(&requests),
+        ["Run \"git init -q .\" in .git (peer)", "Create .git/config (peer)"],
+        "{text}"
+    );
+    let diff = requests[1]["content"].as_array().unwrap().last().unwrap();
+    assert!(diff["newText"].as_str().unwrap().contains("repositoryformatversion"), "{diff}");
+    let (text, requests) = asked(&mut client, "run git config core.pager x", "allow_once").await;
+    assert_eq!(titles(&requests), ["Write .git/config (peer)"], "{text}");
+    assert!(std::fs::read_to_string(client.path(".git/config")).unwrap().contains("pager = x"), "{text}");
+    client.end().await;
+}
+
 /// Neither another program nor git itself changes with that consent what git runs.
 #[tokio::test]
 async fn consent_to_git_covers_no_settings_hooks_and_other_programs() {
@@ -168,7 +187,7 @@ async fn consent_to_git_covers_no_settings_hooks_and_other_programs() {
         python()
     );
     for (line, name) in [
-        ("git config core.pager x".to_owned(), "config.lock"),
+        ("git config core.pager x".to_owned(), ".git/config"),
         (write("hooks/pre-commit"), "hooks/pre-commit"),
         (write("objects/x"), "objects/x"),
         (forged, "refs/x"),
@@ -177,7 +196,8 @@ async fn consent_to_git_covers_no_settings_hooks_and_other_programs() {
         let (text, requests) = asked(&mut client, &format!("run git add .; {line}"), "reject_once").await;
         let titles = titles(&requests);
         assert_eq!(titles[0], "Run \"git add .\" in .git (peer)", "{line}: {text}");
-        assert!(titles.len() > 1 && titles[1].starts_with("Create "), "{line}: {titles:?} {text}");
+        let is_further = |title: &str| title.starts_with("Create ") || title.starts_with("Write .git/config");
+        assert!(titles.len() > 1 && is_further(titles[1]), "{line}: {titles:?} {text}");
         let (text, requests) = asked(&mut client, &format!("run git add .; {line}"), "allow_once").await;
         let further = requests.iter().skip(1).map(|request| request["title"].as_str().unwrap().to_owned());
         let further: Vec<_> = further.collect();
