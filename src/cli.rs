@@ -1,6 +1,7 @@
 //! The command line: clap types, and one short function per way of running.
 
-use std::io::{BufReader, Read, Write};
+use std::ffi::OsString;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -118,6 +119,8 @@ pub struct Cli {
     /// Seconds that turns may continue after the end of the input [default: 1]
     #[arg(long, value_name = "SECONDS")]
     eof_grace: Option<f64>,
+    #[arg(skip)]
+    host: Option<run::HostDescriptor>,
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -223,9 +226,26 @@ enum OutputFormat {
 }
 
 impl Cli {
-    /// Parses the arguments of the process. Ends it with a message if they are invalid, or ask for help.
-    pub fn from_arguments() -> Self {
-        let matches = Self::command().try_get_matches().unwrap_or_else(|error| with_mode_tip(error).exit());
+    /// Parses the arguments of the process. For `modegate run` on a terminal, starts the process that goes on with
+    /// them, and returns the exit code when that has ended.
+    pub fn begin(
+        mut arguments: Vec<OsString>,
+        input: &io::Stdin,
+        output: &io::Stdout,
+    ) -> Result<Self, ExitCode> {
+        let host = run::take_host(&mut arguments, input, output)?;
+        let mut cli = Self::from_arguments(&arguments);
+        if host.is_none() && cli.shares_terminal() && input.is_terminal() && output.is_terminal() {
+            run::host(&arguments, input, output)?;
+        }
+        cli.host = host;
+        Ok(cli)
+    }
+
+    /// Ends the process with a message if the arguments are invalid, or ask for help.
+    fn from_arguments(arguments: &[OsString]) -> Self {
+        let matches = Self::command().try_get_matches_from(arguments);
+        let matches = matches.unwrap_or_else(|error| with_mode_tip(error).exit());
         let cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         if let Some(message) = unused::option_of(&cli, &matches) {
             Self::command().error(ErrorKind::ArgumentConflict, message).exit();
@@ -266,7 +286,7 @@ const EXIT_CODES: &str = "Exit codes with -p: 0 done, 1 error, 2 usage, 3 denied
 
 const FILE_CODES: &str = "Exit codes: 0 done, 1 error or a file that cannot be used, 2 usage";
 
-const RUN_CODES: &str = "Exit codes: 2 usage, 125 error; otherwise that of the command, or 128 and the number of the signal that ended it";
+const RUN_CODES: &str = "Exit codes: 2 usage, 125 error, 126 the command cannot be executed, 127 there is no such command; otherwise that of the command, or 128 and the number of the signal that ended it";
 
 const MODE_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 130 interrupted";
 
@@ -358,7 +378,7 @@ where
         Some(CliCommand::Permissions(ask)) => return permissions::run(ask, &flags, &environment, output),
         Some(CliCommand::Trust { file }) => return modes::trust(file, &flags, &environment, output),
         Some(CliCommand::Run(arguments)) => {
-            return run::run(arguments, flags, environment, errors, stop).await;
+            return run::run(arguments, (flags, environment), cli.host, errors, stop).await;
         }
         Some(CliCommand::Mode(ask)) => return mode::run(ask, &environment, input, output, stop).await,
         Some(CliCommand::Scripts(action)) => {

@@ -3,10 +3,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::sock_filter;
-use rustix::process::Pid;
+use rustix::process::{self, Pid, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Returns the error of a call that returned -1.
@@ -62,6 +62,64 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     unsafe {
         let fd = libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         Ok(OwnedFd::from_raw_fd(checked(fd)?))
+    }
+}
+
+/// Blocks these signals, and returns a descriptor from which [`next_signal`] reads them.
+pub fn receive_signals(signals: &[Signal]) -> io::Result<OwnedFd> {
+    let set = set_of(signals);
+    // SAFETY: `set` is a valid set, and the result is a new descriptor without another owner.
+    unsafe {
+        checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))?;
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        Ok(OwnedFd::from_raw_fd(checked(fd)?))
+    }
+}
+
+/// Takes a signal that has come. `None` if none has.
+pub fn next_signal(signals: &OwnedFd) -> Option<Signal> {
+    let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+    let count = rustix::io::read(signals, &mut info).ok()?;
+    let number = info.get(..count)?.first_chunk()?;
+    Signal::from_named_raw(i32::from_ne_bytes(*number))
+}
+
+/// Stops the process group of this process, and returns after it is continued. Does nothing if no shell could
+/// continue the group. `SIGTSTP` may be blocked.
+pub fn stop_own_group() -> io::Result<()> {
+    with_mask(libc::SIG_UNBLOCK, Signal::TSTP, || {
+        process::kill_current_process_group(Signal::TSTP).map_err(Into::into)
+    })
+}
+
+/// Puts a process group into the foreground of the terminal of this session, also from the background.
+pub fn set_foreground(terminal: &impl AsFd, group: Pid) -> io::Result<()> {
+    with_mask(libc::SIG_BLOCK, Signal::TTOU, || {
+        rustix::termios::tcsetpgrp(terminal, group).map_err(Into::into)
+    })
+}
+
+/// Runs a call while a signal is blocked or not.
+fn with_mask(how: libc::c_int, signal: Signal, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let changed = set_of(&[signal]);
+    let mut before = signal_set(false);
+    // SAFETY: both sets are valid.
+    checked(unsafe { libc::sigprocmask(how, &raw const changed, &raw mut before) })?;
+    let done = call();
+    // SAFETY: `before` is a valid set.
+    checked(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) })?;
+    done
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid value, and the calls only write to it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, signal.as_raw());
+        }
+        set
     }
 }
 

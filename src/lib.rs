@@ -59,6 +59,8 @@ pub mod store;
 pub mod supervisor;
 pub mod telemetry;
 #[cfg(target_os = "linux")]
+pub mod terminal_host;
+#[cfg(target_os = "linux")]
 pub mod terminal_run;
 pub mod text;
 pub mod tool;

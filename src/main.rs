@@ -30,12 +30,16 @@ fn of_output(error: io::Error) -> io::Error {
 
 fn main() -> ExitCode {
     // First, because a process that forks must have one thread.
-    if let Some(code) = process::begin(environment::first_argument(), &io::stdin(), &io::stdout()) {
+    let arguments = environment::arguments();
+    if let Some(code) = process::begin(arguments.get(1).cloned(), &io::stdin(), &io::stdout()) {
         return code;
     }
+    let cli = match Cli::begin(arguments, &io::stdin(), &io::stdout()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     // Removes the keys from the environment, which is safe only with one thread.
     let environment = Environment::take();
-    let cli = Cli::from_arguments();
     // A client may keep a log; other users read the messages of the command itself.
     let default_level = if cli.may_serve() { LevelFilter::WARN } else { LevelFilter::ERROR };
     let _log = telemetry::start(environment.log_level.as_deref(), default_level);

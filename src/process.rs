@@ -11,7 +11,8 @@ use crate::sandbox::Confinement;
 pub use crate::sandbox::host::{AllowedHosts, HostPattern};
 pub use crate::sandbox::{BrokerPolicy, Egress};
 pub use crate::supervisor::protocol::{
-    BrokerEvent, ChangeKind, ChangeQuestion, EndedWriter, Executable, Exit, RefusalKind, RefusedCall,
+    BrokerEvent, ChangeKind, ChangeQuestion, EndedWriter, Executable, Exit, JobState, ProcessFailure,
+    RefusalKind, RefusedCall, TerminalAccess,
 };
 pub use crate::supervisor::record::RecordState;
 
@@ -56,8 +57,7 @@ pub struct Command {
     pub own: Vec<(String, SecretString)>,
     pub confinement: Confinement,
     pub streams: Streams,
-    /// The command stays in the session and the process group of this process.
-    pub keeps_terminal: bool,
+    pub terminal: TerminalAccess,
     /// The command is executed after [`Process::release`]. For brokered commands.
     pub waits: bool,
 }
@@ -86,7 +86,9 @@ pub enum Event {
     Error(Vec<u8>),
     /// The command exited; its descendants are being killed.
     Exited(Exit),
-    Failed(String),
+    Failed(ProcessFailure),
+    /// Comes only with [`TerminalAccess::Foreground`].
+    Job(JobState),
     Broker(BrokerEvent),
     Gone {
         left_behind: usize,

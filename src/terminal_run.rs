@@ -7,6 +7,7 @@ use std::path::Path;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -18,14 +19,16 @@ use crate::acp::{
 use crate::agent::Agent;
 use crate::client::{ClientEnd, ClientError, ClientRequest, Outgoing, ReplySender};
 use crate::conversation::acp_updates::NOTICE_META;
-use crate::external_agent::client::EXIT_META;
+use crate::external_agent::client::{EXIT_META, JOB_META};
 use crate::external_agent::session::QUESTION_LIMIT;
-use crate::process::{Exit, terminal};
+use crate::process::{Exit, JobState, terminal};
 use crate::session::{LastTurn, PromptOptions, SessionHandle};
 use crate::text;
-use control::{Choice, ControlSocket, Order, TerminalQuestion, TerminalReport};
+use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
+use host_connection::HostConnection;
 
 pub mod control;
+pub mod host_connection;
 mod origin;
 
 pub struct TerminalJob<'a> {
@@ -36,10 +39,27 @@ pub struct TerminalJob<'a> {
     pub command_line: String,
     /// Folder of the sockets of running programs.
     pub sockets: &'a Path,
+    /// To the process that has the user's terminal. `None` if this process has it.
+    pub host: Option<&'a HostConnection>,
 }
 
-/// How the program ended. The error is a sentence.
-pub type TerminalEnd = Result<Exit, String>;
+/// How the program ended.
+pub type TerminalEnd = Result<Exit, ProgramFailure>;
+
+/// The program was not executed, or had to be killed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ProgramFailure {
+    /// A sentence.
+    pub reason: String,
+    /// Exit code of a shell for a program that cannot be executed.
+    pub code: Option<u8>,
+}
+
+impl ProgramFailure {
+    fn new(reason: String) -> Self {
+        Self { reason, code: None }
+    }
+}
 
 /// A run that is over.
 pub struct FinishedRun {
@@ -68,6 +88,9 @@ pub async fn run(
     let mode = snapshot.modes.current_mode_id.to_string();
     let mut control = ControlSocket::open(job.sockets, &session.0)
         .map_err(|error| anyhow::anyhow!("the socket for other terminals: {error}"))?;
+    if let Some(host) = job.host {
+        host.attach(&control)?;
+    }
     let part = short(&session.0);
     writeln!(
         messages,
@@ -87,6 +110,7 @@ pub async fn run(
         messages,
         ended: None,
         late: Vec::new(),
+        group: None,
     };
     let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
     let turn = handle.prompt(prompt, PromptOptions::default(), stop);
@@ -100,6 +124,7 @@ pub async fn run(
             Some((terminal, order)) = control.next() => match order {
                 None => run.greet(terminal, &control),
                 Some(Order::Answer { number, option }) => run.answer(terminal, number, &option, &control),
+                Some(Order::Continue { is_foreground }) => run.continue_program(is_foreground),
                 Some(Order::SetMode(mode)) => {
                     run.changing += 1;
                     changes.push(set_mode(&handle, terminal, mode));
@@ -129,8 +154,8 @@ pub async fn run(
     }
     let ended = match (run.ended, ended) {
         (Some(ended), _) => ended,
-        (None, Ok(_)) => Err("the program was stopped".into()),
-        (None, Err(error)) => Err(error.to_string()),
+        (None, Ok(_)) => Err(ProgramFailure::new("the program was stopped".into())),
+        (None, Err(error)) => Err(ProgramFailure::new(error.to_string())),
     };
     Ok(FinishedRun { ended, is_unrecorded: has_unrecorded_changes })
 }
@@ -169,6 +194,8 @@ struct Run<'a, W> {
     ended: Option<TerminalEnd>,
     /// Notices that would have disturbed the program's output.
     late: Vec<String>,
+    /// The program's process group, when it has stopped once.
+    group: Option<i32>,
 }
 
 impl<W: Write> Run<'_, W> {
@@ -210,8 +237,13 @@ impl<W: Write> Run<'_, W> {
         };
         match update {
             SessionUpdate::ToolCallUpdate(call) => {
-                if let Some(exit) = call.meta.as_ref().and_then(|meta| meta.get(EXIT_META)) {
+                let meta = |key: &str| call.meta.as_ref()?.get(key);
+                if let Some(exit) = meta(EXIT_META) {
                     self.ended = ended(exit);
+                    control.send(HOST, TerminalReport::Ended);
+                }
+                if let Some(state) = meta(JOB_META) {
+                    self.job_changed(JobState::deserialize(state)?, control);
                 }
                 Ok(())
             }
@@ -223,6 +255,21 @@ impl<W: Write> Run<'_, W> {
             },
             _ => Ok(()),
         }
+    }
+
+    fn job_changed(&mut self, state: JobState, control: &ControlSocket) {
+        match state {
+            JobState::Stopped { group } => {
+                self.group = Some(group);
+                control.send_all(&TerminalReport::Stopped);
+            }
+            JobState::Running => control.send_all(&TerminalReport::Continued),
+        }
+    }
+
+    fn continue_program(&self, is_foreground: bool) {
+        // The program may be gone.
+        let _ = self.group.map(|group| terminal::continue_group(group, is_foreground));
     }
 
     fn note(&mut self, text: String, control: &ControlSocket) -> io::Result<()> {
@@ -319,7 +366,9 @@ fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion
 fn ended(meta: &Value) -> Option<TerminalEnd> {
     let number = |key: &str| meta.get(key)?.as_i64().and_then(|number| i32::try_from(number).ok());
     let exit = number("status").map(Exit::Status).or_else(|| number("signal").map(Exit::Signal));
-    exit.map(Ok).or_else(|| meta.get("error")?.as_str().map(|error| Err(error.to_owned())))
+    let code = number("code").and_then(|code| u8::try_from(code).ok());
+    let failure = |reason: &str| ProgramFailure { reason: reason.to_owned(), code };
+    exit.map(Ok).or_else(|| meta.get("error")?.as_str().map(|reason| Err(failure(reason))))
 }
 
 #[cfg(test)]
@@ -330,7 +379,10 @@ mod tests {
     fn end_is_read() {
         assert_eq!(ended(&serde_json::json!({ "status": 3 })), Some(Ok(Exit::Status(3))));
         assert_eq!(ended(&serde_json::json!({ "signal": 9 })), Some(Ok(Exit::Signal(9))));
-        assert_eq!(ended(&serde_json::json!({ "error": "no" })), Some(Err("no".into())));
+        for code in [None, Some(127)] {
+            let failure = ProgramFailure { reason: "no".into(), code };
+            assert_eq!(ended(&serde_json::json!({ "error": "no", "code": code })), Some(Err(failure)));
+        }
         assert_eq!(ended(&serde_json::json!({})), None);
     }
 

@@ -46,7 +46,7 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         modes,
         missing: _,
         inherits: _,
-        is_terminal_program: _,
+        terminal_program: _,
         profile: _,
     } = definition;
     let mut lines = vec![format!("  command: {}", quoted(command))];

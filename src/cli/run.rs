@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-pub(super) use program::run;
+pub(super) use program::{HostDescriptor, host, run, take_host};
 
 use super::wrap;
 
@@ -34,7 +34,9 @@ pub(super) struct RunArguments {
 
 #[cfg(not(target_os = "linux"))]
 mod program {
-    use std::io::Write;
+    use std::convert::Infallible;
+    use std::ffi::OsString;
+    use std::io::{self, Write};
     use std::process::ExitCode;
 
     use tokio_util::sync::CancellationToken;
@@ -43,10 +45,24 @@ mod program {
     use crate::config::Flags;
     use crate::config::environment::Environment;
 
+    pub(in crate::cli) type HostDescriptor = Infallible;
+
+    pub(in crate::cli) fn take_host(
+        _: &mut Vec<OsString>,
+        _: &io::Stdin,
+        _: &io::Stdout,
+    ) -> Result<Option<HostDescriptor>, ExitCode> {
+        Ok(None)
+    }
+
+    pub(in crate::cli) fn host(_: &[OsString], _: &io::Stdin, _: &io::Stdout) -> Result<(), ExitCode> {
+        Ok(())
+    }
+
     pub(in crate::cli) async fn run(
         _: RunArguments,
-        _: Flags,
-        _: Environment,
+        _: (Flags, Environment),
+        _: Option<HostDescriptor>,
         mut errors: impl Write,
         _: CancellationToken,
     ) -> anyhow::Result<ExitCode> {

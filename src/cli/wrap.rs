@@ -132,7 +132,7 @@ impl WrapArguments {
             }),
             modes: ExternalAgentModes { read_only: read_only_mode, full: full_mode, known: sandboxed.modes },
             inherits: true,
-            is_terminal_program: false,
+            terminal_program: None,
             missing: None,
             profile: Some(profile),
         };

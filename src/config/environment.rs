@@ -157,8 +157,8 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-pub fn first_argument() -> Option<OsString> {
-    std::env::args_os().nth(1)
+pub fn arguments() -> Vec<OsString> {
+    std::env::args_os().collect()
 }
 
 fn user() -> User {

@@ -26,7 +26,7 @@ use crate::process::shell::Shell;
 use command::{CallReply, ConnectionCommand, OnSuccess};
 pub use error::{ExternalAgentError, StartError};
 use state::AgentState;
-pub use terminal_program::{EXIT_META, PROGRAM_META};
+pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_META};
 
 mod command;
 mod connection;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::acp::{SessionModeId, SessionModeState};
 use crate::external_agent::profile::AgentProfile;
 use crate::external_agent::sockets;
-use crate::process::HostPattern;
+use crate::process::{HostPattern, TerminalAccess};
 
 /// Common ids of read-only modes, in order of preference.
 const READ_ONLY: &[&str] = &["plan", "read-only", "readonly", "read_only", "architect", "ask"];
@@ -40,10 +40,10 @@ pub struct ExternalAgentDefinition {
     #[serde(skip)]
     #[schemars(skip)]
     pub inherits: bool,
-    /// True under `modegate run`: a program that has the user's terminal and does not speak ACP.
+    /// Under `modegate run`: a program that has a terminal and does not speak ACP.
     #[serde(skip)]
     #[schemars(skip)]
-    pub is_terminal_program: bool,
+    pub terminal_program: Option<TerminalAccess>,
     #[serde(skip)]
     #[schemars(skip)]
     pub missing: Option<String>,

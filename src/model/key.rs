@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::sync::OnceCell;
 
-use crate::process::{Command, Event, Exit, Processes, Streams};
+use crate::process::{Command, Event, Exit, Processes, Streams, TerminalAccess};
 use crate::sandbox::Confinement;
 use crate::text::shorten;
 
@@ -58,7 +58,7 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
         streams: Streams::Apart,
         waits: false,
         own: Vec::new(),
-        keeps_terminal: true,
+        terminal: TerminalAccess::Shared,
     };
     let started = processes.start(command).await;
     let mut process = started.map_err(|error| format!("key_command cannot be run: {error}"))?;
@@ -70,7 +70,11 @@ async fn run(command: &str, processes: &Processes) -> Result<SecretString, Strin
                 Event::Error(bytes) if errors.len() < MAX_OUTPUT => errors.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
                 Event::Failed(reason) => return Err(format!("key_command cannot be run: {reason}")),
-                Event::Output(_) | Event::Error(_) | Event::Broker(_) | Event::Gone { .. } => {}
+                Event::Output(_)
+                | Event::Error(_)
+                | Event::Job(_)
+                | Event::Broker(_)
+                | Event::Gone { .. } => {}
             }
         }
         Ok(())

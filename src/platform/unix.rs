@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cap_fs_ext::{FileTypeExt, OpenOptionsSyncExt};
 use cap_std::fs::{self as cap, Dir};
@@ -187,6 +188,9 @@ pub fn is_file(input: &impl AsFd) -> bool {
     file.and_then(|file| file.metadata()).is_ok_and(|metadata| metadata.is_file())
 }
 
+/// Time that a program has to end after its terminal is gone.
+const HANG_UP_GRACE: Duration = Duration::from_secs(2);
+
 /// If a program shares the terminal, it decides about the keys that interrupt and quit.
 pub async fn stop_requested(shares_terminal: bool) {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return pending().await };
@@ -203,7 +207,8 @@ pub async fn stop_requested(shares_terminal: bool) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return pending().await };
     tokio::select! {
         _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
+        // The program gets the signal, too, and may save its work.
+        _ = hang_up.recv() => tokio::time::sleep(HANG_UP_GRACE).await,
     }
     drop(ignored);
 }

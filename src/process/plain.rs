@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 
 #[cfg(not(target_os = "linux"))]
 use super::Processes;
-use super::{ChildStdio, Command, Event, Exit, Streams, read};
+use super::{ChildStdio, Command, Event, Exit, Streams, TerminalAccess, read};
 use crate::platform::files;
 #[cfg(not(target_os = "linux"))]
 use crate::sandbox;
@@ -67,7 +67,7 @@ impl Launcher {
         if command.streams != Streams::Own {
             start.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let (mut child, group) = Group::spawn(&mut start, command.keeps_terminal)?;
+        let (mut child, group) = Group::spawn(&mut start, command.terminal != TerminalAccess::None)?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
         Ok(Process {
             child,
@@ -254,7 +254,7 @@ mod tests {
             streams,
             waits: false,
             own: Vec::new(),
-            keeps_terminal: false,
+            terminal: TerminalAccess::None,
         };
         Launcher.start(command, None).unwrap()
     }

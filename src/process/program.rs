@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::secrets::Secrets;
-use super::{BrokerEvent, Event, Exit, Process, RecordState};
+use super::{BrokerEvent, Event, Exit, JobState, Process, RecordState};
 use crate::sandbox::BrokerPolicy;
 
 const MAX_LAST_ERROR: usize = 2 * 1024;
@@ -46,6 +46,8 @@ pub struct ProgramEnd {
     pub how: String,
     /// `None` if the program was not executed, or was killed on request.
     pub exit: Option<Exit>,
+    /// Exit code of a shell for a program that cannot be executed.
+    pub failure_status: Option<i32>,
     pub confirmed: bool,
     pub record: RecordState,
 }
@@ -56,6 +58,7 @@ pub struct Program {
     requests: mpsc::Sender<ProgramRequest>,
     status: watch::Receiver<ProgramStatus>,
     questions: QuestionReceiver,
+    job: watch::Receiver<JobState>,
 }
 
 /// Taken once.
@@ -66,6 +69,7 @@ impl Program {
         let (requests, to_task) = mpsc::channel(2);
         let (status_sender, status) = watch::channel(ProgramStatus::default());
         let (to_questions, questions) = mpsc::unbounded_channel();
+        let (job_state, job) = watch::channel(JobState::Running);
         let run = ProgramTask {
             name: name.to_owned(),
             process,
@@ -77,9 +81,11 @@ impl Program {
             record: RecordState::default(),
             record_replies: VecDeque::new(),
             questions: to_questions,
+            job_state,
+            failure_status: None,
         };
         tokio::spawn(run.run(to_task));
-        Self { requests, status, questions: Arc::new(Mutex::new(Some(questions))) }
+        Self { requests, status, questions: Arc::new(Mutex::new(Some(questions))), job }
     }
 
     /// Kills the program. Returns true if no process is left.
@@ -131,6 +137,11 @@ impl Program {
         let _ = self.requests.send(request).await;
     }
 
+    /// Changes when a program with a terminal of its own stops or continues.
+    pub fn job(&self) -> watch::Receiver<JobState> {
+        self.job.clone()
+    }
+
     pub async fn over(&self) -> ProgramEnd {
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.over.is_some()).await;
@@ -139,6 +150,7 @@ impl Program {
         over.unwrap_or_else(|| ProgramEnd {
             how: how.into(),
             exit: None,
+            failure_status: None,
             confirmed: false,
             record: RecordState::Cut,
         })
@@ -172,6 +184,8 @@ struct ProgramTask {
     /// State of the last record, unless it was requested.
     record: RecordState,
     questions: mpsc::UnboundedSender<BrokerEvent>,
+    job_state: watch::Sender<JobState>,
+    failure_status: Option<i32>,
 }
 
 impl ProgramTask {
@@ -228,7 +242,11 @@ impl ProgramTask {
                         };
                     }
                     Some(Event::Broker(event)) => self.broker_event(event),
-                    Some(Event::Failed(reason)) => how = self.secrets.redact(&reason),
+                    Some(Event::Job(state)) => drop(self.job_state.send_replace(state)),
+                    Some(Event::Failed(failure)) => {
+                        how = self.secrets.redact(&failure.reason);
+                        self.failure_status = failure.status;
+                    }
                     Some(Event::Gone { confirmed, .. }) => return self.report_end(how, exit, confirmed),
                     None => return self.report_end(how, exit, false),
                 },
@@ -259,7 +277,8 @@ impl ProgramTask {
 
     fn report_end(&mut self, how: String, exit: Option<Exit>, confirmed: bool) {
         self.log_line();
-        let over = ProgramEnd { how, exit, confirmed, record: std::mem::take(&mut self.record) };
+        let record = std::mem::take(&mut self.record);
+        let over = ProgramEnd { how, exit, failure_status: self.failure_status, confirmed, record };
         self.changed.send_modify(|status| status.over = Some(over));
     }
 

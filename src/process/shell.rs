@@ -12,7 +12,7 @@ use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
-use super::{Command, Process, Processes, Streams};
+use super::{Command, Process, Processes, Streams, TerminalAccess};
 use crate::platform::files::real_place;
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
 use crate::sandbox::host::AllowedHosts;
@@ -394,7 +394,7 @@ impl Shell {
             streams: Streams::Merged,
             waits: false,
             own: temporary.into_iter().collect(),
-            keeps_terminal: false,
+            terminal: TerminalAccess::None,
         }
     }
 }

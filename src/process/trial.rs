@@ -166,14 +166,17 @@ async fn follow_broker(process: &mut Process, folder: &Path) -> Result<(), Broke
             Event::Broker(BrokerEvent::PolicySet { .. }) => {
                 return Err(BrokerFault::NotTakenBack);
             }
-            Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0))
+            | Event::Job(_)
+            | Event::Broker(_)
+            | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => {
                 return Err(format!("a brokered command ended with {exit:?}: {output}").into());
             }
             Event::Gone { .. } => {
                 return Err("the end of a command could not be confirmed".to_owned().into());
             }
-            Event::Failed(reason) => return Err(reason.into()),
+            Event::Failed(failure) => return Err(failure.reason.into()),
         }
         if output.starts_with(BEFORE) && !std::mem::replace(&mut is_tightened, true) {
             process.set_policy(BrokerPolicy::Nothing).await;
@@ -199,10 +202,13 @@ async fn run(
     while let Some(event) = process.next().await {
         match event {
             Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
-            Event::Exited(Exit::Status(0)) | Event::Broker(_) | Event::Gone { confirmed: true, .. } => {}
+            Event::Exited(Exit::Status(0))
+            | Event::Job(_)
+            | Event::Broker(_)
+            | Event::Gone { confirmed: true, .. } => {}
             Event::Exited(exit) => return Err(format!("a command ended with {exit:?}")),
             Event::Gone { .. } => return Err("the end of a command could not be confirmed".into()),
-            Event::Failed(reason) => return Err(reason),
+            Event::Failed(failure) => return Err(failure.reason),
         }
     }
     Ok(String::from_utf8_lossy(&output).lines().map(str::to_owned).collect())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::process::{self, Resource, Rlimit};
 
 use super::broker::{Broker, BrokerThreads, CallListener, Reads, RecordWriter, Roots};
-use super::protocol::SpawnRequest;
+use super::protocol::{SpawnRequest, TerminalAccess};
 use crate::file_lock::FileLocks;
 use crate::kernel;
 use crate::sandbox::denied_reads::DeniedReads;
@@ -47,7 +47,7 @@ impl CallAnswerer {
                 raise_descriptor_limit();
                 let mut started = Broker::new(listener, roots, broker.policy);
                 configure(&mut started, broker, connection)?;
-                if request.keeps_terminal {
+                if request.terminal != TerminalAccess::None {
                     started.allow_own_terminal();
                 }
                 started.start().map(Self::Threads)

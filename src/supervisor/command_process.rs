@@ -10,13 +10,17 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{self, Pid, Signal};
 
-use super::protocol::SpawnRequest;
+use super::protocol::{ProcessFailure, SpawnRequest, TerminalAccess};
 use super::startup::StartupReport;
 use crate::kernel;
 use crate::sandbox::{self, Confinement, TEMPORARY_VARIABLES};
 
 /// Variable with options of the C library's resolver.
 const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
+
+/// Exit codes of shells.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
 
 /// Executes the command in the sandbox. On failure reports the reason.
 pub(super) fn become_command(
@@ -26,17 +30,26 @@ pub(super) fn become_command(
     supervisor: Pid,
 ) -> ! {
     // Opened first: in the sandbox, the supervisor may have to open it, which waits for this process.
+    let terminal = input.as_ref().filter(|_| request.terminal == TerminalAccess::Foreground);
+    let terminal = terminal.map(OwnedFd::try_clone).transpose();
     let opened = input.map_or_else(|| File::open("/dev/null").map(Stdio::from), |input| Ok(input.into()));
     let prepared = prepare(request, supervisor).and_then(|listener| {
         if let Some(listener) = listener {
             startup.send_listener(&listener).map_err(|error| unprepared(&error))?;
         }
-        opened.map_err(|error| unprepared(&error))
+        Ok((opened.map_err(|error| unprepared(&error))?, terminal.map_err(|error| unprepared(&error))?))
     });
-    let input = prepared.unwrap_or_else(|problem| startup.give_up(&problem));
+    let (input, terminal) =
+        prepared.unwrap_or_else(|reason| startup.give_up(&ProcessFailure { reason, status: None }));
     // The end of the supervisor ends this process.
     if request.waits && !startup.wait_for_release() {
         std::process::exit(127);
+    }
+    // As late as possible: no report tells that the user has stopped the process before the command is executed.
+    if let Some(terminal) = terminal
+        && let Err(error) = kernel::set_foreground(&terminal, process::getpgrp())
+    {
+        startup.give_up(&ProcessFailure { reason: unprepared(&error), status: None });
     }
     let error = command_line(request, input).exec();
     startup.give_up(&failure(&request.program, &error))
@@ -61,10 +74,12 @@ fn prepare(request: &SpawnRequest, supervisor: Pid) -> Result<Option<OwnedFd>, S
     sandbox::confine(&request.confinement, request.own_folder.as_deref())
 }
 
-/// Leaves Modegate's session, and keeps none of its descriptors.
+/// Leaves Modegate's session or process group, and keeps none of its descriptors.
 fn separate(request: &SpawnRequest, supervisor: Pid) -> io::Result<()> {
-    if !request.keeps_terminal {
-        process::setsid()?;
+    match request.terminal {
+        TerminalAccess::None => drop(process::setsid()?),
+        TerminalAccess::Shared => {}
+        TerminalAccess::Foreground => process::setpgid(None, None)?,
     }
     process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have been killed before.
@@ -109,7 +124,7 @@ fn resolver_options(request: &SpawnRequest, command: &Command) -> Option<OsStrin
     Some(options)
 }
 
-fn failure(program: &str, error: &io::Error) -> String {
+fn failure(program: &str, error: &io::Error) -> ProcessFailure {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     let is_line = is_missing && program.contains(char::is_whitespace);
     let hint = if is_line { "; a command is the program alone, and `args` lists its arguments" } else { "" };
@@ -118,5 +133,6 @@ fn failure(program: &str, error: &io::Error) -> String {
     } else {
         error.to_string()
     };
-    format!("{program} cannot be run: {reason}{hint}")
+    let status = if is_missing { NOT_FOUND } else { NOT_EXECUTABLE };
+    ProcessFailure { reason: format!("{program} cannot be run: {reason}{hint}"), status: Some(status) }
 }

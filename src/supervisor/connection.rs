@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::sandbox::Confinement;
-    use crate::supervisor::protocol::{MAX_ORDER, SupervisorOrder};
+    use crate::supervisor::protocol::{MAX_ORDER, SupervisorOrder, TerminalAccess};
 
     fn request(build: &str) -> SpawnRequest {
         SpawnRequest {
@@ -78,7 +78,7 @@ mod tests {
             settings: Vec::new(),
             confinement: Confinement::Off,
             own_folder: None,
-            keeps_terminal: false,
+            terminal: TerminalAccess::None,
             waits: false,
             own: Vec::new(),
         }

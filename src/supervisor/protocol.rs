@@ -5,6 +5,7 @@
 //! request of another one.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -38,11 +39,24 @@ pub struct SpawnRequest {
     pub confinement: Confinement,
     /// Created for this command alone, and removed afterwards.
     pub own_folder: Option<PathBuf>,
-    pub keeps_terminal: bool,
+    pub terminal: TerminalAccess,
     /// The command is executed after [`SupervisorOrder::Release`].
     pub waits: bool,
     /// Variables that the supervisor itself must not have.
     pub own: Vec<(String, String)>,
+}
+
+/// What a command has of the terminal of Modegate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TerminalAccess {
+    /// The command has a session of its own.
+    None,
+    /// The command stays in the session and the process group of Modegate.
+    Shared,
+    /// The command has a process group of its own in the session of Modegate, which is that of its terminal. The group
+    /// is in the foreground when the command is executed. [`SupervisorReport::Job`] follows when the command stops.
+    Foreground,
 }
 
 /// Sent to the supervisor after the request. Closing the connection kills the command.
@@ -67,10 +81,38 @@ pub enum SupervisorOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisorReport {
-    Failed(String),
+    Failed(ProcessFailure),
     Exited(Exit),
+    Job(JobState),
     Broker(BrokerEvent),
     Gone { left_behind: usize },
+}
+
+/// Why a command was not executed, or was ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct ProcessFailure {
+    pub reason: String,
+    /// Exit code of a shell for a program that cannot be executed. `None` after any other failure.
+    pub status: Option<i32>,
+}
+
+impl ProcessFailure {
+    pub(super) fn of(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
+        inner.cloned().unwrap_or_else(|| Self { reason: error.to_string(), status: None })
+    }
+}
+
+/// Of a command with [`TerminalAccess::Foreground`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Stopped {
+        /// The process group of the command.
+        group: i32,
+    },
+    Running,
 }
 
 /// Sent to the guard.
@@ -314,8 +356,10 @@ mod tests {
             },
         );
         prop_oneof![
-            any::<String>().prop_map(SupervisorReport::Failed),
+            (any::<String>(), any::<Option<i32>>())
+                .prop_map(|(reason, status)| SupervisorReport::Failed(ProcessFailure { reason, status })),
             any::<i32>().prop_map(|status| SupervisorReport::Exited(Exit::Status(status))),
+            any::<i32>().prop_map(|group| SupervisorReport::Job(JobState::Stopped { group })),
             any::<usize>().prop_map(|left_behind| SupervisorReport::Gone { left_behind }),
             question.prop_map(|question| SupervisorReport::Broker(BrokerEvent::Asked(question))),
             any::<String>().prop_map(|host| SupervisorReport::Broker(BrokerEvent::HostRefused(host))),
@@ -400,7 +444,7 @@ mod tests {
             settings: Vec::new(),
             confinement: Confinement::Off,
             own_folder: None,
-            keeps_terminal: false,
+            terminal: TerminalAccess::None,
             waits: true,
             own: Vec::new(),
         };

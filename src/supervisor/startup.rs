@@ -4,12 +4,19 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{self, Pid, Signal};
+
 use super::descriptors;
+use super::protocol::{self, ProcessFailure};
 
 /// Comes beside the descriptor for suspended calls.
 const LISTENER: u8 = b'l';
 
 const RELEASE: u8 = b'g';
+
+/// The user can stop the process just before the command is executed, which no report would tell.
+const CONTINUE_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The supervisor's end.
 pub(super) struct Startup(UnixStream);
@@ -31,7 +38,9 @@ impl Startup {
             let (count, handed) = descriptors::receive(&self.0, &mut bytes)?;
             match (handed.into_iter().next(), count) {
                 (None, 0) if problem.is_empty() => return Ok(listener),
-                (None, 0) => return Err(io::Error::other(String::from_utf8_lossy(&problem).into_owned())),
+                (None, 0) => {
+                    return Err(io::Error::other(serde_json::from_slice::<ProcessFailure>(&problem)?));
+                }
                 (None, count) => problem.extend_from_slice(&bytes[..count]),
                 (received, _) => listener = received,
             }
@@ -40,8 +49,12 @@ impl Startup {
     }
 
     /// Has a waiting command executed. The error is why it was not.
-    pub(super) fn release(&self) -> io::Result<()> {
+    pub(super) fn release(&self, command: Pid) -> io::Result<()> {
         (&self.0).write_all(&[RELEASE])?;
+        while poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&CONTINUE_INTERVAL)) == Ok(0) {
+            // The process may have just ended.
+            let _ = process::kill_process(command, Signal::CONT);
+        }
         self.wait(false).map(drop)
     }
 }
@@ -56,9 +69,10 @@ impl StartupReport {
         (&self.0).read_exact(&mut [0]).is_ok()
     }
 
-    pub(super) fn give_up(&self, problem: &str) -> ! {
+    pub(super) fn give_up(&self, failure: &ProcessFailure) -> ! {
+        let line = protocol::encode(failure).unwrap_or_default();
         // The supervisor may be gone.
-        let _ = (&self.0).write_all(problem.as_bytes());
+        let _ = (&self.0).write_all(&line);
         std::process::exit(127)
     }
 }

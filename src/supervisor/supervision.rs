@@ -13,14 +13,17 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use rustix::process::{self, Pid, Signal, WaitOptions};
+use rustix::process::{self, Pid, Signal, WaitOptions, WaitStatus};
 
 use super::broker;
 use super::call_answerer::CallAnswerer;
 use super::children::{self, Children};
 use super::command_process::become_command;
 use super::connection::{read_orders, read_request, report};
-use super::protocol::{Exit, MAX_ORDER, MessageReader, SpawnRequest, SupervisorOrder, SupervisorReport};
+use super::protocol::{
+    Exit, JobState, MAX_ORDER, MessageReader, ProcessFailure, SpawnRequest, SupervisorOrder,
+    SupervisorReport, TerminalAccess,
+};
 use super::startup::{self, Startup};
 use crate::kernel::{self, Fork};
 use crate::sandbox::Confinement;
@@ -41,7 +44,7 @@ pub(super) fn run(connection: &UnixStream, entered: io::Result<()>) -> ExitCode 
     match supervise(connection, entered) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(connection, &SupervisorReport::Failed(error.to_string()));
+            report(connection, &SupervisorReport::Failed(ProcessFailure::of(&error)));
             report(connection, &SupervisorReport::Gone { left_behind: 0 });
             ExitCode::FAILURE
         }
@@ -97,7 +100,8 @@ fn run_request(
             return Err(error);
         }
     };
-    let supervision = Supervision { sources, connection, answerer, startup };
+    let reports_stops = request.terminal == TerminalAccess::Foreground;
+    let supervision = Supervision { sources, connection, answerer, startup, reports_stops };
     if supervision.watch(child, orders) {
         supervision.linger(&mut children);
     }
@@ -166,6 +170,8 @@ struct Supervision<'a> {
     answerer: CallAnswerer,
     /// To the command's process until the command is executed.
     startup: Startup,
+    /// The command has a terminal and a process group of its own.
+    reports_stops: bool,
 }
 
 impl Supervision<'_> {
@@ -176,17 +182,23 @@ impl Supervision<'_> {
             while let Some(order) = orders.take() {
                 let Ok(order) = order else { return false };
                 if let Err(error) = self.follow(order, child) {
-                    report(self.connection, &SupervisorReport::Failed(error.to_string()));
+                    report(self.connection, &SupervisorReport::Failed(ProcessFailure::of(&error)));
                     return true;
                 }
             }
             let ready = self.sources.wait(None, &self.answerer);
             if ready.died {
-                while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG) {
-                    if pid == child {
+                let stops = WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+                let options = if self.reports_stops { stops } else { WaitOptions::empty() };
+                while let Ok(Some((pid, status))) = process::wait(WaitOptions::NOHANG | options) {
+                    if pid != child {
+                        continue;
+                    }
+                    let Some(state) = job_state(child, status) else {
                         report(self.connection, &SupervisorReport::Exited(exit(status.as_raw())));
                         return true;
-                    }
+                    };
+                    report(self.connection, &SupervisorReport::Job(state));
                 }
             }
             if ready.ordered && read_orders(self.connection, orders).is_err() {
@@ -203,7 +215,7 @@ impl Supervision<'_> {
                 let _ = process::kill_process_group(child, Signal::TERM)
                     .or_else(|_| process::kill_process(child, Signal::TERM));
             }
-            (SupervisorOrder::Release, _) => self.startup.release()?,
+            (SupervisorOrder::Release, _) => self.startup.release(child)?,
             (SupervisorOrder::SaveRecord, CallAnswerer::Threads(threads)) => threads.save_record(),
             (SupervisorOrder::SetPolicy(policy), CallAnswerer::Threads(threads)) => {
                 threads.set_policy(policy);
@@ -232,6 +244,15 @@ impl Supervision<'_> {
             }
         }
     }
+}
+
+/// `None` if the command has ended.
+fn job_state(command: Pid, status: WaitStatus) -> Option<JobState> {
+    if status.stopped() {
+        let group = process::getpgid(Some(command)).unwrap_or(command);
+        return Some(JobState::Stopped { group: group.as_raw_nonzero().get() });
+    }
+    status.continued().then_some(JobState::Running)
 }
 
 fn exit(status: i32) -> Exit {

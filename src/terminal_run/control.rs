@@ -20,7 +20,7 @@ use super::origin;
 const EXTENSION: &str = "sock";
 
 /// Longest line of either side, in bytes.
-const MAX_LINE: usize = 64 * 1024;
+pub(super) const MAX_LINE: usize = 64 * 1024;
 
 /// Time in which a refused process has to close its connection.
 const REFUSAL: Duration = Duration::from_secs(5);
@@ -30,7 +30,14 @@ const REFUSAL: Duration = Duration::from_secs(5);
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     SetMode(String),
-    Answer { number: u64, option: String },
+    Answer {
+        number: u64,
+        option: String,
+    },
+    /// Continues the stopped program. From the process that has the user's terminal.
+    Continue {
+        is_foreground: bool,
+    },
 }
 
 /// From the running program. The first one is [`TerminalReport::State`].
@@ -57,6 +64,10 @@ pub enum TerminalReport {
     Closed(u64),
     Notice(String),
     Ended,
+    /// A line for the user's terminal, from here on to the process that has it.
+    Message(String),
+    Stopped,
+    Continued,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,9 +91,13 @@ pub enum TerminalMessage {
     Disconnected(u64),
 }
 
+/// Number of the process that has the user's terminal.
+pub const HOST: u64 = 0;
+
 /// The running program's end. Dropping it removes the socket.
 pub struct ControlSocket {
     path: PathBuf,
+    messages: mpsc::UnboundedSender<TerminalMessage>,
     received: mpsc::UnboundedReceiver<TerminalMessage>,
     terminals: HashMap<u64, mpsc::UnboundedSender<TerminalReport>>,
 }
@@ -97,8 +112,13 @@ impl ControlSocket {
         let path = folder.join(name);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let (to, received) = mpsc::unbounded_channel();
-        tokio::spawn(accept(listener, to));
-        Ok(Self { path, received, terminals: HashMap::new() })
+        tokio::spawn(accept(listener, to.clone()));
+        Ok(Self { path, messages: to, received, terminals: HashMap::new() })
+    }
+
+    /// Where orders of the process go that has the user's terminal, which is the terminal [`HOST`].
+    pub fn messages(&self) -> mpsc::UnboundedSender<TerminalMessage> {
+        self.messages.clone()
     }
 
     /// Returns the next order with its sender, or a terminal that has connected.
@@ -115,9 +135,9 @@ impl ControlSocket {
         }
     }
 
-    /// Returns true if a terminal is connected.
+    /// Returns true if another terminal is connected.
     pub fn is_followed(&self) -> bool {
-        !self.terminals.is_empty()
+        self.terminals.keys().any(|terminal| *terminal != HOST)
     }
 
     pub fn send(&self, terminal: u64, report: TerminalReport) {
@@ -206,7 +226,7 @@ async fn serve(
     }
 }
 
-fn to_line(message: &impl Serialize) -> io::Result<Vec<u8>> {
+pub(super) fn to_line(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     Ok(line)

@@ -8,6 +8,8 @@ pub(crate) mod editor_client;
 pub(crate) mod requirements;
 pub(crate) mod scripted_model;
 pub(crate) mod tool_calls;
+#[cfg(target_os = "linux")]
+pub(crate) mod user_terminal;
 pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, HashMap};

@@ -47,6 +47,9 @@ pub(in crate::cli) async fn run(
             | TerminalReport::Asked(_)
             | TerminalReport::Closed(_)
             | TerminalReport::Notice(_)
+            | TerminalReport::Message(_)
+            | TerminalReport::Stopped
+            | TerminalReport::Continued
             | TerminalReport::Ended => {}
         }
     }
@@ -160,7 +163,9 @@ impl<W: Write> Attached<W> {
                 self.keys += count;
                 self.show()
             }
-            TerminalReport::Ended => Ok(()),
+            TerminalReport::Stopped => writeln!(self.output, "The program is stopped."),
+            TerminalReport::Continued => writeln!(self.output, "The program continues."),
+            TerminalReport::Message(_) | TerminalReport::Ended => Ok(()),
         }
     }
 

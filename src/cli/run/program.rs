@@ -1,6 +1,8 @@
 //! A terminal program under a mode, on Linux.
 
-use std::io::Write;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -13,13 +15,70 @@ use crate::agent::Agent;
 use crate::client;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Runtime, doctor_checks};
-use crate::process::Exit;
+use crate::process::{Exit, TerminalAccess, terminal};
+use crate::terminal_host::TerminalHost;
+use crate::terminal_run::host_connection::HostConnection;
 use crate::terminal_run::{self, FinishedRun, TerminalJob};
+
+/// The connection to the process that has the user's terminal.
+pub(in crate::cli) type HostDescriptor = OwnedFd;
+
+/// Takes the connection of a hosted process, which then has a terminal of its own. `None` in any other process.
+pub(in crate::cli) fn take_host(
+    arguments: &mut Vec<OsString>,
+    input: &io::Stdin,
+    output: &io::Stdout,
+) -> Result<Option<HostDescriptor>, ExitCode> {
+    if arguments.get(1).is_none_or(|argument| argument != terminal::HOSTED_ARGUMENT) {
+        return Ok(None);
+    }
+    arguments.remove(1);
+    terminal::become_hosted(input, output).map(Some).map_err(|error| failed(&error))
+}
+
+/// Hosts the program in a terminal of its own, and returns the exit code. Returns normally if the system has no such
+/// terminals: the program then shares the user's.
+pub(in crate::cli) fn host(
+    arguments: &[OsString],
+    input: &io::Stdin,
+    output: &io::Stdout,
+) -> Result<(), ExitCode> {
+    let Ok(host) = TerminalHost::start(arguments, input, output) else { return Ok(()) };
+    // Removes the keys from the environment, which the hosted process has.
+    drop(Environment::take());
+    Err(host.run().unwrap_or_else(|error| failed(&error)))
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "modegate: the program's terminal: {error}");
+    ExitCode::from(FAILED)
+}
 
 pub(in crate::cli) async fn run(
     arguments: RunArguments,
-    mut flags: Flags,
-    environment: Environment,
+    (flags, environment): (Flags, Environment),
+    host: Option<HostDescriptor>,
+    errors: impl Write,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let Some(host) = host else {
+        return run_program(arguments, (flags, environment), None, errors, stop).await;
+    };
+    let host = HostConnection::open(host)?;
+    let done = run_program(arguments, (flags, environment), Some(&host), host.messages(), stop).await;
+    let done = done.or_else(|error| {
+        writeln!(host.messages(), "modegate: {error:#}")?;
+        anyhow::Ok(ExitCode::from(FAILED))
+    });
+    host.close();
+    done
+}
+
+async fn run_program(
+    arguments: RunArguments,
+    (mut flags, environment): (Flags, Environment),
+    connection: Option<&HostConnection>,
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
@@ -30,7 +89,8 @@ pub(in crate::cli) async fn run(
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }
     if let Some((_, definition)) = &mut flags.wrapped {
-        definition.is_terminal_program = true;
+        let access = if connection.is_some() { TerminalAccess::Foreground } else { TerminalAccess::Shared };
+        definition.terminal_program = Some(access);
     }
     match doctor_checks::check_broker(&environment).await {
         Ok(Ok(())) => {}
@@ -52,7 +112,7 @@ pub(in crate::cli) async fn run(
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { context, host, .. } = config.into_runtime().context("starting the record")?;
     let agent = Agent::new(context, host, client, first);
-    let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets };
+    let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets, host: connection };
     let FinishedRun { ended, is_unrecorded } =
         match terminal_run::run(&agent, end, job, &mut errors, stop).await {
             Ok(finished) => finished,
@@ -68,9 +128,9 @@ pub(in crate::cli) async fn run(
         Ok(Exit::Signal(signal)) => {
             Ok(ExitCode::from(u8::try_from(signal).map_or(1, |signal| signal.saturating_add(128))))
         }
-        Err(reason) => {
-            writeln!(errors, "modegate: {reason}")?;
-            Ok(ExitCode::from(FAILED))
+        Err(failure) => {
+            writeln!(errors, "modegate: {}", failure.reason)?;
+            Ok(ExitCode::from(failure.code.unwrap_or(FAILED)))
         }
     }
 }

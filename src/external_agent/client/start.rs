@@ -25,7 +25,7 @@ use crate::external_agent::sockets;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::{AgentNetwork, CommandSandbox, Shell};
-use crate::process::{BrokerPolicy, Command, Egress, Process, Streams, hard_links};
+use crate::process::{BrokerPolicy, Command, Egress, Process, Streams, TerminalAccess, hard_links};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -40,7 +40,7 @@ pub(super) async fn start(
     let stdio = process.take_stdio();
     let secrets = Secrets::new(request.definition.env.values());
     let program = Program::start(&request.name, process, secrets.clone());
-    let stdio = if request.definition.is_terminal_program {
+    let stdio = if request.definition.terminal_program.is_some() {
         terminal_program::connect(program.clone())
     } else {
         stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
@@ -129,10 +129,10 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
         environment: (!definition.inherits).then(|| shell.environment().to_vec()),
         settings: &[],
         confinement: command_sandbox.confinement().clone(),
-        streams: if definition.is_terminal_program { Streams::Own } else { Streams::Piped },
-        waits: definition.is_terminal_program,
+        streams: if definition.terminal_program.is_some() { Streams::Own } else { Streams::Piped },
+        waits: definition.terminal_program.is_some(),
         own: user_variables.chain(sandbox_variables).collect(),
-        keeps_terminal: definition.is_terminal_program,
+        terminal: definition.terminal_program.unwrap_or(TerminalAccess::None),
     };
     let process = shell.processes().start(command).await.map_err(|error| error.to_string())?;
     Ok((process, copied))

@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
 use crate::process::program::{Program, ProgramEnd};
-use crate::process::{ChildStdio, Exit};
+use crate::process::{ChildStdio, Exit, JobState};
 
 /// On the call that stands for the program, when it has ended: `{"status": N}`, `{"signal": N}`, or
-/// `{"error": TEXT}` if the program was not executed or had to be killed.
+/// `{"error": TEXT, "code": N}` if the program was not executed or had to be killed; N is a shell's exit code, or null.
 pub const EXIT_META: &str = "modegate/exit";
+
+/// On the call that stands for the program, when it stops or continues: a [`JobState`].
+pub const JOB_META: &str = "modegate/job";
 
 /// On the call that stands for the program, when it starts.
 pub const PROGRAM_META: &str = "modegate/program";
@@ -38,6 +41,7 @@ async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
     let mut lines = BufReader::new(input).lines();
     // The id of the open prompt.
     let mut prompt: Option<Value> = None;
+    let mut job = program.job();
     loop {
         tokio::select! {
             line = lines.next_line() => {
@@ -66,6 +70,10 @@ async fn serve(connection: DuplexStream, program: Program) -> io::Result<()> {
                 };
                 write(&mut output, &json!({ "jsonrpc": "2.0", "id": id, "result": result })).await?;
             }
+            Ok(()) = job.changed(), if prompt.is_some() => {
+                let state = *job.borrow_and_update();
+                write(&mut output, &job_changed(state)).await?;
+            }
             over = program.over(), if prompt.is_some() => {
                 for message in ending(prompt.take().as_ref(), &over) {
                     write(&mut output, &message).await?;
@@ -80,7 +88,7 @@ fn ending(prompt: Option<&Value>, over: &ProgramEnd) -> Vec<Value> {
     let exit = match over.exit {
         Some(Exit::Status(status)) => json!({ "status": status }),
         Some(Exit::Signal(signal)) => json!({ "signal": signal }),
-        None => json!({ "error": over.how }),
+        None => json!({ "error": over.how, "code": over.failure_status }),
     };
     let status = if over.exit == Some(Exit::Status(0)) { "completed" } else { "failed" };
     let text = json!({ "type": "text", "text": format!("[{}.]", over.how) });
@@ -90,6 +98,10 @@ fn ending(prompt: Option<&Value>, over: &ProgramEnd) -> Vec<Value> {
         "_meta": { EXIT_META: exit },
     });
     vec![update(&call), json!({ "jsonrpc": "2.0", "id": prompt, "result": { "stopReason": "end_turn" } })]
+}
+
+fn job_changed(state: JobState) -> Value {
+    update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": CALL, "_meta": { JOB_META: state } }))
 }
 
 fn update(update: &Value) -> Value {

@@ -218,7 +218,7 @@ impl ExternalAgentSession {
         let was_announced = process.announced.replace(is_sandboxed) == Some(is_sandboxed);
         let name = &self.host.agent.id;
         let definition = self.host.agent.external_agent.as_ref();
-        let is_program = definition.is_some_and(|definition| definition.is_terminal_program);
+        let is_program = definition.is_some_and(|definition| definition.terminal_program.is_some());
         let kind = if is_program { "program" } else { "agent" };
         let mut outputs = Vec::new();
         if let [first, rest @ ..] = copied {

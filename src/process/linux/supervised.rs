@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 
 use super::fork_client::GuardClient;
 use super::orphans;
-use crate::process::{BrokerEvent, ChildStdio, Command, Event, Processes, RecordState, Streams, read};
+use crate::process::{
+    BrokerEvent, ChildStdio, Command, Event, ProcessFailure, Processes, RecordState, Streams, read,
+};
 use crate::sandbox::{BrokerPolicy, Confinement};
 use crate::supervisor::descriptors::{self, SupervisorDescriptors};
 use crate::supervisor::protocol::{
@@ -73,7 +75,7 @@ impl Processes {
             arguments: command.arguments,
             environment: command.environment,
             confinement: command.confinement,
-            keeps_terminal: command.keeps_terminal,
+            terminal: command.terminal,
             waits: command.waits,
         };
         let Ok((control, input, supervisor)) = begin(ours, streams, &request).await else {
@@ -283,14 +285,18 @@ impl Process {
 
     fn take_report(&mut self) -> Option<Event> {
         match self.reports.take()? {
-            Ok(SupervisorReport::Failed(reason)) => Some(Event::Failed(reason)),
+            Ok(SupervisorReport::Failed(failure)) => Some(Event::Failed(failure)),
             Ok(SupervisorReport::Exited(exit)) => Some(Event::Exited(exit)),
+            Ok(SupervisorReport::Job(state)) => Some(Event::Job(state)),
             Ok(SupervisorReport::Broker(event)) => Some(Event::Broker(event)),
             Ok(SupervisorReport::Gone { left_behind }) => {
                 self.left_behind = Some(left_behind);
                 None
             }
-            Err(error) => Some(Event::Failed(format!("unreadable report from the supervisor: {error}"))),
+            Err(error) => {
+                let reason = format!("unreadable report from the supervisor: {error}");
+                Some(Event::Failed(ProcessFailure { reason, status: None }))
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::http::{self, Http};
 use crate::platform::files::real_path;
 use crate::process::program::Program;
 use crate::process::shell::{CommandSandbox, Shell};
-use crate::process::{Command, Streams};
+use crate::process::{Command, Streams, TerminalAccess};
 use crate::server::{ServerEntry, ServerSandbox, ServerTransport};
 
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -81,7 +81,7 @@ pub(super) async fn connect(
                 streams: Streams::Piped,
                 waits: false,
                 own: env.clone(),
-                keeps_terminal: false,
+                terminal: TerminalAccess::None,
             };
             let process = shell.processes().start(command).await;
             let mut process = process.map_err(|error| format!("it cannot be started: {error}"))?;

@@ -283,7 +283,7 @@ impl JobTask {
                         self.save().await;
                     }
                     Some(Event::Exited(exit)) => end.exit = Some(exit),
-                    Some(Event::Failed(reason)) => end.failure = Some(reason),
+                    Some(Event::Failed(failure)) => end.failure = Some(failure.reason),
                     Some(Event::Broker(BrokerEvent::RecordSaved(state))) => {
                         match self.record_replies.pop_front() {
                             Some(reply) => drop(reply.send(state)),
@@ -291,7 +291,7 @@ impl JobTask {
                         }
                         continue;
                     }
-                    Some(Event::Broker(_)) => {}
+                    Some(Event::Broker(_) | Event::Job(_)) => {}
                     Some(Event::Gone { left_behind, confirmed }) => {
                         (end.left_behind, end.confirmed) = (left_behind, confirmed);
                         break;

@@ -60,11 +60,13 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
     let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(code, Some(137), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "/missing/program"]);
-    assert_eq!(code, Some(125));
+    assert_eq!(code, Some(127));
     assert!(messages.contains("modegate: /missing/program cannot be run: No such file"), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "no-such-program"]);
-    assert_eq!(code, Some(125));
+    assert_eq!(code, Some(127));
     assert!(messages.contains("no-such-program cannot be run: it was not found on PATH"), "{messages}");
+    let (code, _, messages) = place.run(&["run", "--mode", "code", "--", "/etc/passwd"]);
+    assert_eq!(code, Some(126), "{messages}");
     let (_, _, messages) = place.run(&["run", "--mode", "plan", "--", "true"]);
     assert!(messages.contains("The program true is sandboxed: in plan mode"), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "nowhere", "--", "true"]);

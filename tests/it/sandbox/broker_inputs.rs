@@ -94,7 +94,7 @@ async fn run(script: &str, policy: BrokerPolicy) -> (Option<Exit>, bool, String)
                 Event::Exited(ended) => exit = Some(ended),
                 Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, true).await,
                 Event::Output(bytes) | Event::Error(bytes) => output += &String::from_utf8_lossy(&bytes),
-                Event::Broker(_) => {}
+                Event::Broker(_) | Event::Job(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
                 Event::Gone { confirmed, .. } => is_confirmed = confirmed,
             }

@@ -32,7 +32,7 @@ async fn asked(
                 questions.push(text(fixture, &question));
                 process.answer(question.number, allows(&question)).await;
             }
-            Event::Broker(_) | Event::Gone { .. } => {}
+            Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
             Event::Failed(reason) => panic!("{reason}"),
         }
     }

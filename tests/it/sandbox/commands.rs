@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use modegate::process::shell::Sandbox;
-use modegate::process::{BrokerEvent, Command, Event, Exit, Process, Processes, Streams};
+use modegate::process::{BrokerEvent, Command, Event, Exit, Process, Processes, Streams, TerminalAccess};
 use modegate::sandbox::Confinement;
 
 use crate::sandbox::controls::controls;
@@ -56,7 +56,7 @@ pub(crate) async fn finish(mut process: Process) -> (String, Option<Exit>) {
                 Event::Output(bytes) | Event::Error(bytes) => output.extend(bytes),
                 Event::Exited(ended) => exit = Some(ended),
                 Event::Broker(BrokerEvent::Asked(question)) => process.answer(question.number, false).await,
-                Event::Broker(_) => {}
+                Event::Broker(_) | Event::Job(_) => {}
                 Event::Failed(reason) => panic!("{reason}"),
                 // A killed supervisor reports no exit.
                 Event::Gone { confirmed, .. } => is_lost = !confirmed || exit.is_none(),
@@ -106,7 +106,7 @@ pub(crate) async fn free(fixture: &SandboxFixture, line: &str) -> String {
         streams: Streams::Merged,
         waits: false,
         own: Vec::new(),
-        keeps_terminal: false,
+        terminal: TerminalAccess::None,
     };
     let processes = Processes::new(PathBuf::from(env!("CARGO_BIN_EXE_modegate")), std::env::temp_dir());
     finish(processes.start(command).await.unwrap()).await.0

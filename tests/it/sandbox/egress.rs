@@ -96,7 +96,7 @@ impl Servers {
                 Event::Broker(BrokerEvent::HostRefused(host)) => refused.push(host),
                 Event::Failed(reason) => panic!("{line}: {reason}"),
                 Event::Exited(Exit::Signal(signal)) => panic!("{line}: {signal}"),
-                Event::Exited(_) | Event::Broker(_) | Event::Gone { .. } => {}
+                Event::Exited(_) | Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
             }
         }
         (String::from_utf8_lossy(&output).into_owned(), refused)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use modegate::process::{Command, Event, Exit, Process, Processes, Streams};
+use modegate::process::{Command, Event, Exit, Process, ProcessFailure, Processes, Streams, TerminalAccess};
 use modegate::sandbox::Confinement;
 
 use crate::support::TIMEOUT;
@@ -25,7 +25,7 @@ pub(super) fn shell(cwd: &Path, command: &str) -> Command {
         streams: Streams::Merged,
         waits: false,
         own: Vec::new(),
-        keeps_terminal: false,
+        terminal: TerminalAccess::None,
     }
 }
 
@@ -68,7 +68,8 @@ async fn failed_start_reports_the_reason() {
     {
         let command = Command { program: program.into(), ..shell(dir.path(), "") };
         let mut process = processes(dir.path()).start(command).await.unwrap();
-        let failed = Event::Failed(format!("{program} cannot be run: {reason}"));
+        let reason = format!("{program} cannot be run: {reason}");
+        let failed = Event::Failed(ProcessFailure { reason, status: Some(127) });
         let gone = Event::Gone { left_behind: 0, confirmed: true };
         assert_eq!(events(&mut process).await, (String::new(), vec![failed, gone]));
     }

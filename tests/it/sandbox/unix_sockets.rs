@@ -82,7 +82,7 @@ impl Sockets {
                 Event::Broker(BrokerEvent::SocketRefused(path)) => refused.push(path),
                 Event::Failed(reason) => panic!("{script}: {reason}"),
                 Event::Exited(Exit::Signal(signal)) => panic!("{script}: {signal}"),
-                Event::Exited(_) | Event::Broker(_) | Event::Gone { .. } => {}
+                Event::Exited(_) | Event::Broker(_) | Event::Job(_) | Event::Gone { .. } => {}
             }
         }
         (String::from_utf8_lossy(&output).trim().to_owned(), refused)

@@ -1,0 +1,347 @@
+//! The process of `modegate run` that has the user's terminal. It passes bytes between this terminal and that of the
+//! program, and does there what a shell expects of a program: it stops and continues, and ends with the program's code.
+//!
+//! The session, the record and the program belong to the hosted process, which this one starts. Bytes pass unchanged and
+//! none is dropped: this process reads from one side only as much as the other takes. One thread, without a runtime.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode, ExitStatus};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{self, Pid, Signal};
+
+use crate::kernel;
+use crate::terminal_run::control::{Order, TerminalReport};
+use hosted_process::{HostedProcess, ReportReader};
+use pending_bytes::PendingBytes;
+use program_terminal::ProgramTerminal;
+use user_terminal::UserTerminal;
+
+mod hosted_process;
+mod pending_bytes;
+mod program_terminal;
+mod user_terminal;
+
+/// Interval at which a process in the background looks whether it is in the foreground: shells send no signal.
+const BACKGROUND_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Most times to wait for the user's terminal before the next event.
+const MAX_PARTS: usize = 256;
+
+/// Exit code if the terminal is gone.
+const HUNG_UP: u8 = 128 + 1;
+
+const SIGNALS: [Signal; 8] = [
+    Signal::CHILD,
+    Signal::CONT,
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::TSTP,
+    Signal::WINCH,
+];
+
+/// The hosted process is started, and the terminal is as it was.
+pub struct TerminalHost {
+    user: UserTerminal,
+    /// `None` after the user's terminal is gone, which the program's terminal then is, too.
+    program: Option<ProgramTerminal>,
+    hosted: Child,
+    reports: ReportReader,
+    signals: OwnedFd,
+    to_user: PendingBytes,
+    to_program: PendingBytes,
+    is_background: bool,
+    takes_input: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitSource {
+    UserInput,
+    UserOutput,
+    Program,
+    Reports,
+    Signals,
+}
+
+impl TerminalHost {
+    /// Starts the hosted process. `arguments` are those of this one.
+    ///
+    /// # Errors
+    /// Fails if the system has no terminals left, or the process cannot be started.
+    pub fn start(arguments: &[OsString], input: &io::Stdin, output: &io::Stdout) -> io::Result<Self> {
+        let user = UserTerminal::open(input, output)?;
+        let program = ProgramTerminal::open(&user)?;
+        // Before signals are blocked, because processes inherit that.
+        let HostedProcess { child, reports } = HostedProcess::start(arguments, program.end()?)?;
+        let signals = kernel::receive_signals(&SIGNALS)?;
+        Ok(Self {
+            user,
+            program: Some(program),
+            hosted: child,
+            reports,
+            signals,
+            to_user: PendingBytes::default(),
+            to_program: PendingBytes::default(),
+            is_background: false,
+            takes_input: true,
+        })
+    }
+
+    /// Returns the exit code when the hosted process has ended.
+    ///
+    /// # Errors
+    /// Fails if the terminal cannot be set, or the system cannot wait for events.
+    pub fn run(mut self) -> io::Result<ExitCode> {
+        self.is_background = !self.user.is_foreground();
+        if !self.is_background {
+            self.enter_foreground()?;
+        }
+        loop {
+            for (source, events) in self.wait()? {
+                match source {
+                    WaitSource::UserInput => self.read_user(),
+                    WaitSource::UserOutput => self.write_user(),
+                    WaitSource::Program => {
+                        if events.contains(PollFlags::OUT) {
+                            self.write_program();
+                        }
+                        if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                            self.read_program();
+                        }
+                    }
+                    WaitSource::Reports => self.read_reports()?,
+                    WaitSource::Signals => {
+                        if let Some(status) = self.receive_signals()? {
+                            return self.finish(status);
+                        }
+                    }
+                }
+            }
+            if self.is_background && self.user.is_foreground() {
+                self.resume()?;
+            }
+        }
+    }
+
+    /// Returns the sources at which something can be done now.
+    fn wait(&self) -> io::Result<Vec<(WaitSource, PollFlags)>> {
+        let mut sources = vec![WaitSource::Signals];
+        let mut descriptors = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if !self.reports.is_ended() {
+            sources.push(WaitSource::Reports);
+            descriptors.push(PollFd::new(self.reports.stream(), PollFlags::IN));
+        }
+        if let Some(program) = &self.program {
+            if self.takes_input && !self.is_background && !self.to_program.is_full() {
+                sources.push(WaitSource::UserInput);
+                descriptors.push(PollFd::from_borrowed_fd(self.user.input(), PollFlags::IN));
+            }
+            if !self.to_user.is_empty() {
+                sources.push(WaitSource::UserOutput);
+                descriptors.push(PollFd::from_borrowed_fd(self.user.output(), PollFlags::OUT));
+            }
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, !self.to_user.is_full());
+            wanted.set(PollFlags::OUT, !self.to_program.is_empty());
+            if !wanted.is_empty() && !program.is_closed() {
+                sources.push(WaitSource::Program);
+                descriptors.push(PollFd::from_borrowed_fd(program.descriptor(), wanted));
+            }
+        }
+        let limit = self.is_background.then_some(&BACKGROUND_INTERVAL);
+        match poll(&mut descriptors, limit) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = sources.into_iter().zip(&descriptors).map(|(source, waited)| (source, waited.revents()));
+        Ok(ready.filter(|(_, events)| !events.is_empty()).collect())
+    }
+
+    fn read_user(&mut self) {
+        match self.to_program.read_from(self.user.input()) {
+            Ok(0) | Err(_) => self.hang_up(),
+            Ok(_) => self.write_program(),
+        }
+    }
+
+    fn write_user(&mut self) {
+        if self.to_user.write_to(self.user.output()).is_err() {
+            self.hang_up();
+        }
+    }
+
+    /// Reads output of the program, unless too much waits.
+    fn read_program(&mut self) {
+        let Some(program) = &mut self.program else { return };
+        while !self.to_user.is_full() {
+            match self.to_user.read_from(program.descriptor()) {
+                Ok(1..) => {}
+                // Nothing now.
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                // No process has the terminal open any more.
+                Ok(0) | Err(_) => {
+                    program.close();
+                    break;
+                }
+            }
+        }
+        self.write_user();
+    }
+
+    fn write_program(&mut self) {
+        let Some(program) = &mut self.program else { return };
+        if self.to_program.write_to(program.descriptor()).is_err() {
+            program.close();
+        }
+    }
+
+    fn read_reports(&mut self) -> io::Result<()> {
+        self.reports.read();
+        while let Some(report) = self.reports.take() {
+            // Earlier output of the program comes first.
+            self.pass_written()?;
+            match report {
+                TerminalReport::Message(line) => self.show(&line),
+                TerminalReport::Stopped => self.suspend()?,
+                TerminalReport::State { .. }
+                | TerminalReport::Mode(_)
+                | TerminalReport::Unconfirmed(_)
+                | TerminalReport::Refused(_)
+                | TerminalReport::Asked(_)
+                | TerminalReport::Closed(_)
+                | TerminalReport::Notice(_)
+                | TerminalReport::Continued => {}
+                // Later keys are for the shell.
+                TerminalReport::Ended => self.takes_input = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a line of Modegate.
+    fn show(&mut self, line: &str) {
+        let mut errors = io::stderr();
+        if errors.is_terminal() && self.program.is_some() {
+            self.to_user.add(line.as_bytes());
+            self.to_user.add(b"\r\n");
+            self.write_user();
+        } else {
+            // Standard error may be closed.
+            let _ = writeln!(errors, "{line}");
+        }
+    }
+
+    /// Returns the hosted process's end, if that has come.
+    fn receive_signals(&mut self) -> io::Result<Option<ExitStatus>> {
+        while let Some(signal) = kernel::next_signal(&self.signals) {
+            match signal {
+                Signal::CHILD => {
+                    if let Some(status) = self.hosted.try_wait()? {
+                        return Ok(Some(status));
+                    }
+                }
+                Signal::WINCH => self.copy_size(),
+                Signal::HUP => self.hang_up(),
+                Signal::TERM => self.signal_hosted(signal),
+                // A key sends them to the program's terminal. A process sends them to this one.
+                Signal::INT | Signal::QUIT => self.signal_program(signal),
+                Signal::TSTP => self.suspend()?,
+                // After another process has stopped this one.
+                _ if !self.is_background && self.user.is_foreground() => self.enter_foreground()?,
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn signal_hosted(&self, signal: Signal) {
+        let hosted = i32::try_from(self.hosted.id()).ok().and_then(Pid::from_raw);
+        // It may have just ended.
+        let _ = hosted.map(|hosted| process::kill_process(hosted, signal));
+    }
+
+    fn signal_program(&self, signal: Signal) {
+        let group = self.program.as_ref().and_then(ProgramTerminal::foreground_group);
+        // It may have just ended.
+        let _ = group.map(|group| process::kill_process_group(group, signal));
+    }
+
+    /// Stops this process and all of its job, as the program has stopped. Returns after a shell continues it.
+    fn suspend(&mut self) -> io::Result<()> {
+        self.pass_written()?;
+        self.user.restore()?;
+        kernel::stop_own_group()?;
+        self.resume()
+    }
+
+    /// Continues the program, in the foreground of its terminal if this process is.
+    fn resume(&mut self) -> io::Result<()> {
+        self.is_background = !self.user.is_foreground();
+        if !self.is_background {
+            self.enter_foreground()?;
+        }
+        self.reports.send(&Order::Continue { is_foreground: !self.is_background });
+        Ok(())
+    }
+
+    fn enter_foreground(&mut self) -> io::Result<()> {
+        match self.user.set_raw() {
+            Ok(()) => self.copy_size(),
+            Err(Errno::IO) => self.hang_up(),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn copy_size(&self) {
+        let size = self.user.size();
+        if let (Some(program), Ok(size)) = (&self.program, size) {
+            program.set_size(size);
+        }
+    }
+
+    /// The user's terminal is gone, and with it that of the program, whose processes get a signal.
+    fn hang_up(&mut self) {
+        // The kernel tells the leader of the session only.
+        self.signal_program(Signal::HUP);
+        self.signal_program(Signal::CONT);
+        self.program = None;
+    }
+
+    /// Passes the output that has come, but not all of a flood.
+    fn pass_written(&mut self) -> io::Result<()> {
+        for _ in 0..MAX_PARTS {
+            self.read_program();
+            if self.program.is_none() || self.to_user.is_empty() {
+                break;
+            }
+            let mut output = [PollFd::from_borrowed_fd(self.user.output(), PollFlags::OUT)];
+            match poll(&mut output, None) {
+                Ok(_) | Err(Errno::INTR) => self.write_user(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, status: ExitStatus) -> io::Result<ExitCode> {
+        self.pass_written()?;
+        self.read_reports()?;
+        self.pass_written()?;
+        let is_hung_up = self.program.is_none();
+        self.user.restore()?;
+        let code = match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(1),
+            (None, signal) => {
+                u8::try_from(signal.unwrap_or_default()).map_or(1, |signal| signal.saturating_add(128))
+            }
+        };
+        Ok(ExitCode::from(if is_hung_up { HUNG_UP } else { code }))
+    }
+}
