@@ -41,6 +41,7 @@ const BEYOND_READING: &[(&str, &[c_long])] = &[
     ]),
     ("writes to the disk earlier what is written anyway", &[libc::SYS_sync, libc::SYS_syncfs]),
     ("reads what /proc shows, too", &[SYS_CACHESTAT, SYS_STATMOUNT, SYS_LISTMOUNT]),
+    ("gives up capabilities, of which the agent has none; browsers insist on it", &[libc::SYS_capset]),
     ("an agent ends its programs; with Landlock ABI 6 signals reach no others", SIGNALS),
 ];
 
@@ -109,15 +110,15 @@ pub(super) fn program(calls: Calls) -> Vec<sock_filter> {
 
 pub(super) fn calls() -> Calls {
     let mut calls = Calls::default();
-    let beyond = BEYOND_READING.iter().chain(BEYOND_READING_OLD).map(|(_, calls)| *calls);
-    for allowed in [ALLOWED, ALLOWED_OLD].into_iter().chain(beyond) {
-        calls.set(allowed, ALLOW);
-    }
     let refused = fail(libc::EPERM);
     for others in
         [OTHER_PROCESSES, MOUNTS_AND_NAMESPACES, FILE_BYPASSES, SHARED, SYSTEM_SETTINGS, REFUSED, REFUSED_OLD]
     {
         calls.set(others, refused);
+    }
+    let beyond = BEYOND_READING.iter().chain(BEYOND_READING_OLD).map(|(_, calls)| *calls);
+    for allowed in [ALLOWED, ALLOWED_OLD].into_iter().chain(beyond) {
+        calls.set(allowed, ALLOW);
     }
     // Landlock cannot limit these calls to the agent's own files. They do nothing and report success.
     for attributes in [ATTRIBUTES, EXTENDED_ATTRIBUTES, ATTRIBUTES_OLD] {
