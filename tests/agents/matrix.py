@@ -30,8 +30,8 @@ import agents
 from concurrent_client import Client, agent_process, audit, descendants
 from model import Model
 
-COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "git in ask", "code", "denied path in code", "MCP server",
-           "switch in a turn", "started in code, then plan", "undo", "audit", "processes"]
+COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "git in ask", "code", "MCP server", "switch in a turn",
+           "started in code, then plan", "undo", "audit", "processes", "denied path in code"]
 FILES = {"keep.txt": "old\n", "gone.txt": "delete me\n", "dir/in.txt": "x\n", "moved.txt": "m\n",
          "denied/old.txt": "old\n"}
 RULE = "write_file(denied/**)"
@@ -89,12 +89,14 @@ class Trial:
         subprocess.run(REPOSITORY, shell=True, cwd=self.project, check=True)
         self.model, self.number, self.denials = Model(), 0, 0
         self.command, self.environment = agents.prepare(agent, home, self.model.url)
-        subprocess.run([binary, "permissions", "deny", RULE], env=self.environment, check=True, capture_output=True)
+        self.client, self.notes = self.connect(), {}
+
+    def connect(self):
+        """Starts Modegate and opens a session."""
         server = {"name": "writer", "command": sys.executable, "env": [],
                   "args": [str(Path(__file__).parent / "mcp_writer.py"), str(self.project)]}
-        command = [binary, "--mode", "code", "wrap", "--", *self.command]
-        self.client = Client(command, self.environment, self.project, folder / "stderr.txt", servers=[server])
-        self.notes = {}
+        command = [self.binary, "--mode", "code", "wrap", "--", *self.command]
+        return Client(command, self.environment, self.project, self.folder / "stderr.txt", servers=[server])
 
     def process(self):
         return agent_process(self.client.process.pid, self.command)
@@ -172,11 +174,16 @@ class Trial:
         return cells
 
     def rule(self):
-        """A rule by path holds in code, for the agent's own tool and for its commands."""
-        cells = []
+        """In a new session, a rule by path holds in code, for the agent's own tool and for its commands."""
+        subprocess.run([self.binary, "permissions", "deny", RULE], env=self.environment, check=True, capture_output=True)
+        self.client, self.denials, cells = self.connect(), 0, []
         for kind, call in self.tools():
-            row = self.write_once("code", "allow_once", f"denied/{kind}", call)
-            cells.append(f"! {kind} written" if row["written"] else f"{kind} refused, {row['denials']} denied")
+            denied = self.write_once("code", "allow_once", f"denied/{kind}", call)
+            other = self.write_once("code", "allow_once", kind, call)
+            fits = not denied["written"] and other["written"] and not other["questions"]
+            did = "written" if denied["written"] else f"refused, {denied['denials']} denied"
+            cells.append(f"{'' if fits else '! '}{kind}: {did}{'' if other['written'] else ', others too'}")
+        self.client.close()
         return cells
 
     def mcp(self):
@@ -266,15 +273,19 @@ class Trial:
         turn = self.client.begin_turn(f"Do it. {text}")
         if not wait(lambda: path.exists() and path.stat().st_size > 20):
             return ["! the control failed: nothing was written in code"]
+        texts = len(self.client.texts)
         elapsed = self.client.set_mode("plan")
         size = path.stat().st_size
         stop = self.client.end_turn(turn, 25)
         grew, same = path.stat().st_size - size, before == self.process()
         self.notes["open file"] = {"ms": elapsed, "grew": grew, "stop": stop, "same process": same,
                                    "told": (script.results or [""])[-1][-200:]}
-        hangs = ", its turn hangs" if stop == "none" else "" if stop == "end_turn" else f", {stop}"
-        return [f"{'' if grew == 0 and same and not hangs else '! '}open file: {elapsed:.0f} ms"
-                f"{'' if grew == 0 else f', {grew} bytes after'}{'' if same else ', another process'}{hangs}"]
+        # opencode's turn does not end after its command was killed, also without Modegate.
+        is_told = "cancel the turn" in "".join(self.client.texts[texts:])
+        fits = grew == 0 and same and (stop == "end_turn" or stop == "none" and is_told)
+        hung = ", turn cancelled" if stop == "none" else "" if stop == "end_turn" else f", {stop}"
+        return [f"{'' if fits else '! '}open file: {elapsed:.0f} ms"
+                f"{'' if grew == 0 else f', {grew} bytes after'}{'' if same else ', another process'}{hung}"]
 
     def undo(self):
         self.client.set_mode("code")
@@ -317,9 +328,9 @@ class Trial:
         if stop != "end_turn" or first is None:
             raise RuntimeError(f"the first turn: {stop}, process {first}")
         self.notes["start"] = {"seconds": round(time.monotonic() - start, 1), "text": "".join(self.client.texts)[-600:]}
-        cells = [self.plan(), self.ask("allow_once"), self.ask("reject_once"), self.git(), self.code(), self.rule(),
-                 self.mcp(), self.switch(), self.running() + self.open_file(), self.undo()]
-        return cells + list(self.end(first))
+        cells = [self.plan(), self.ask("allow_once"), self.ask("reject_once"), self.git(), self.code(), self.mcp(),
+                 self.switch(), self.running() + self.open_file(), self.undo()]
+        return [*cells, *self.end(first), self.rule()]
 
 
 def alive(processes):
