@@ -15,8 +15,9 @@ KEY = "sk-ant-scripted-000000000000000000000000"
 @dataclass(frozen=True)
 class Agent:
     """`{packages}`, `{home}` and `{url}` are replaced in `command`, `environment` and `files`; `files` are below the
-    home directory. `write` and `shell` make the tool call that writes a file and the one that runs a command.
-    `unguarded` are options of wrap that switch the agent's own guard off in read-only modes."""
+    home directory. `write`, `shell` and `delegate` make the tool calls that write a file, run a command and give a
+    prompt to a sub-agent: gemini refuses that over ACP, kimi's sub-agents fail, and vibe has none. `unguarded` are
+    options of wrap that switch the agent's own guard off in read-only modes."""
 
     name: str
     package: str
@@ -24,6 +25,7 @@ class Agent:
     environment: dict
     shell: object
     write: object = None
+    delegate: object = None
     files: dict = field(default_factory=dict)
     python: str = ""
     unguarded: tuple = ()
@@ -35,6 +37,10 @@ def command_call(tool, key="command", **others):
 
 def file_call(tool, path_key, text_key):
     return lambda path, text: (tool, {path_key: path, text_key: text})
+
+
+def prompt_call(tool, key="prompt", **others):
+    return lambda prompt: (tool, {key: prompt} | others)
 
 
 CODEX = {"CODEX_HOME": "{home}/.codex", "OPENAI_API_KEY": "x"}
@@ -71,18 +77,22 @@ ALL = [
            # It does not start as root without this.
            "IS_SANDBOX": "1"},
           shell=command_call("Bash", description="a test"), write=file_call("Write", "file_path", "content"),
+          delegate=prompt_call("Agent", description="a test", subagent_type="general-purpose", run_in_background=False),
           unguarded=("--read-only-mode", "bypassPermissions")),
     Agent("codex-acp-zed", "@zed-industries/codex-acp@0.16.0",
           ["{packages}/@zed-industries/codex-acp-linux-x64/bin/codex-acp"], CODEX, files=CODEX_FILES,
+          delegate=prompt_call("multi_agent_v1.spawn_agent", "message"),
           shell=command_call("exec_command", "cmd", yield_time_ms=30000)),
     Agent("codex-acp", "@agentclientprotocol/codex-acp@2.6.0",
           ["node", "{packages}/@agentclientprotocol/codex-acp/dist/index.js"], CODEX, files=CODEX_FILES,
+          delegate=prompt_call("multi_agent_v1.spawn_agent", "message"),
           shell=command_call("exec_command", "cmd", yield_time_ms=30000)),
     Agent("opencode", "opencode-ai@1.18.33", ["{packages}/opencode-ai/bin/opencode.exe", "acp"],
           {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1",
            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1"},
           files={".config/opencode/opencode.json": json.dumps(OPENCODE_SETTINGS)},
           shell=command_call("bash", description="a test"), write=file_call("write", "filePath", "content"),
+          delegate=prompt_call("task", description="a test", subagent_type="general"),
           unguarded=("--read-only-mode", "build")),
     Agent("gemini", "@google/gemini-cli@0.61.0",
           ["node", "{packages}/@google/gemini-cli/bundle/gemini.js", "--acp", "--model", "gemini-2.5-flash"],
@@ -95,11 +105,13 @@ ALL = [
           {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": "{url}/v1", "OPENAI_MODEL": "scripted"},
           files={".qwen/settings.json": json.dumps(QWEN_SETTINGS)},
           shell=command_call("run_shell_command", description="a test", is_background=False),
+          delegate=prompt_call("agent", description="a test", subagent_type="general-purpose"),
           write=file_call("write_file", "file_path", "content"), unguarded=("--read-only-mode", "yolo")),
     Agent("copilot", "@github/copilot@1.0.102", ["{packages}/@github/copilot-linux-x64/copilot", "--acp"],
           {"COPILOT_PROVIDER_BASE_URL": "{url}/v1", "COPILOT_PROVIDER_TYPE": "openai", "COPILOT_OFFLINE": "true",
            "COPILOT_PROVIDER_API_KEY": "x", "COPILOT_MODEL": "scripted", "COPILOT_AUTO_UPDATE": "false"},
           shell=command_call("bash", description="a test", mode="sync", initial_wait=60),
+          delegate=prompt_call("task", name="test", agent_type="general-purpose", description="a test", mode="sync"),
           write=file_call("create", "path", "file_text")),
     Agent("kimi", "kimi-cli==1.3", ["{packages}/bin/kimi", "acp"], {"KIMI_CLI_NO_AUTO_UPDATE": "1"}, python="3.13",
           files={".kimi/config.toml": """

@@ -31,7 +31,7 @@ from concurrent_client import Client, agent_process, audit, descendants
 from model import Model
 
 COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "git in ask", "code", "MCP server", "switch in a turn",
-           "started in code, then plan", "undo", "audit", "processes", "denied path in code"]
+           "started in code, then plan", "by a sub-agent", "undo", "audit", "processes", "denied path in code"]
 FILES = {"keep.txt": "old\n", "gone.txt": "delete me\n", "dir/in.txt": "x\n", "moved.txt": "m\n",
          "denied/old.txt": "old\n"}
 RULE = "write_file(denied/**)"
@@ -175,7 +175,8 @@ class Trial:
 
     def rule(self):
         """In a new session, a rule by path holds in code, for the agent's own tool and for its commands."""
-        subprocess.run([self.binary, "permissions", "deny", RULE], env=self.environment, check=True, capture_output=True)
+        deny = [self.binary, "permissions", "deny", RULE]
+        subprocess.run(deny, env=self.environment, check=True, capture_output=True)
         self.client, self.denials, cells = self.connect(), 0, []
         for kind, call in self.tools():
             denied = self.write_once("code", "allow_once", f"denied/{kind}", call)
@@ -232,37 +233,43 @@ class Trial:
                          f"{'' if stop == 'end_turn' else ', ' + stop}")
         return cells
 
-    def running(self):
-        """A command that was started in code continues in plan: it neither writes nor connects. So the agent's own
-        plan mode has no part in it."""
+    def running(self, is_delegated=False):
+        """A command that was started in code, by the agent or its sub-agent, continues in plan: it neither writes nor
+        connects. So the agent's own plan mode has no part in it."""
         self.client.set_mode("code")
         listener, before = Listener(), self.process()
-        go, late, ready, done = (self.project / name for name in ("go", "late.txt", "ready", "done"))
+        go, late, ready = (self.project / name for name in ("go", "late.txt", "ready"))
         connect = f"(exec 3<>/dev/tcp/127.0.0.1/{listener.port}) 2>&1"
         line = (f"{connect}; : > {ready}; until [ -e {go} ]; do sleep 0.05; done; {connect}; echo x > {late}; "
                 f"{connect}; echo end of it")
         text, script = self.model.script([self.agent.shell(f"bash -c '{line}'")])
+        if is_delegated:
+            text, _ = self.model.script([self.agent.delegate(f"Do it. {text}")])
         turn = self.client.begin_turn(f"Do it. {text}")
-        started = wait(ready.exists)
+        wait(ready.exists)
         # Loopback accepts at once, but the thread may lag.
         wait(lambda: listener.count == 1, 2)
         in_code = listener.count
         elapsed = self.client.set_mode("plan")
         go.write_text("")
+        wait(lambda: script.results, 20)
         stop = self.client.end_turn(turn, 40)
-        time.sleep(0.3)
-        in_plan, told = listener.count - in_code, script.results[-1] if script.results else ""
-        for path in (go, ready):
-            path.unlink(missing_ok=True)
-        self.client.set_mode("code")
-        self.notes["running"] = {"in code": in_code, "in plan": in_plan, "late": late.exists(), "told": told[-300:],
-                                 "stop": stop, "ms": elapsed}
-        if not started or in_code != 1:
+        told = "".join(script.results)
+        self.notes[f"running{' delegated' if is_delegated else ''}"] = {
+            "in code": in_code, "in plan": listener.count - in_code, "late": late.exists(), "told": told[-300:],
+            "stop": stop, "ms": elapsed}
+        if not ready.exists() or in_code != 1:
             return [f"! the control failed: {in_code} connections in code"]
+        for path in (go, ready):
+            path.unlink()
         ran_on = "" if "end of it" in told else ", command ended"
-        fits = in_plan == 0 and not late.exists() and before == self.process()
-        return [f"{'' if fits else '! '}{in_plan} connections, {'written' if late.exists() else 'not written'}{ran_on}"
-                f"{'' if before == self.process() else ', another process'}"]
+        other = "" if before == self.process() else ", another process"
+        fits = listener.count == in_code and not late.exists() and not other
+        return [f"{'' if fits else '! '}{listener.count - in_code} connections, "
+                f"{'written' if late.exists() else 'not written'}{ran_on}{other}"]
+
+    def sub_agent(self):
+        return self.running(is_delegated=True) if self.agent.delegate else ["not tried"]
 
     def open_file(self):
         """A command that has a file open for writing when the mode becomes plan."""
@@ -329,7 +336,7 @@ class Trial:
             raise RuntimeError(f"the first turn: {stop}, process {first}")
         self.notes["start"] = {"seconds": round(time.monotonic() - start, 1), "text": "".join(self.client.texts)[-600:]}
         cells = [self.plan(), self.ask("allow_once"), self.ask("reject_once"), self.git(), self.code(), self.mcp(),
-                 self.switch(), self.running() + self.open_file(), self.undo()]
+                 self.switch(), self.running() + self.open_file(), self.sub_agent(), self.undo()]
         return [*cells, *self.end(first), self.rule()]
 
 

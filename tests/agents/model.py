@@ -93,8 +93,10 @@ def chat_reply(call, number):
 
 def responses_reply(call, number):
     if call:
+        # Some tools of codex are in a namespace.
+        namespace, _, name = call[0].rpartition(".")
         item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "status": "completed",
-                "name": call[0], "arguments": json.dumps(call[1])}
+                "name": name, "arguments": json.dumps(call[1])} | ({"namespace": namespace} if namespace else {})
     else:
         part = {"type": "output_text", "text": TEXT, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
