@@ -320,12 +320,13 @@ class Trial:
         left = alive(processes)
         refused = sum(row["denials"] for name in self.notes if name.startswith(("plan", "ask reject"))
                       for row in self.notes[name].values())
+        has_broker = "without the broker" not in (self.folder / "stderr.txt").read_text()
         self.notes["end"] = {"denials": self.denials, "valid": valid, "keeps": keeps, "left": len(left)}
         audit = f"{'valid' if valid else '! not valid'}, {self.denials} denials ({refused} of these tests)"
-        fits = keeps and same and ended and not left
+        fits = keeps and same and ended and not left and has_broker
         return [audit], [f"{'' if fits else '! '}{'one' if same else 'another'}"
                          f"{'' if keeps else ', conversation lost'}{'' if ended else ', killed'}"
-                         f"{f', {len(left)} left' if left else ''}"]
+                         f"{f', {len(left)} left' if left else ''}{'' if has_broker else ', without the broker'}"]
 
     def run(self):
         start = time.monotonic()

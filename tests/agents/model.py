@@ -165,7 +165,11 @@ class Model:
             disable_nagle_algorithm = True
 
             def do_POST(self):
-                model.answer(self)
+                try:
+                    model.answer(self)
+                except ConnectionError:
+                    # A cancelled turn, or an agent that has ended.
+                    self.close_connection = True
 
             def do_GET(self):
                 names = [{"id": name, "object": "model", "created": 1, "owned_by": "test"} for name in ("scripted",)]
