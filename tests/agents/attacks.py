@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the cases of tests/escape/cases.txt with the shell tool of wrapped agents, in plan mode and with each agent's
-own guard switched off: only Modegate prevents the effects of a command.
+"""Runs the cases of tests/escape/cases.txt with the shell tool of wrapped agents, with each agent's own guard switched
+off: only Modegate prevents the effects of a command.
 
-    tests/agents/attacks.py [--only AGENT,…] [--cases PART] [--json FILE] [BINARY]
+    tests/agents/attacks.py [--only AGENT,…] [--mode MODE] [--cases PART] [--json FILE] [BINARY]
+
+Without --mode, the mode is plan. In ask, each question is answered with no, and the network is no effect. In code,
+changes of the session's folder are no effect, either.
 
 Each case also runs without an agent and without Modegate, in a copy of the folders: the control. A case whose control
 has no effect does not count. Reading is no effect here, because agents may read everything. Exits with 1 if a case has
@@ -156,6 +159,12 @@ class Fixture:
             found.append(f"the other process is {state}")
         return found
 
+    def restore(self, template):
+        """Copies the session's folder again, and keeps the folder itself."""
+        for path in self.work.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        subprocess.run(["cp", "-a", f"{template}/work/.", self.work], check=True)
+
     def close(self):
         self.victim.kill()
         self.victim.wait()
@@ -187,22 +196,41 @@ def controls(chosen, template, folder):
     return found
 
 
-def attack(agent, binary, chosen, template, folder):
-    """Each case as a turn of one session; returns rows of effects and of what the model was told."""
+def forbidden(effects, control, mode):
+    """The effects that the mode does not allow. In code, a case may succeed in the session's folder."""
+    if mode == "plan":
+        return effects
+    allowed = {"reached tcp", "reached udp"} | (set() if control == ["had an effect"] else {"had an effect"})
+    if mode == "code":
+        allowed |= {effect for effect in effects if effect.startswith("changed work")}
+    else:
+        # The time of the folder: a temporary file is asked about when it is moved.
+        allowed.add("changed work")
+    return [effect for effect in effects if effect not in allowed]
+
+
+def attack(agent, start, chosen, template, folder):
+    """Each case as a turn of one session; returns rows of effects and of what the model was told. `start` is the
+    binary and the mode."""
+    binary, mode = start
     fixture, home, rows = Fixture(template, folder / "fixture"), folder / "home", {}
     home.mkdir()
     model = Model()
     command, environment = agents.prepare(agent, home, model.url)
-    command = [binary, "--mode", "plan", "wrap", *agent.unguarded, "--", *command]
+    command = [binary, "--mode", mode, "wrap", *agent.unguarded, "--", *command]
     client = Client(command, environment, fixture.work, folder / "stderr.txt")
+    client.answer = "reject_once"
     client.turn("Hello.")
     for number, (name, line) in enumerate(chosen):
         line = fixture.write_case(number, line)
         text, script = model.script([agent.shell(line)])
         stop = client.turn(f"Do it. {text}")
         told = script.results[-1] if script.results else ""
-        rows[name] = {"effects": fixture.effects(told), "ran": f"case {number} begins" in told, "stop": stop,
-                      "told": told[-400:], "is_refused": bool(REFUSAL.search(told))}
+        effects = fixture.effects(told)
+        rows[name] = {"effects": effects, "ran": f"case {number} begins" in told, "stop": stop, "told": told[-400:],
+                      "is_refused": bool(REFUSAL.search(told))}
+        if any(effect.startswith("changed work") for effect in effects):
+            fixture.restore(template)
     is_valid, denials = audit(binary, client, environment)
     client.close()
     fixture.close()
@@ -212,24 +240,28 @@ def attack(agent, binary, chosen, template, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="claude-acp,codex-acp-zed,codex-acp,opencode,gemini,qwen", metavar="AGENT,…")
+    parser.add_argument("--mode", default="plan", choices=["plan", "ask", "code"])
     parser.add_argument("--cases", default="", metavar="PART", help="only cases with this in their names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     parser.add_argument("binary", nargs="?", type=Path, default=agents.ROOT / "target/debug/modegate")
     options = parser.parse_args()
     binary = str(options.binary.resolve())
-    work = Path(tempfile.mkdtemp(prefix="modegate-attacks-"))
+    # Not in the temporary folder, where agents may write in code.
+    work = Path(tempfile.mkdtemp(prefix="attacks-", dir=agents.FOLDER))
     template = work / "template"
     make_template(template)
     chosen = [case for case in cases() if options.cases in case[0]]
     effects = controls(chosen, template, work)
-    counting = {name for name in effects if effects[name]}
-    print(f"{len(chosen)} cases, {len(counting)} have an effect without Modegate")
+    counting = {name for name in effects if forbidden(effects[name], effects[name], options.mode)}
+    print(f"{len(chosen)} cases, {len(counting)} have such an effect without Modegate")
     print("| agent | run | effects | refused with an error | denials in the audit log |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     measured, failed = {"controls": effects}, []
     for agent in (agent for agent in agents.ALL if agent.name in options.only.split(",")):
         (work / agent.name).mkdir()
-        rows, is_valid, denials = attack(agent, binary, chosen, template, work / agent.name)
+        rows, is_valid, denials = attack(agent, (binary, options.mode), chosen, template, work / agent.name)
+        for name, row in rows.items():
+            row["effects"] = forbidden(row["effects"], effects[name], options.mode)
         measured[agent.name] = rows
         ran = [name for name in counting if rows[name]["ran"]]
         bad = {name: row for name, row in rows.items() if row["effects"] or not row["ran"]}

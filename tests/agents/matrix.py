@@ -388,7 +388,8 @@ def main():
     binary = options.binary.resolve()
     if not os.access(binary, os.X_OK):
         sys.exit(f"{binary} is no program; run cargo build first")
-    work, notes, is_fine = Path(tempfile.mkdtemp(prefix="modegate-agents-")), {}, True
+    agents.FOLDER.mkdir(parents=True, exist_ok=True)
+    work, notes, is_fine = Path(tempfile.mkdtemp(prefix="matrix-", dir=agents.FOLDER)), {}, True
     print("|", " | ".join(COLUMNS), "|")
     print("|", " | ".join("---" for _ in COLUMNS), "|", flush=True)
     for agent in chosen:
