@@ -25,7 +25,7 @@ pub use crate::kernel::wipe_variable;
 #[cfg(target_os = "linux")]
 pub use linux::{
     ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, READABLE_DEVICES, SYS_FCHMODAT2, TMPFILE, confine,
-    controlling_terminal, support,
+    controlling_terminal, restrict_new_sockets, support,
 };
 #[cfg(target_os = "macos")]
 pub use macos::{command, support, wipe_variable};
@@ -71,8 +71,9 @@ pub enum Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brokered {
     pub roots: Vec<PathBuf>,
-    /// Caches of build tools, and git folders outside of the roots. Changed like the roots, but not recorded.
-    pub caches: Vec<PathBuf>,
+    /// Caches of build tools, temporary folders, and git folders outside of the roots. Changed like the roots, but not
+    /// recorded.
+    pub unrecorded: Vec<PathBuf>,
     /// Files and folders that are never changed.
     pub protected: Vec<PathBuf>,
     pub policy: BrokerPolicy,

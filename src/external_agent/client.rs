@@ -62,6 +62,13 @@ pub struct StartRequest {
     pub record: Option<PathBuf>,
 }
 
+impl StartRequest {
+    /// The session's folders.
+    pub fn roots(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.cwd).chain(&self.directories).cloned().collect()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct ExternalAgent(Arc<AgentShared>);
 

@@ -67,9 +67,11 @@ pub const CACHE_VARIABLES: &[(&str, &[&str])] = &[
 /// Links on `PATH` that are followed. Each costs a command some system calls.
 const MAX_LINKS_ON_PATH: usize = 1000;
 
+const SHARED_MEMORY: &str = "/dev/shm";
+
 #[rustfmt::skip]
 const DEVICES: &[&str] = &[
-    "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
+    SHARED_MEMORY, "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
 ];
 
 #[rustfmt::skip]
@@ -210,6 +212,21 @@ impl<'a> SandboxPaths<'a> {
         self.real.existing(places).into_iter().filter(|place| place.is_dir()).collect()
     }
 
+    /// Folders of caches that do not exist, with the real paths of what does.
+    pub fn caches_to_be(&mut self) -> Vec<PathBuf> {
+        let places = self.cache_places(CACHES);
+        let missing = places.iter().filter(|place| place.is_absolute() && !place.exists());
+        missing.filter_map(|place| self.real.path_to_be(place)).collect()
+    }
+
+    /// Existing temporary folders and the folder of shared memory, except for those that contain a home folder.
+    pub fn temporary_folders(&mut self) -> Vec<PathBuf> {
+        let Self { user, real, .. } = self;
+        let places = user.scratch.iter().cloned().chain([PathBuf::from(SHARED_MEMORY)]);
+        let places: Vec<_> = places.filter(|place| !real.is_too_wide(place)).collect();
+        real.existing(places)
+    }
+
     /// Folders of caches that do not exist, and files. Leaves out places below the roots and `scratch`: the command
     /// can make them.
     pub fn missing_caches(&mut self, scratch: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
@@ -312,6 +329,14 @@ impl Real {
     fn is_too_wide(&mut self, place: &Path) -> bool {
         let Some(place) = self.path(place) else { return true };
         place.parent().is_none() || self.homes.iter().any(|home| home.starts_with(&place))
+    }
+
+    /// The real path of a missing file. `None` for one with a part such as `..`.
+    fn path_to_be(&mut self, place: &Path) -> Option<PathBuf> {
+        match self.path(place) {
+            Some(existing) => Some(existing),
+            None => Some(self.path_to_be(place.parent()?)?.join(place.file_name()?)),
+        }
     }
 
     /// Real paths, so that later changes of links have no effect.

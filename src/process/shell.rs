@@ -145,6 +145,12 @@ impl Shell {
         Self(Arc::new(ShellParts { denied_reads: patterns, ..ShellParts::clone(&self.0) }))
     }
 
+    /// Its sandboxes leave the temporary folders closed.
+    pub fn without_temporary_folders(&self) -> Self {
+        let user = User { scratch: Vec::new(), ..self.0.user.clone() };
+        Self(Arc::new(ShellParts { user, ..ShellParts::clone(&self.0) }))
+    }
+
     /// The store contains what rules deny, and a command should not read it in the session's folders either.
     fn denied_reads(&self, roots: &[PathBuf]) -> Option<DeniedReads> {
         let private = names_of(&self.0.user.private);
@@ -228,7 +234,7 @@ impl Shell {
                 others.into_iter().partition(|folder| denied.is_none() && !contains_any(folder, &own_files));
             let broker = Brokered {
                 roots: roots.clone(),
-                caches,
+                unrecorded: caches,
                 protected: shell.0.user.own.clone(),
                 policy: BrokerPolicy::Roots,
                 record: None,
@@ -288,12 +294,15 @@ impl Shell {
         })
     }
 
-    /// Existing caches that a brokered agent may change, and that contain none of the roots, whose changes
-    /// are recorded.
-    pub fn caches(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
-        let mut caches = SandboxPaths::of_system(&self.0.user, &[]).caches();
-        caches.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
-        caches
+    /// Folders outside of the roots that a brokered agent may change: caches, also missing ones, temporary folders and
+    /// shared memory.
+    pub fn unrecorded(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
+        let mut paths = SandboxPaths::of_system(&self.0.user, &[]);
+        let mut folders = paths.caches();
+        folders.extend(paths.caches_to_be());
+        folders.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
+        folders.extend(paths.temporary_folders());
+        folders
     }
 
     /// Creates missing folders, which are absolute or begin with `~/`. The error is a sentence.
@@ -317,7 +326,7 @@ impl Shell {
         let repositories = SandboxPaths::of(&self.0.user, roots).git_folders();
         let broker = Brokered {
             roots: roots.to_vec(),
-            caches: self.caches(roots).into_iter().chain(repositories).collect(),
+            unrecorded: self.unrecorded(roots).into_iter().chain(repositories).collect(),
             protected: self.0.user.own.clone(),
             policy,
             record,

@@ -94,6 +94,8 @@ pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
 async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault> {
     let inside = folder.join("inside");
     std::fs::create_dir_all(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
+    // The folder of the trial is a temporary one.
+    let shell = shell.without_temporary_folders();
     let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
     let started = shell.start(BROKERED, folder, &sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;

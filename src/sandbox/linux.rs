@@ -15,7 +15,7 @@ mod network_syscalls;
 mod syscalls;
 mod workspace_syscalls;
 
-pub use landlock::{READABLE_DEVICES, controlling_terminal};
+pub use landlock::{READABLE_DEVICES, controlling_terminal, restrict_new_sockets};
 pub use syscalls::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

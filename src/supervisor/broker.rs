@@ -24,12 +24,15 @@ use crate::sandbox::{self, BrokerPolicy};
 use crate::supervisor::protocol::{BrokerEvent, RefusalKind, RefusedCall, SupervisorReport};
 
 mod allowed_sockets;
+mod area;
 mod caller;
 mod egress;
 mod handler;
+mod made_files;
 mod network_call;
 mod notification;
 mod operation;
+mod pending;
 mod perform;
 mod questions;
 mod reads;
@@ -37,6 +40,7 @@ mod recorder;
 mod refused;
 mod resolve;
 mod revoke;
+mod shared_memory;
 mod terminals;
 mod threads;
 mod tracee;
@@ -47,9 +51,11 @@ use allowed_sockets::AllowedSockets;
 use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
 use handler::{CallHandler, CallOutcome, Postponed};
+use made_files::MadeFiles;
 use network_call::{NetworkCall, network_call};
 pub(in crate::supervisor) use notification::CallListener;
 use notification::{CallAnswer, SuspendedCall};
+use pending::{PendingCall, ResumedCall};
 use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
 pub(in crate::supervisor) use recorder::RecordWriter;
@@ -58,6 +64,7 @@ use refused::RefusedCalls;
 use resolve::FileIdentity;
 pub(in crate::supervisor) use resolve::Roots;
 use revoke::{HandedOver, Revoked};
+use shared_memory::SharedMemory;
 use terminals::Terminals;
 use tracee::Tracee;
 
@@ -97,6 +104,9 @@ pub(super) struct Broker {
     /// `None` if every file may be read.
     reads: Option<Reads>,
     sockets: AllowedSockets,
+    /// Sockets that the command has bound outside of the workspace.
+    bound: MadeFiles,
+    memory: SharedMemory,
 }
 
 impl Broker {
@@ -121,7 +131,14 @@ impl Broker {
             egress: None,
             reads: None,
             sockets: AllowedSockets::default(),
+            bound: MadeFiles::default(),
+            memory: SharedMemory::default(),
         }
+    }
+
+    /// Lets the command make names of shared memory.
+    pub(super) fn share_memory(&mut self) {
+        self.memory = SharedMemory::of_system();
     }
 
     /// Sends reports and questions to Modegate.
@@ -206,6 +223,9 @@ impl Broker {
     /// calls are decided again.
     fn set_policy(&self, policy: BrokerPolicy) {
         self.refused.clear();
+        if policy != BrokerPolicy::Nothing {
+            self.roots.open_made();
+        }
         // Waits for the calls that are being carried out, which make no copies.
         {
             let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
@@ -304,6 +324,7 @@ impl Broker {
 
     /// Saves the last record. All processes of the command are gone.
     pub(super) fn save_last_record(&self) {
+        self.memory.clear();
         if self.recorder.is_some() {
             let state = self.finish_record(true);
             self.report(BrokerEvent::RecordSaved(state));
@@ -382,6 +403,8 @@ impl Broker {
             reads: self.reads.as_ref(),
             moving: &self.moving,
             sockets: &self.sockets,
+            bound: &self.bound,
+            memory: &self.memory,
         };
         let answer = match handler.outcome() {
             CallOutcome::Answer(answer) => answer,
@@ -437,33 +460,6 @@ impl Broker {
             }
         }
     }
-}
-
-/// A suspended call, with the decisions about it so far.
-#[derive(Debug, Clone)]
-struct PendingCall {
-    call: SuspendedCall,
-    /// Change that the user has allowed.
-    allowed: Option<AskedChange>,
-    /// False if the call has waited for locks long enough.
-    takes_locks: bool,
-}
-
-impl PendingCall {
-    fn new(call: SuspendedCall) -> Self {
-        Self { call, allowed: None, takes_locks: true }
-    }
-}
-
-/// A call that has waited for a decision.
-#[derive(Debug, Clone, Copy)]
-enum ResumedCall {
-    Answered {
-        question: u64,
-        allows: bool,
-    },
-    /// The policy has changed.
-    Undecided(SuspendedCall),
 }
 
 /// The threads of a broker. Orders never wait: a thread may be at work for long. Modegate sends one order for each

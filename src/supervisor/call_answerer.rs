@@ -39,14 +39,12 @@ impl CallAnswerer {
                 // Rights, times and attributes of a single file outside of the roots do not change.
                 let own_folders: Vec<_> =
                     write.iter().chain(own_folder).filter(|path| path.is_dir()).cloned().collect();
-                // The user can have removed a cache.
-                let caches = broker.caches.iter().filter(|cache| cache.is_dir());
-                let workspace: Vec<_> = broker.roots.iter().chain(caches).cloned().collect();
                 let protected: Vec<_> = broker.protected.iter().chain(&broker.record).cloned().collect();
-                let roots = Roots::open(&workspace, &own_folders, &protected)?;
+                let roots = Roots::open(&broker.roots, &broker.unrecorded, &own_folders, &protected)?;
                 raise_descriptor_limit();
                 let mut started = Broker::new(listener, roots, broker.policy);
                 configure(&mut started, broker, connection)?;
+                started.share_memory();
                 if request.terminal != TerminalAccess::None {
                     started.allow_own_terminal();
                 }
@@ -54,13 +52,13 @@ impl CallAnswerer {
             }
             Confinement::ReadOnly { read, denied: Some(denied) } => {
                 let readable = read.iter().chain(own_folder).cloned().collect();
-                let roots = Roots::open(&[], own_folder, &[])?;
+                let roots = Roots::open(&[], &[], own_folder, &[])?;
                 let mut broker = Broker::new(listener, roots, BrokerPolicy::Nothing);
                 broker.limit_reads(limited_reads(denied, Some(readable))?);
                 broker.start().map(Self::Threads)
             }
             _ => {
-                let roots = Roots::open(&[], own_folder, &[])?;
+                let roots = Roots::open(&[], &[], own_folder, &[])?;
                 Ok(Self::Here(Arc::new(Broker::new(listener, roots, BrokerPolicy::Nothing))))
             }
         }
@@ -71,7 +69,7 @@ impl CallAnswerer {
 fn configure(started: &mut Broker, broker: &Brokered, connection: &UnixStream) -> io::Result<()> {
     started.report_to(connection.try_clone()?);
     if let Some(folder) = &broker.record {
-        started.record(RecordWriter::new(folder.clone(), broker.caches.clone(), broker.roots.clone()));
+        started.record(RecordWriter::new(folder.clone(), broker.unrecorded.clone(), broker.roots.clone()));
     }
     started.share_locks(broker.locks.as_deref().map(FileLocks::in_folder).unwrap_or_default());
     if let Some(denied) = &broker.denied {

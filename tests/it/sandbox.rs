@@ -17,5 +17,6 @@ pub(crate) mod egress;
 pub(crate) mod fixture;
 mod fork_server;
 mod seatbelt;
+mod shared_memory;
 mod supervisor;
 mod unix_sockets;

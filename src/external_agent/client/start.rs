@@ -88,7 +88,7 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
         let sandbox = sandbox.ok_or("this mode needs a sandbox, and its definition has no `sandbox` key")?;
         arguments.extend(sandbox.args.iter().cloned());
         shell.create_folders(&sandbox.settings_dirs)?;
-        let roots: Vec<_> = std::iter::once(&request.cwd).chain(&request.directories).cloned().collect();
+        let roots = request.roots();
         if is_brokered {
             let hosts = known::allowed_hosts(
                 definition,

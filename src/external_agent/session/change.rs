@@ -38,7 +38,7 @@ pub(super) const TOOL: &str = "harness";
 pub(super) struct AskedChanges {
     pub consents: Consents,
     /// Folders in which the agent may change files besides the session's.
-    pub caches: Vec<PathBuf>,
+    pub unrecorded: Vec<PathBuf>,
     /// True from a prompt to the end of its turn.
     is_in_turn: bool,
     open: Option<OpenChange>,
@@ -121,7 +121,7 @@ impl AskedChanges {
     }
 
     fn decide_one(&mut self, question: &AskedQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
-        let facts = asker.facts(&question.change, &self.caches);
+        let facts = asker.facts(&question.change, &self.unrecorded);
         match decide(&facts, limits) {
             Verdict::Deny(denial) => {
                 let title = question.title(asker.host);
@@ -334,7 +334,7 @@ impl Asker<'_> {
         Some(AgentOutput::AnswerChange { agent: self.agent?.clone(), number, allows })
     }
 
-    fn facts(&self, question: &ChangeQuestion, caches: &[PathBuf]) -> CallFacts {
+    fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {
         let tool = match question.change {
             ChangeKind::Delete | ChangeKind::DeleteFolder => "delete_file",
             ChangeKind::Move => "move_file",
@@ -347,8 +347,9 @@ impl Asker<'_> {
         let ends = question.ends().map(Path::to_owned);
         let files = question.files.iter().flat_map(|file| question.ends().map(move |end| end.join(file)));
         let targets = ends.chain(files).map(|path| {
-            let in_cache = caches.iter().any(|cache| path.starts_with(cache)).then_some(path.as_path());
-            let inside = question::inside(self.host, &path).or(in_cache).map(Path::to_owned);
+            let is_below = |folder: &PathBuf| path.starts_with(folder);
+            let known = unrecorded.iter().any(is_below).then_some(path.as_path());
+            let inside = question::inside(self.host, &path).or(known).map(Path::to_owned);
             Target { path, inside }
         });
         CallFacts {

@@ -266,7 +266,7 @@ impl ExternalAgentSession {
         let is_brokered = definition.is_brokered();
         let is_sandboxed = self.is_sandboxed();
         let roots: Vec<_> = [&self.host.cwd].into_iter().chain(&self.host.directories).cloned().collect();
-        self.asked_changes.caches = shell.caches(&roots);
+        self.asked_changes.unrecorded = shell.unrecorded(&roots);
         let permit = admit(gate, PROCESS_CALL, is_sandboxed || is_brokered);
         let may_change =
             if is_brokered && !is_sandboxed { admit_changes(gate, ChangeLevel::All) } else { None };

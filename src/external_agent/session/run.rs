@@ -78,6 +78,7 @@ impl AgentRun {
         let Ok(record) = recorded.await else { return };
         request.record.clone_from(&record);
         let is_sandboxed = request.sandboxed;
+        let roots = request.roots();
         let unwanted = || async {
             tokio::select! {
                 () = permit.cancel.cancelled() => {}
@@ -113,7 +114,8 @@ impl AgentRun {
             let started =
                 StartedAgent { agent: agent.clone(), context, previous_mode: previous_mode.clone(), record };
             let _ = to.send(AgentMessage::Process(start, ProcessMessage::Started(Ok(started))));
-            let switches = LevelSwitches { agent: &agent, modes: &modes, start, to: &to };
+            let switches =
+                LevelSwitches { agent: &agent, modes: &modes, shell: &shell, roots: &roots, start, to: &to };
             tokio::select! {
                 () = switches.run(&mut changes, previous_mode) => {}
                 () = forward_questions(&agent, start, &to) => {}
@@ -141,6 +143,9 @@ impl AgentRun {
 struct LevelSwitches<'a> {
     agent: &'a ExternalAgent,
     modes: &'a ExternalAgentModes,
+    shell: &'a Shell,
+    /// The session's folders.
+    roots: &'a [PathBuf],
     start: u64,
     to: &'a mpsc::UnboundedSender<AgentMessage>,
 }
@@ -176,6 +181,9 @@ impl LevelSwitches<'_> {
                     // An earlier permit allowed less.
                     let permit = changes.permit.insert(permit);
                     if !permit.cancel.is_cancelled() {
+                        if level != ChangeLevel::Nothing {
+                            self.shell.make_caches(self.roots);
+                        }
                         self.agent.program().set_policy(policy).await;
                         let mut setting =
                             self.set_agent_mode(false, own_mode.take(), previous_mode.clone());

@@ -1,11 +1,13 @@
 //! Landlock rules for files and signals. Rights of ABI 3 are required; newer ones are optional. Landlock has
 //! no deny rules, so readable paths form a list.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, PathBeneath,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    Scope, path_beneath_rules,
 };
 
 const OLDEST: ABI = ABI::V3;
@@ -85,6 +87,16 @@ pub(super) fn restrict_agent(write: &[PathBuf], own_folder: Option<&Path>) -> Re
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(own_folder, writing)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(NULL_DEVICES, AccessFs::WriteFile)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(readable_by_agents(), AccessFs::ReadFile)));
+    restrict(ruleset).map(drop)
+}
+
+/// From here on, the calling thread makes sockets below this folder only, wherever a path leads.
+pub fn restrict_new_sockets(folder: BorrowedFd<'_>) -> Result<(), String> {
+    let below = PathBeneath::new(folder, AccessFs::MakeSock);
+    let ruleset = required()
+        .handle_access(AccessFs::MakeSock)
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rule(below));
     restrict(ruleset).map(drop)
 }
 

@@ -79,12 +79,15 @@ mod tests {
         let own = std::process::id();
         let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let elsewhere = tempfile::tempdir().unwrap();
-        let elsewhere = Roots::open(&[elsewhere.path().to_owned()], &[], &[]).unwrap();
+        let elsewhere = Roots::open(&[elsewhere.path().to_owned()], &[], &[], &[]).unwrap();
         let found = executable(own, &elsewhere).unwrap();
         assert_eq!(found.path, std::env::current_exe().unwrap());
         assert_eq!(found.process, own);
         assert_eq!(found.started, Process::of(own).unwrap().started);
-        assert_eq!(executable(own, &Roots::open(std::slice::from_ref(&folder), &[], &[]).unwrap()), None);
-        assert_eq!(executable(own, &Roots::open(&[], &[folder], &[]).unwrap()), None);
+        assert_eq!(
+            executable(own, &Roots::open(std::slice::from_ref(&folder), &[], &[], &[]).unwrap()),
+            None
+        );
+        assert_eq!(executable(own, &Roots::open(&[], &[], &[folder], &[]).unwrap()), None);
     }
 }

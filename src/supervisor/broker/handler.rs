@@ -10,6 +10,7 @@ use rustix::fs::{FileType, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::allowed_sockets::AllowedSockets;
+use super::made_files::MadeFiles;
 use super::network_call::{NetworkCall, network_call};
 use super::notification::CallAnswer;
 use super::operation::{self, AttributeChange, CallPath, FileOperation, FileReference};
@@ -17,8 +18,9 @@ use super::perform;
 use super::questions::AskedChange;
 use super::reads::Reads;
 use super::recorder::{CallCopies, CopyRequest, RecordWriter, Touched};
-use super::resolve::{self, Area, FileIdentity, ResolvedFile, ResolvedPath, Roots};
+use super::resolve::{self, FileIdentity, ResolvedFile, ResolvedPath, Roots};
 use super::revoke::HandedOver;
+use super::shared_memory::SharedMemory;
 use super::terminals::Terminals;
 use super::tracee::{self, Tracee};
 use crate::file_lock::{FileLock, FileLocks, LockError};
@@ -28,6 +30,7 @@ use crate::supervisor::protocol::ChangeKind;
 mod moving;
 mod opening;
 mod reading;
+mod shared_memory;
 mod unix_sockets;
 
 use moving::within_workspace;
@@ -100,6 +103,8 @@ pub(super) struct CallHandler<'a> {
     pub(super) reads: Option<&'a Reads>,
     pub(super) moving: &'a RwLock<()>,
     pub(super) sockets: &'a AllowedSockets,
+    pub(super) bound: &'a MadeFiles,
+    pub(super) memory: &'a SharedMemory,
 }
 
 impl<'a> CallHandler<'a> {
@@ -111,14 +116,14 @@ impl<'a> CallHandler<'a> {
         }
         let changes_attributes = operation::changes_attributes(number);
         let changes_nothing = self.policy == BrokerPolicy::Nothing && !changes_attributes;
-        if changes_nothing && !operation::opens(number) {
-            return CONTINUE;
-        }
         let memory = |address, length| self.tracee.memory(address, length);
         let operation = operation::operation(self.tracee.call, &memory);
         if let Some(FileOperation::Open { at, how }) = &operation
             && let Some(outcome) = self.open_terminal(at, *how)
         {
+            return outcome;
+        }
+        if let Some(outcome) = operation.as_ref().and_then(|operation| self.shared_memory(operation)) {
             return outcome;
         }
         let moves =
@@ -205,7 +210,7 @@ impl<'a> CallHandler<'a> {
             FileOperation::Truncate { object, length } => {
                 let file = self.roots.file(&self.tracee, object, ResolveFlags::empty());
                 let file = file.map_err(|error| path_failure(object.path(), error))?;
-                let file = file.filter(|file| file.area == Area::Workspace).ok_or(CONTINUE)?;
+                let file = file.filter(|file| file.area.is_brokered()).ok_or(CONTINUE)?;
                 self.check_file(&file, ChangeKind::Write)?;
                 let _lock = self.lock(&self.roots.of_descriptor(&file.file))?;
                 let _recorded = self.record_file(&file)?;
@@ -335,7 +340,7 @@ impl<'a> CallHandler<'a> {
 
     /// Resolves an entry in the workspace.
     fn entry(&self, place: &CallPath) -> Result<ResolvedPath, CallOutcome> {
-        self.resolve(place)?.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)
+        self.resolve(place)?.filter(ResolvedPath::is_brokered).ok_or(CONTINUE)
     }
 
     /// Resolves an entry in the workspace that may get another meaning.
@@ -373,13 +378,13 @@ impl<'a> CallHandler<'a> {
             .file(&self.tracee, object, ResolveFlags::empty())
             .and_then(|file| file.ok_or(Errno::PERM))
             .map_err(refusal)?;
-        if file.area == Area::Workspace {
+        if file.area.is_brokered() && !self.memory.owns(&file.stat) {
             if self.policy == BrokerPolicy::Nothing {
                 return Err(refusal(Errno::PERM));
             }
             self.check_file(&file, ChangeKind::Attributes)?;
         }
-        let is_recorded = matches!(change, AttributeChange::Mode(_)) && file.area == Area::Workspace;
+        let is_recorded = matches!(change, AttributeChange::Mode(_)) && file.area.is_brokered();
         let _recorded = is_recorded.then(|| self.record_file(&file)).transpose()?;
         Ok(self.if_suspended(|| perform::change(&file, change)))
     }

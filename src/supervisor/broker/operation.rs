@@ -264,16 +264,6 @@ pub(super) fn operation(
     })
 }
 
-/// Returns true for calls that open a file.
-pub(super) fn opens(number: c_long) -> bool {
-    match number {
-        libc::SYS_openat | libc::SYS_openat2 => true,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_open | libc::SYS_creat => true,
-        _ => false,
-    }
-}
-
 /// The flags of calls whose descriptor would be readable and not writable.
 pub(super) fn flags_for_reading(call: &SuspendedCall) -> Option<i32> {
     let flags = match call.number {

@@ -1,7 +1,8 @@
 //! Carries out operations at resolved paths, with the rights of the supervisor, which has no capabilities.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, Uid,
@@ -10,9 +11,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
+use super::area::Area;
 use super::operation::{AttributeChange, FileTime, OpenHow};
-use super::resolve::{Area, BENEATH, ResolvedFile, ResolvedPath, trim};
+use super::resolve::{BENEATH, ResolvedFile, ResolvedPath, trim};
 use super::tracee::own_path;
+use crate::sandbox;
 
 /// Bits of new files: all but setuid and setgid, which would give another user's rights to whoever runs the file.
 const PERMISSIONS: u32 = 0o1777;
@@ -131,11 +134,28 @@ pub(super) fn link(from: &ResolvedPath, to: &ResolvedPath) -> Result<(), Errno> 
 /// Gives a UNIX socket its name. The calling thread must have a working directory of its own, because a relative name
 /// is always short enough for an address.
 pub(super) fn bind(socket: &OwnedFd, entry: &ResolvedPath) -> Result<(), Errno> {
-    let address = SocketAddrUnix::new(Path::new(trim(&entry.name)))?;
+    let name = Path::new(trim(&entry.name));
+    // Programs ask for the addresses of their temporary sockets, to pass them on.
+    if entry.area == Area::Own
+        && let Ok(address) = SocketAddrUnix::new(entry.path.with_file_name(name))
+    {
+        return bind_below(socket, &entry.folder, &address);
+    }
+    let address = SocketAddrUnix::new(name)?;
     rustix::process::fchdir(&entry.folder)?;
     let bound = rustix::net::bind(socket, &address);
     rustix::process::chdir("/")?;
     bound
+}
+
+/// Binds by a path that must lead below the folder. The command can replace a part of the path by a link, so a thread
+/// that makes sockets in no other folder follows it.
+fn bind_below(socket: &OwnedFd, folder: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
+    let bind = || {
+        sandbox::restrict_new_sockets(folder.as_fd()).map_err(|_| Errno::ACCESS)?;
+        rustix::net::bind(socket, address)
+    };
+    thread::scope(|scope| scope.spawn(bind).join()).unwrap_or(Err(Errno::ACCESS))
 }
 
 /// Gives an unnamed file its first name.
@@ -212,8 +232,8 @@ pub(super) fn change(target: &ResolvedFile, change: &AttributeChange) -> Result<
 fn is_mode_permitted(target: &ResolvedFile, mode: u32) -> bool {
     let is_folder = FileType::from_raw_mode(target.stat.st_mode).is_dir();
     let special = match target.area {
-        Area::Workspace if is_folder => 0o1000 | 0o2000,
-        Area::Workspace | Area::Own => 0o1000,
+        Area::Workspace | Area::Unrecorded if is_folder => 0o1000 | 0o2000,
+        Area::Workspace | Area::Unrecorded | Area::Own => 0o1000,
     };
     let opens = mode & 0o077 & !target.stat.st_mode != 0;
     mode & 0o7777 & !(0o777 | special) == 0 && !(is_own_root(target) && opens)

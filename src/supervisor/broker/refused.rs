@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
+use super::area::Area;
 use super::notification::SuspendedCall;
 use super::operation::{self, CallPath, FileOperation, FileReference};
-use super::resolve::{self, Area, Roots};
+use super::resolve::{self, Roots};
 use super::tracee::{self, Tracee};
 use crate::supervisor::protocol::RefusalKind;
 
@@ -93,7 +94,7 @@ fn kind(path: &Path, roots: &Roots) -> Option<RefusalKind> {
     let is_virtual = VIRTUAL.iter().any(|folder| path.starts_with(folder));
     match roots.area_of(path) {
         Some(Area::Own) => None,
-        Some(Area::Workspace) => Some(RefusalKind::Change),
+        Some(Area::Workspace | Area::Unrecorded) => Some(RefusalKind::Change),
         None => (!is_virtual || path.starts_with("/dev/shm")).then_some(RefusalKind::Outside),
     }
 }
@@ -183,7 +184,7 @@ mod tests {
         for name in ["work", "own"] {
             std::fs::create_dir(path(name)).unwrap();
         }
-        let roots = Roots::open(&[path("work")], &[path("own")], &[]).unwrap();
+        let roots = Roots::open(&[path("work")], &[], &[path("own")], &[]).unwrap();
         for (changed, expected) in [
             (path("work/a"), Some(RefusalKind::Change)),
             (path("own/a"), None),

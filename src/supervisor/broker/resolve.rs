@@ -9,12 +9,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::area::Area;
 use super::operation::{CallPath, FileReference};
 use super::tracee::{self, Tracee};
+use root::Root;
+
+mod root;
 
 /// The kernel follows as many symbolic links.
 const MAX_LINKS: usize = 40;
@@ -25,47 +30,15 @@ pub(super) const MAX_LOOKS: usize = 128;
 /// The system's own files below `/`, whose names can lead to this process.
 const VIRTUAL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Types of file systems whose files stand for processes, devices and settings of the kernel: proc, sysfs, both
-/// versions of cgroup, debugfs, tracefs, securityfs, bpf, configfs, devpts, efivarfs, selinuxfs and `binfmt_misc`.
-const VIRTUAL_TYPES: [rustix::fs::FsWord; 13] = [
-    0x9fa0,
-    0x6265_6572,
-    0x0027_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-    0xcafe_4a11,
-    0x6265_6570,
-    0x1cd1,
-    0xde5e_81e4,
-    0xf97c_ff8c,
-    0x4249_4e4d,
-];
-
 /// Device and number of a file.
 pub(super) type FileIdentity = (u64, u64);
-
-/// Says who decides about changes below a root: the policy, or Landlock, which allows them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Area {
-    Workspace,
-    /// The command's temporary folder and its state folders.
-    Own,
-}
-
-#[derive(Debug)]
-struct Root {
-    path: PathBuf,
-    folder: OwnedFd,
-    device: u64,
-    area: Area,
-}
 
 #[derive(Debug)]
 pub(in crate::supervisor) struct Roots {
     /// Longest first, so that a root inside another one decides.
-    roots: Vec<Root>,
+    roots: RwLock<Vec<Arc<Root>>>,
+    /// Unrecorded folders that did not exist.
+    missing: Mutex<Vec<PathBuf>>,
     protected: Vec<PathBuf>,
 }
 
@@ -94,25 +67,54 @@ pub(super) struct ResolvedFile {
 }
 
 impl ResolvedPath {
-    pub(super) fn is_in_workspace(&self) -> bool {
-        self.area == Area::Workspace
+    pub(super) fn is_brokered(&self) -> bool {
+        self.area.is_brokered()
     }
 }
 
 impl Roots {
     pub(in crate::supervisor) fn open(
         workspace: &[PathBuf],
+        unrecorded: &[PathBuf],
         own: &[PathBuf],
         protected: &[PathBuf],
     ) -> io::Result<Self> {
         let places = workspace.iter().map(|path| (path, Area::Workspace));
+        // The user can have removed a cache.
+        let (unrecorded, missing): (Vec<_>, Vec<_>) = unrecorded.iter().partition(|path| path.is_dir());
+        let places = places.chain(unrecorded.into_iter().map(|path| (path, Area::Unrecorded)));
         let places = places.chain(own.iter().map(|path| (path, Area::Own)));
-        let mut roots = places.map(|(path, area)| Root::open(path, area)).collect::<io::Result<Vec<_>>>()?;
-        roots.sort_by_key(|root| std::cmp::Reverse(root.path.components().count()));
+        let roots = places.map(|(path, area)| Root::open(path, area).map(Arc::new));
+        let mut roots = roots.collect::<io::Result<Vec<_>>>()?;
+        root::sort(&mut roots);
         let is_below = |path: &PathBuf| roots.iter().any(|root| path.starts_with(&root.path));
         let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(is_below).collect();
         all.extend(protected.iter().flat_map(|path| names(path)));
-        Ok(Self { roots, protected: all })
+        let missing = Mutex::new(missing.into_iter().cloned().collect());
+        Ok(Self { roots: RwLock::new(roots), missing, protected: all })
+    }
+
+    /// Opens unrecorded folders that were made since. A path with a symbolic link is none of them: the command can have
+    /// made the link.
+    pub(super) fn open_made(&self) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = Vec::new();
+        missing.retain(|path| match Root::open_as_named(path, Area::Unrecorded) {
+            Ok(root) => {
+                made.push(Arc::new(root));
+                false
+            }
+            Err(_) => true,
+        });
+        if !made.is_empty() {
+            let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+            roots.append(&mut made);
+            root::sort(&mut roots);
+        }
+    }
+
+    fn roots(&self) -> RwLockReadGuard<'_, Vec<Arc<Root>>> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves all but the last component. Returns `None` for an entry that is not below a root or is
@@ -171,8 +173,8 @@ impl Roots {
     }
 
     /// The root that decides about a path without symbolic links, and the rest of the path.
-    fn root_of<'p>(&self, path: &'p Path) -> Option<(&Root, &'p Path)> {
-        self.roots.iter().find_map(|root| Some((root, path.strip_prefix(&root.path).ok()?)))
+    fn root_of<'p>(&self, path: &'p Path) -> Option<(Arc<Root>, &'p Path)> {
+        self.roots().iter().find_map(|root| Some((Arc::clone(root), path.strip_prefix(&root.path).ok()?)))
     }
 
     fn is_protected(&self, path: &Path) -> bool {
@@ -186,7 +188,7 @@ impl Roots {
 
     /// Who decides about a path without symbolic links. `None` if it is not below a root.
     pub(super) fn area_of(&self, path: &Path) -> Option<Area> {
-        self.roots.iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
+        self.roots().iter().find(|root| path.starts_with(&root.path)).map(|root| root.area)
     }
 
     /// Returns true if the path, which has no symbolic links, is below a root.
@@ -375,37 +377,6 @@ fn settled<T>(look: impl Fn() -> Result<Look<T>, Errno>) -> Result<Option<T>, Er
         }
     }
     Ok(None)
-}
-
-impl Root {
-    fn open(path: &Path, area: Area) -> io::Result<Self> {
-        let path = path.canonicalize()?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&path, flags, Mode::empty())?;
-        let device = rustix::fs::fstat(&folder)?.st_dev;
-        Ok(Self { path, folder, device, area })
-    }
-
-    /// Returns true if a file on a device belongs to a virtual file system that is mounted below the root.
-    fn excludes(&self, device: u64, file: &OwnedFd) -> bool {
-        device != self.device
-            && rustix::fs::fstatfs(file).map_or(true, |system| VIRTUAL_TYPES.contains(&system.f_type))
-    }
-
-    /// Opens what is below the root, or the root itself.
-    fn look(&self, inside: &Path, flags: OFlags) -> Look<(OwnedFd, Stat)> {
-        let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
-        let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH) {
-            Ok(file) => file,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Look::Changed,
-            Err(_) => return Look::Elsewhere,
-        };
-        match rustix::fs::fstat(&file) {
-            Ok(stat) if !self.excludes(stat.st_dev, &file) => Look::Found((file, stat)),
-            _ => Look::Elsewhere,
-        }
-    }
 }
 
 /// The path, and its name after each symbolic link on the way. Its last components may not exist.

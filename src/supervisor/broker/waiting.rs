@@ -13,8 +13,9 @@ use rustix::net::{Shutdown, SocketAddrUnix};
 
 use super::handler::{Postponed, WaitReason};
 use super::notification::{CallAnswer, SuspendedCall};
+use super::pending::PendingCall;
 use super::recorder::CallCopies;
-use super::{Broker, PendingCall, reads, threads, tracee};
+use super::{Broker, reads, threads, tracee};
 use crate::file_lock::MAX_WAIT;
 use crate::sandbox::BrokerPolicy;
 

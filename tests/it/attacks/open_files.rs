@@ -137,7 +137,8 @@ enum Tightened {
     Unknown,
 }
 
-async fn tighten(process: &mut Process) -> Tightened {
+/// Adds what the program prints meanwhile to `output`.
+async fn tighten(process: &mut Process, output: &mut String) -> Tightened {
     process.set_policy(BrokerPolicy::Nothing).await;
     loop {
         match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
@@ -145,6 +146,7 @@ async fn tighten(process: &mut Process) -> Tightened {
                 return Tightened::Confirmed { ended };
             }
             Event::Broker(BrokerEvent::PolicySet { .. }) => return Tightened::Unknown,
+            Event::Output(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             // All processes were killed.
             Event::Gone { confirmed: true, .. } => return Tightened::Confirmed { ended: 1 },
             Event::Gone { .. } => return Tightened::Unknown,
@@ -167,7 +169,7 @@ async fn are_taken_back(folder: &Path) {
         let file = work.join("file");
         let mut process = start(&work, way).await;
         assert!(way == "descriptor-in-socket" || changes(&file).await, "{way}: the control");
-        match tighten(&mut process).await {
+        match tighten(&mut process, &mut String::new()).await {
             // No process that has the file can be found.
             Tightened::Unknown => assert_eq!(way, "descriptor-in-socket"),
             Tightened::Confirmed { ended } => {
@@ -183,8 +185,8 @@ async fn end_nothing_once_closed(folder: &Path) {
     let work = folder.join("closed");
     std::fs::create_dir(&work).unwrap();
     let mut process = start(&work, "closed").await;
-    assert_eq!(tighten(&mut process).await, Tightened::Confirmed { ended: 0 });
     let mut text = String::new();
+    assert_eq!(tighten(&mut process, &mut text).await, Tightened::Confirmed { ended: 0 });
     while !text.contains("refused") {
         match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
             Event::Output(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),

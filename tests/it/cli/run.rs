@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::support::requirements::{python, require_sandbox};
+use crate::support::requirements::{lasting_folder, python, require_sandbox};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,6 +71,22 @@ fn program_runs_under_the_mode_and_keeps_its_streams() {
     assert!(messages.contains("The program true is sandboxed: in plan mode"), "{messages}");
     let (code, _, messages) = place.run(&["run", "--mode", "nowhere", "--", "true"]);
     assert!(code == Some(2) && messages.contains("ask, plan, code"), "{messages}");
+}
+
+/// Temporary folders are shared with other programs, and undo does not cover them.
+#[test]
+fn temporary_folders_are_written_where_the_mode_allows_changes() {
+    let (place, home) = (Place::new(), lasting_folder());
+    let name = format!("/tmp/modegate-test-{}", std::process::id());
+    for (mode, works) in [("code", true), ("plan", false)] {
+        let script = format!("echo x > f; echo x > {name} && mv {name} moved && rm moved && echo done");
+        let run = ["run", "--mode", mode, "--", "sh", "-c", &script];
+        let out = place.modegate(&run).env("HOME", home.path()).output().unwrap();
+        let messages = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.stdout == b"done\n", works, "{mode}: {messages}");
+        assert_eq!(messages.contains("1 path changed"), works, "{mode}: {messages}");
+        assert!(!Path::new(&name).exists(), "{mode}");
+    }
 }
 
 /// The git folder lies outside of the program's folder: in a subfolder of a repository, and in a linked worktree.

@@ -187,8 +187,9 @@ const LAYERS: [(&str, &[&str]); 79] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 36] = [
     ("broker", &["children", "connection", "protocol", "record"]),
+    ("broker/area", &[]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
     (
         "broker/egress",
@@ -206,6 +207,8 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
         "broker/handler",
         &[
             "broker/allowed_sockets",
+            "broker/area",
+            "broker/made_files",
             "broker/network_call",
             "broker/notification",
             "broker/operation",
@@ -215,6 +218,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
             "broker/recorder",
             "broker/resolve",
             "broker/revoke",
+            "broker/shared_memory",
             "broker/terminals",
             "broker/tracee",
             "broker/unix_address",
@@ -222,19 +226,29 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
         ],
     ),
     ("broker/caller", &["broker/resolve", "protocol"]),
+    ("broker/made_files", &["broker/resolve", "broker/tracee"]),
     ("broker/network_call", &["broker/notification"]),
     ("broker/notification", &[]),
     ("broker/operation", &["broker/notification"]),
-    ("broker/perform", &["broker/operation", "broker/resolve", "broker/tracee"]),
+    ("broker/pending", &["broker/notification", "broker/questions"]),
+    ("broker/perform", &["broker/area", "broker/operation", "broker/resolve", "broker/tracee"]),
     ("broker/questions", &["broker/caller", "broker/notification", "protocol"]),
     ("broker/reads", &["broker/operation", "broker/resolve", "broker/terminals", "broker/tracee"]),
     ("broker/recorder", &["broker/resolve", "broker/revoke", "record"]),
     (
         "broker/refused",
-        &["broker/notification", "broker/operation", "broker/resolve", "broker/tracee", "protocol"],
+        &[
+            "broker/area",
+            "broker/notification",
+            "broker/operation",
+            "broker/resolve",
+            "broker/tracee",
+            "protocol",
+        ],
     ),
-    ("broker/resolve", &["broker/operation", "broker/tracee"]),
+    ("broker/resolve", &["broker/area", "broker/operation", "broker/tracee"]),
     ("broker/revoke", &["broker/caller", "broker/resolve", "broker/tracee", "children", "protocol"]),
+    ("broker/shared_memory", &["broker/area", "broker/made_files", "broker/operation", "broker/resolve"]),
     ("broker/terminals", &["broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),
@@ -246,6 +260,7 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 32] = [
             "broker",
             "broker/handler",
             "broker/notification",
+            "broker/pending",
             "broker/reads",
             "broker/recorder",
             "broker/threads",

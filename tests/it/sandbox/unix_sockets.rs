@@ -45,6 +45,8 @@ impl Sockets {
         serve(&sockets.outside("listed.sock"));
         serve(&sockets.outside("other.sock"));
         serve(&sockets.work("in.sock"));
+        std::fs::create_dir(sockets.outside(".cache")).unwrap();
+        serve(&sockets.outside(".cache/cached.sock"));
         std::os::unix::fs::symlink(sockets.outside("other.sock"), sockets.work("link.sock")).unwrap();
         std::fs::write(sockets.work("file"), "").unwrap();
         sockets
@@ -91,6 +93,62 @@ impl Sockets {
 
 const DENIED: &str = "PermissionError: [Errno 13] Permission denied";
 
+/// `multiprocessing` passes on the address of a socket in the command's own folder.
+#[tokio::test]
+async fn address_of_an_own_socket_is_a_whole_path() {
+    let script = "import multiprocessing as m; x = m.Manager(); print(x.list([1]))";
+    for policy in [BrokerPolicy::Ask, BrokerPolicy::Roots] {
+        let (output, _) = Sockets::new().run(script, policy).await;
+        assert_eq!(output, "[1]", "{policy:?}");
+    }
+}
+
+/// Another thread turns a folder of the socket's path into a link to the home folder, and back.
+#[tokio::test]
+async fn socket_of_an_own_folder_is_bound_nowhere_else() {
+    let sockets = Sockets::new();
+    let script = "import os, socket, threading, time
+t = os.environ['TMPDIR']; f = t + '/f'; os.mkdir(t + '/real')
+def swap():
+    while True:
+        for target in (t + '/real', '{outside}'):
+            os.symlink(target, f + '.new'); os.rename(f + '.new', f)
+threading.Thread(target=swap, daemon=True).start()
+bound = 0
+for n in range(1000):
+    s = socket.socket(socket.AF_UNIX)
+    try: s.bind(f + '/raced-%d' % n); bound += 1
+    except OSError: pass
+print('bound' if bound else 'never bound')
+os._exit(0)";
+    let (output, _) = sockets.run(script, BrokerPolicy::Roots).await;
+    assert_eq!(output, "bound", "the control");
+    let escaped = std::fs::read_dir(sockets.fixture.home()).unwrap().flatten();
+    let escaped = escaped.filter(|entry| entry.file_name().to_string_lossy().starts_with("raced"));
+    assert_eq!(escaped.count(), 0);
+}
+
+/// In a folder that it shares with other programs, a command reaches its own sockets, and no other by their names.
+#[tokio::test]
+async fn own_sockets_in_caches_can_be_connected() {
+    let serve = "import os, socket, threading
+s = socket.socket(socket.AF_UNIX); s.bind('{outside}/.cache/own.sock'); s.listen()
+threading.Thread(target=lambda: s.accept()[0].send(b'hello'), daemon=True).start()
+c = socket.socket(socket.AF_UNIX); ";
+    for (client, expected) in [
+        ("c.connect('{outside}/.cache/own.sock'); print(c.recv(5).decode())", "hello"),
+        (
+            "os.rename('{outside}/.cache/cached.sock', '{outside}/.cache/own.sock')
+c.connect('{outside}/.cache/own.sock'); print(c.recv(5).decode())",
+            DENIED,
+        ),
+    ] {
+        let line = format!("{serve}{client}");
+        let (output, _) = Sockets::new().run(&line, BrokerPolicy::Roots).await;
+        assert_eq!(output, expected, "{client}");
+    }
+}
+
 #[tokio::test]
 async fn sockets_in_the_workspace_and_listed_ones_can_be_connected() {
     let sockets = Sockets::new();
@@ -100,6 +158,7 @@ async fn sockets_in_the_workspace_and_listed_ones_can_be_connected() {
         ("{outside}/listed.sock", "hello"),
         ("{outside}/other.sock", DENIED),
         ("{work}/link.sock", DENIED),
+        ("{outside}/.cache/cached.sock", DENIED),
         ("{work}/file", "ConnectionRefusedError: [Errno 111] Connection refused"),
         ("{work}/missing", "FileNotFoundError: [Errno 2] No such file or directory"),
         ("\\0modegate-abstract", DENIED),
@@ -107,9 +166,16 @@ async fn sockets_in_the_workspace_and_listed_ones_can_be_connected() {
         let script = CONNECT.replace("{path}", path);
         let (output, refused) = sockets.run(&script, BrokerPolicy::Roots).await;
         assert_eq!(output, expected, "{path}");
-        let is_other = path.contains("other") || path.contains("link");
-        let expected_refused = if is_other { vec![sockets.outside("other.sock")] } else { Vec::new() };
-        assert_eq!(refused, expected_refused, "{path}");
+        let reported = match path {
+            "{outside}/other.sock" | "{work}/link.sock" => Some("other.sock"),
+            "{outside}/.cache/cached.sock" => Some(".cache/cached.sock"),
+            _ => None,
+        };
+        assert_eq!(
+            refused,
+            reported.map(|name| sockets.outside(name)).into_iter().collect::<Vec<_>>(),
+            "{path}"
+        );
         let (output, _) = sockets.run(&script, BrokerPolicy::Nothing).await;
         assert_ne!(output, "hello", "{path} in plan");
     }

@@ -54,7 +54,7 @@ impl CallHandler<'_> {
         to: &CallPath,
     ) -> Result<Result<(), Errno>, CallOutcome> {
         if let Some(file) = self.unnamed_file(object) {
-            let to = self.resolve(to)?.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
+            let to = self.resolve(to)?.filter(ResolvedPath::is_brokered).ok_or(CONTINUE)?;
             self.check_replaceable(&to)?;
             self.check_new(&to, ChangeKind::Create)?;
             let _recorded = self.record(&[Touched::Entry(&to)])?;
@@ -72,7 +72,7 @@ impl CallHandler<'_> {
             FileReference::Descriptor(_) => None,
         };
         // The kernel looks for the file before it looks at the new name.
-        let to = match from.as_ref().filter(|from| from.is_in_workspace()) {
+        let to = match from.as_ref().filter(|from| from.is_brokered()) {
             Some(from) => {
                 rustix::fs::statat(&from.folder, &from.name, AtFlags::SYMLINK_NOFOLLOW).map_err(refusal)?;
                 self.resolve(to)?
@@ -117,7 +117,7 @@ pub(super) fn within_workspace(
     from: Option<ResolvedPath>,
     to: Option<ResolvedPath>,
 ) -> Result<(ResolvedPath, ResolvedPath), CallOutcome> {
-    match (from.filter(ResolvedPath::is_in_workspace), to.filter(ResolvedPath::is_in_workspace)) {
+    match (from.filter(ResolvedPath::is_brokered), to.filter(ResolvedPath::is_brokered)) {
         (Some(from), Some(to)) => Ok((from, to)),
         (None, None) => Err(CONTINUE),
         _ => Err(refusal(Errno::XDEV)),

@@ -10,7 +10,7 @@ use super::{CONTINUE, CallHandler, CallOutcome, Postponed, WaitReason, path_fail
 use crate::supervisor::broker::operation::{CallPath, FileReference, OpenHow};
 use crate::supervisor::broker::perform::{self, Opened};
 use crate::supervisor::broker::recorder::Touched;
-use crate::supervisor::broker::resolve::{self, Area, ResolvedPath};
+use crate::supervisor::broker::resolve::{self, ResolvedPath};
 use crate::supervisor::broker::terminals::Terminal;
 
 impl CallHandler<'_> {
@@ -77,7 +77,7 @@ impl CallHandler<'_> {
             self.roots.entry(&self.tracee, at, resolve)
         };
         let resolved = resolved.map_err(|error| path_failure(Some(&at.path), error))?;
-        let entry = resolved.filter(ResolvedPath::is_in_workspace).ok_or(CONTINUE)?;
+        let entry = resolved.filter(ResolvedPath::is_brokered).ok_or(CONTINUE)?;
         if flags & OFlags::ACCMODE != OFlags::WRONLY {
             self.check_readable(&entry)?;
         }
@@ -116,7 +116,7 @@ impl CallHandler<'_> {
             FileReference::Path { place: at.clone(), follows_link: !flags.contains(OFlags::NOFOLLOW) };
         let folder = self.roots.file(&self.tracee, &object, resolve);
         let folder = folder.map_err(|error| path_failure(Some(&at.path), error))?;
-        let folder = folder.filter(|folder| folder.area == Area::Workspace).ok_or(CONTINUE)?;
+        let folder = folder.filter(|folder| folder.area.is_brokered()).ok_or(CONTINUE)?;
         Ok(ResolvedPath { area: folder.area, folder: folder.file, name: ".".into(), path: at.path.clone() })
     }
 

@@ -7,11 +7,12 @@ use rustix::io::Errno;
 
 use super::{CONTINUE, CallHandler, CallOutcome, Postponed, refusal};
 use crate::sandbox::BrokerPolicy;
+use crate::supervisor::broker::area::Area;
 use crate::supervisor::broker::notification::CallAnswer;
 use crate::supervisor::broker::operation::{CallPath, OpenHow};
 use crate::supervisor::broker::perform::{self, Opened};
 use crate::supervisor::broker::reads::{self, OpenedForReading, Reads};
-use crate::supervisor::broker::resolve::{self, Area};
+use crate::supervisor::broker::resolve;
 
 impl CallHandler<'_> {
     /// Opens a file for reading only.

@@ -2,17 +2,20 @@
 //! copy of the caller's socket. In policies that allow changes, a socket may be in the command's folders, or be listed.
 
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 
-use rustix::fs::{FileType, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::{CallHandler, CallOutcome, DONE, Postponed, refusal};
 use crate::sandbox::BrokerPolicy;
+use crate::supervisor::broker::area::Area;
 use crate::supervisor::broker::network_call::NetworkCall;
 use crate::supervisor::broker::operation::{CallPath, FileReference};
 use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
+use crate::supervisor::broker::resolve::ResolvedFile;
 use crate::supervisor::broker::unix_address::{self, UnixAddress};
 use crate::supervisor::broker::{perform, reads, resolve};
 use crate::supervisor::protocol::ChangeKind;
@@ -39,7 +42,7 @@ impl CallHandler<'_> {
         let object = FileReference::Path { place: place.clone(), follows_link: true };
         let inside = self.roots.file(&self.tracee, &object, ResolveFlags::empty());
         let to = match inside.map_err(refusal)? {
-            Some(file) if resolve::is_same(&file.stat, &stat) => file.file,
+            Some(file) if resolve::is_same(&file.stat, &stat) && self.may_connect(&file) => file.file,
             _ if self.sockets.contains(&stat) => found,
             _ => {
                 self.sockets.report(&found);
@@ -64,14 +67,26 @@ impl CallHandler<'_> {
             return Err(refusal(Errno::ADDRINUSE));
         }
         let socket = self.unix_stream()?;
-        let _recorded = if entry.is_in_workspace() {
+        let _recorded = if entry.is_brokered() {
             self.check_asked(AskedChange::new(ChangeKind::Create, &entry.path))?;
             Some(self.record(&[Touched::Entry(&entry)])?)
         } else {
             None
         };
+        // The command moves no other socket to this name until it is remembered.
+        let _alone = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         self.with_umask(|| perform::bind(&socket, &entry)).map_err(refusal)?;
+        if entry.area == Area::Unrecorded {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let bound = rustix::fs::openat(&entry.folder, &entry.name, flags, Mode::empty());
+            bound.and_then(|bound| self.bound.add(&bound)).map_err(refusal)?;
+        }
         Ok(DONE)
+    }
+
+    /// A cache or a temporary folder can contain sockets of other programs.
+    fn may_connect(&self, file: &ResolvedFile) -> bool {
+        file.area != Area::Unrecorded || self.bound.contain(&file.stat)
     }
 
     /// Copies the caller's socket, which must be a UNIX stream socket.

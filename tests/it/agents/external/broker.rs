@@ -182,6 +182,33 @@ async fn missing_caches_are_made_for_an_agent_that_may_write_them() {
     }
 }
 
+/// A cache is made when the mode first allows it, and is one for the questions of `ask`, too.
+#[tokio::test]
+async fn missing_caches_are_made_when_the_mode_changes() {
+    let home = home();
+    let cache = home.path().join(".npm");
+    let client = sessions::client("plan", agents("plain", BROKERED), home.path());
+    let mut client = ExternalAgentClient::open(client, home, json!({})).await.unwrap();
+    let write = |name: &str| format!("write {}", cache.join(name).display());
+    client.prompt(&write("a"), None).await;
+    assert!(!cache.exists());
+    client.mode("ask").await;
+    let asked = client.prompt(&write("b"), Some("allow_once")).await;
+    assert!(cache.join("b").exists(), "{asked:?}");
+    assert_eq!(
+        asked.iter().filter(|message| message["method"] == "session/request_permission").count(),
+        1,
+        "{asked:?}"
+    );
+    client.mode("code").await;
+    client.prompt(&write("c"), None).await;
+    assert!(cache.join("c").exists());
+    client.mode("plan").await;
+    client.prompt(&write("d"), None).await;
+    assert!(!cache.join("d").exists());
+    client.end().await;
+}
+
 /// Under a mode that denies changes, a hard link in the state folder does not reach a file elsewhere.
 #[tokio::test]
 async fn state_folder_has_no_names_of_other_files() {

@@ -1,0 +1,100 @@
+//! Names of shared memory: files in `/dev/shm`, which programs make for `shm_open` and `sem_open`. A command may change
+//! those that it has made, under every policy, because they are memory of its own processes. They are removed with it.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::area::Area;
+use super::made_files::MadeFiles;
+use super::operation::CallPath;
+use super::resolve::ResolvedPath;
+
+const FOLDER: &str = "/dev/shm";
+
+#[derive(Debug, Default)]
+pub(super) struct SharedMemory {
+    /// `None` if the system has no such folder.
+    folder: Option<OwnedFd>,
+    files: MadeFiles,
+}
+
+impl SharedMemory {
+    pub(super) fn of_system() -> Self {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self { folder: rustix::fs::open(FOLDER, flags, Mode::empty()).ok(), files: MadeFiles::default() }
+    }
+
+    /// `None` if the path is not written as that of a name in the folder. The C library writes it so.
+    pub(super) fn entry(&self, place: &CallPath) -> Option<ResolvedPath> {
+        let name = place.path.strip_prefix(FOLDER).ok()?;
+        let bytes = place.path.as_os_str().as_bytes();
+        if name.components().count() != 1 || name == Path::new("..") || bytes.ends_with(b"/") {
+            return None;
+        }
+        let folder = self.folder.as_ref()?.try_clone().ok()?;
+        let name = name.as_os_str().to_owned();
+        Some(ResolvedPath { area: Area::Unrecorded, folder, path: Path::new(FOLDER).join(&name), name })
+    }
+
+    /// Like [`Self::entry`], for a file that the command has made.
+    pub(super) fn own_entry(&self, place: &CallPath) -> Option<ResolvedPath> {
+        self.entry(place).filter(|entry| self.owns_entry(entry))
+    }
+
+    pub(super) fn owns_entry(&self, entry: &ResolvedPath) -> bool {
+        let stat = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| self.owns(&stat))
+    }
+
+    pub(super) fn owns(&self, stat: &Stat) -> bool {
+        self.files.contain(stat)
+    }
+
+    /// Remembers a file that the command has made.
+    pub(super) fn add(&self, file: &OwnedFd) -> Result<(), Errno> {
+        self.files.add(file)
+    }
+
+    /// Removes what the command has left. No process of the command is there any more.
+    pub(super) fn clear(&self) {
+        let Some(folder) = &self.folder else { return };
+        for entry in Dir::read_from(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            if stat.is_ok_and(|stat| self.owns(&stat)) {
+                // Another program may have removed it.
+                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_in_the_folder_are_taken() {
+        let memory = SharedMemory::of_system();
+        for (path, is_name) in [
+            ("/dev/shm/sem.x", true),
+            ("/dev/shm/..x", true),
+            ("/dev//shm/x", true),
+            ("/dev/shm/x/", false),
+            ("/dev/shm/", false),
+            ("/dev/shm/..", false),
+            ("/dev/shm/../null", false),
+            ("/dev/shm/a/b", false),
+            ("/dev/shmx", false),
+            ("dev/shm/x", false),
+            ("x", false),
+        ] {
+            let place = CallPath { folder: None, path: path.into() };
+            assert_eq!(memory.entry(&place).is_some(), is_name, "{path}");
+        }
+    }
+}
