@@ -43,7 +43,21 @@ git add .
 git commit -qm first
 git worktree add -q ../worktree
 git init -q --bare ../remote.git
+if command -v gpg; then
+    mkdir -m 700 ~/.gnupg
+    gpg --batch --quiet --passphrase '' --quick-gen-key 'Day <day@example.com>' default default never
+    gpg --batch --check-trustdb
+    echo lock-never > ~/.gnupg/gpg.conf
+fi
+if command -v ssh-agent; then
+    eval $(ssh-agent -a $SSH_AUTH_SOCK)
+    echo $SSH_AGENT_PID > ../agent.pid
+    ssh-keygen -q -t ed25519 -N '' -f ../key
+    ssh-add -q ../key
+fi
 """
+# Ends what SETUP has started.
+LEAVE = "gpgconf --kill all; kill $(cat agent.pid)"
 
 
 class Case:
@@ -94,6 +108,7 @@ class Way:
                 shutil.copy(real / file, self.home / file)
         tools = {"RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(real / ".rustup"))}
         self.environment = {**os.environ, **tools, "HOME": str(self.home), "BASE": str(self.base), "SHELL": "/bin/bash"}
+        self.environment["SSH_AUTH_SOCK"] = str(self.base / "agent.sock")
         for variable in ("TMUX", "GNUPGHOME", "CARGO_HOME", "CARGO_TARGET_DIR"):
             self.environment.pop(variable, None)
         subprocess.run(["bash", "-ec", SETUP], env=self.environment, cwd=self.base, check=True, capture_output=True)
@@ -161,6 +176,10 @@ class Way:
         for client, _ in self.clients.values():
             client.close()
         self.clients.clear()
+
+    def leave(self):
+        self.close()
+        subprocess.run(["bash", "-c", LEAVE], env=self.environment, cwd=self.base, capture_output=True)
 
 
 def free_port():
@@ -250,7 +269,7 @@ def main():
         else:
             wrong += not compare(case, ways, options.times)
     for way in ways:
-        way.close()
+        way.leave()
     if options.keep:
         print(base)
     else:
