@@ -112,6 +112,10 @@ impl TestTerminal {
         }
     }
 
+    pub(crate) fn has_shown(&self, text: &str) -> bool {
+        self.output.windows(text.len()).any(|part| part == text.as_bytes())
+    }
+
     /// Waits for a condition.
     pub(crate) fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let started = Instant::now();
