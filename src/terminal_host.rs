@@ -28,6 +28,8 @@ use program_terminal::ProgramTerminal;
 use user_terminal::UserTerminal;
 use window_title::WindowTitle;
 
+pub use settings::{QuestionSignal, TerminalSettings};
+
 mod boundary;
 mod hosted_process;
 pub mod keys;
@@ -37,6 +39,7 @@ mod pending_bytes;
 mod phrase;
 mod program_terminal;
 mod screen_modes;
+mod settings;
 mod user_terminal;
 mod window_title;
 
@@ -84,25 +87,6 @@ pub struct TerminalHost {
     /// Lines that wait for the end of the program.
     late: Vec<String>,
     chunk: Vec<u8>,
-}
-
-/// Settings of the user.
-#[derive(Debug, Clone, Copy)]
-pub struct TerminalSettings {
-    /// Opens the panel.
-    pub key: Option<PanelKey>,
-    pub questions: QuestionSignal,
-    /// No line at the start.
-    pub is_quiet: bool,
-    /// The title of the window shows the mode.
-    pub has_title: bool,
-}
-
-/// How a question makes itself known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuestionSignal {
-    Panel,
-    Bell,
 }
 
 /// Parts of the line at the start.
@@ -284,6 +268,10 @@ impl TerminalHost {
             self.redraw_at = None;
             self.copy_size();
         }
+        if let Some(effect) = self.overlay.waited(now) {
+            self.carry_out(effect);
+            self.overlay.draw(&mut self.to_user);
+        }
         if self.overlay.is_waiting() && !self.is_background && self.program.is_some() {
             self.overlay.advance(self.columns_and_rows(), &mut self.to_user, now);
             self.write_user();
@@ -429,6 +417,7 @@ impl TerminalHost {
         if !self.is_background {
             self.enter_foreground()?;
         }
+        self.overlay.resume(Instant::now());
         self.reports.send(&Order::Continue { is_foreground: !self.is_background });
         Ok(())
     }

@@ -38,8 +38,8 @@ impl PanelKey {
         self.0 & 0x1f
     }
 
-    pub(super) fn as_key(self) -> Key {
-        Key::Control(self.0)
+    pub(super) fn as_key(self) -> PressedKey {
+        PressedKey::Control(self.0)
     }
 
     /// Finds the key among typed bytes, but not within pasted text.
@@ -49,9 +49,9 @@ impl PanelKey {
             let (key, length) = next(&bytes[at..]);
             let range = at..at + length;
             match key {
-                Key::PasteStart => is_pasted = true,
-                Key::PasteEnd => is_pasted = false,
-                Key::Control(key) if key == self.0 && !is_pasted => return Some(range),
+                PressedKey::PasteStart => is_pasted = true,
+                PressedKey::PasteEnd => is_pasted = false,
+                PressedKey::Control(key) if key == self.0 && !is_pasted => return Some(range),
                 _ => {}
             }
             at = range.end;
@@ -61,7 +61,7 @@ impl PanelKey {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum PressedKey {
     Char(char),
     /// Ctrl and the lower-case key.
     Control(u8),
@@ -79,50 +79,122 @@ pub(super) enum Key {
     End,
     PasteStart,
     PasteEnd,
-    /// Mouse reports, replies of the terminal, keys that mean nothing here.
+    /// Of the terminal to a question of the program.
+    Reply,
+    /// Mouse reports, and keys that mean nothing here.
     Other,
 }
 
-/// All keys of typed bytes.
-pub(super) fn all(mut bytes: &[u8]) -> Vec<Key> {
-    let mut keys = Vec::new();
-    while !bytes.is_empty() {
-        let (key, length) = next(bytes);
-        keys.push(key);
-        bytes = &bytes[length..];
+/// Longest reply of a terminal that is kept until it is complete.
+const MAX_REPLY: usize = 64 * 1024;
+
+/// Reads the keys for the panel. Text that is pasted, or is a reply of the terminal to the program, is no key.
+#[derive(Debug, Default)]
+pub(super) struct KeyReader {
+    /// The start of a sequence whose end has not come.
+    unfinished: Vec<u8>,
+    is_pasted: bool,
+}
+
+/// Keys of the panel, and the replies between them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PanelInput {
+    pub keys: Vec<PressedKey>,
+    /// For the program, which has asked the terminal.
+    pub replies: Vec<u8>,
+}
+
+impl KeyReader {
+    pub(super) fn read(&mut self, typed: &[u8]) -> PanelInput {
+        let mut bytes = std::mem::take(&mut self.unfinished);
+        bytes.extend_from_slice(typed);
+        let (mut input, mut at) = (PanelInput::default(), 0);
+        while at < bytes.len() {
+            if is_unfinished(&bytes[at..]) && bytes.len() - at < MAX_REPLY {
+                self.unfinished = bytes.split_off(at);
+                break;
+            }
+            let (key, length) = next(&bytes[at..]);
+            match key {
+                PressedKey::PasteStart => self.is_pasted = true,
+                PressedKey::PasteEnd => self.is_pasted = false,
+                PressedKey::Reply => input.replies.extend_from_slice(&bytes[at..at + length]),
+                key if !self.is_pasted => input.keys.push(key),
+                _ => {}
+            }
+            at += length;
+        }
+        // Some terminals do not mark pasted text.
+        if input.keys.iter().filter(|key| matches!(key, PressedKey::Char(_))).count() > 1 {
+            input.keys.retain(|key| !matches!(key, PressedKey::Char(_) | PressedKey::Enter));
+        }
+        input
     }
-    keys
+}
+
+impl KeyReader {
+    /// True if ESC came, which is a key unless more follows soon.
+    pub(super) fn has_escape(&self) -> bool {
+        self.unfinished == [0x1b]
+    }
+
+    pub(super) fn take_escape(&mut self) -> Option<PressedKey> {
+        let is_key = self.has_escape();
+        is_key.then(|| self.unfinished.clear()).map(|()| PressedKey::Escape)
+    }
+}
+
+/// True for the start of a longer sequence.
+fn is_unfinished(bytes: &[u8]) -> bool {
+    match bytes {
+        [0x1b, b'[', rest @ ..] => !rest.iter().any(|byte| (0x40..=0x7e).contains(byte)),
+        [0x1b, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => text_end(rest).is_none(),
+        [0x1b] | [0x1b, b'O'] => true,
+        _ => false,
+    }
+}
+
+/// The number of bytes of a text of the terminal, with its end.
+fn text_end(bytes: &[u8]) -> Option<usize> {
+    let bell = bytes.iter().position(|byte| *byte == 7).map(|at| at + 1);
+    let terminator = bytes.windows(2).position(|pair| pair == b"\x1b\\").map(|at| at + 2);
+    [bell, terminator].into_iter().flatten().min()
 }
 
 /// The first key, and the number of its bytes.
-fn next(bytes: &[u8]) -> (Key, usize) {
+fn next(bytes: &[u8]) -> (PressedKey, usize) {
     match bytes {
         [0x1b, b'[', rest @ ..] => {
             let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte));
-            end.map_or((Key::Other, bytes.len()), |end| (control_sequence(&rest[..end], rest[end]), end + 3))
+            end.map_or((PressedKey::Other, bytes.len()), |end| {
+                (control_sequence(&rest[..end], rest[end]), end + 3)
+            })
+        }
+        [0x1b, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => {
+            (PressedKey::Reply, text_end(rest).map_or(bytes.len(), |length| length + 2))
         }
         [0x1b, b'O', last, ..] => (cursor_key(*last), 3),
-        [0x1b] => (Key::Escape, 1),
+        [0x1b] => (PressedKey::Escape, 1),
         // A key with Alt.
-        [0x1b, _, ..] => (Key::Other, 2),
-        [b'\r' | b'\n', ..] => (Key::Enter, 1),
-        [b'\t', ..] => (Key::Tab, 1),
-        [8 | 0x7f, ..] => (Key::Backspace, 1),
-        [byte @ 0..0x20, ..] => (Key::Control((byte | 0x40).to_ascii_lowercase()), 1),
+        [0x1b, _, ..] => (PressedKey::Other, 2),
+        [b'\r' | b'\n', ..] => (PressedKey::Enter, 1),
+        [b'\t', ..] => (PressedKey::Tab, 1),
+        [8 | 0x7f, ..] => (PressedKey::Backspace, 1),
+        [byte @ 0..0x20, ..] => (PressedKey::Control((byte | 0x40).to_ascii_lowercase()), 1),
         _ => character(bytes),
     }
 }
 
-fn character(bytes: &[u8]) -> (Key, usize) {
+fn character(bytes: &[u8]) -> (PressedKey, usize) {
     for length in 1..=bytes.len().min(4) {
         if let Ok(text) = std::str::from_utf8(&bytes[..length]) {
-            return (text.chars().next().map_or(Key::Other, Key::Char), length);
+            return (text.chars().next().map_or(PressedKey::Other, PressedKey::Char), length);
         }
     }
-    (Key::Other, 1)
+    (PressedKey::Other, 1)
 }
 
-fn control_sequence(parameters: &[u8], last: u8) -> Key {
+fn control_sequence(parameters: &[u8], last: u8) -> PressedKey {
     let text = String::from_utf8_lossy(parameters);
     let mut parts = text.split(';').map(|part| {
         let mut numbers = part.split(':').map(|number| number.parse::<u32>().unwrap_or_default());
@@ -132,39 +204,43 @@ fn control_sequence(parameters: &[u8], last: u8) -> Key {
     let (second, event) = parts.next().unwrap_or_default();
     let third = parts.next().unwrap_or_default().0;
     match (last, first) {
+        (b'u', _) if text.starts_with('?') => PressedKey::Reply,
         // The protocol of kitty, and that of xterm for other keys.
         (b'u', code) if event != Some(3) => with_modifiers(code, second),
         (b'~', 27) => with_modifiers(third, second),
-        (b'~', 5) => Key::PageUp,
-        (b'~', 6) => Key::PageDown,
-        (b'~', 1 | 7) => Key::Home,
-        (b'~', 4 | 8) => Key::End,
-        (b'~', 200) => Key::PasteStart,
-        (b'~', 201) => Key::PasteEnd,
-        (b'u' | b'~', _) => Key::Other,
+        (b'~', 5) => PressedKey::PageUp,
+        (b'~', 6) => PressedKey::PageDown,
+        (b'~', 1 | 7) => PressedKey::Home,
+        (b'~', 4 | 8) => PressedKey::End,
+        (b'~', 200) => PressedKey::PasteStart,
+        (b'~', 201) => PressedKey::PasteEnd,
+        (b'c' | b'n' | b'y' | b't', _) => PressedKey::Reply,
+        // Not F3, whose first number is 1.
+        (b'R', row) if row > 1 => PressedKey::Reply,
+        (b'u' | b'~', _) => PressedKey::Other,
         _ => cursor_key(last),
     }
 }
 
 /// `modifiers` is one more than a sum: 1 Shift, 2 Alt, 4 Ctrl, 8 to 32 other keys, 64 and more locks.
-fn with_modifiers(code: u32, modifiers: u32) -> Key {
+fn with_modifiers(code: u32, modifiers: u32) -> PressedKey {
     let pressed = modifiers.saturating_sub(1) & 0x3f;
     match (u8::try_from(code), pressed) {
-        (Ok(code @ 0x20..=0x7e), 4) => Key::Control(code.to_ascii_lowercase()),
+        (Ok(code @ 0x20..=0x7e), 4) => PressedKey::Control(code.to_ascii_lowercase()),
         (Ok(code), 0) => next(&[code]).0,
-        _ => Key::Other,
+        _ => PressedKey::Other,
     }
 }
 
-fn cursor_key(last: u8) -> Key {
+fn cursor_key(last: u8) -> PressedKey {
     match last {
-        b'A' => Key::Up,
-        b'B' => Key::Down,
-        b'C' => Key::Right,
-        b'D' => Key::Left,
-        b'H' => Key::Home,
-        b'F' => Key::End,
-        _ => Key::Other,
+        b'A' => PressedKey::Up,
+        b'B' => PressedKey::Down,
+        b'C' => PressedKey::Right,
+        b'D' => PressedKey::Left,
+        b'H' => PressedKey::Home,
+        b'F' => PressedKey::End,
+        _ => PressedKey::Other,
     }
 }
 
@@ -195,7 +271,7 @@ mod tests {
 
     #[test]
     fn keys_are_read() {
-        use Key::{Char, Control, Down, Enter, Escape, Other, PageUp, Tab, Up};
+        use PressedKey::{Char, Control, Down, Enter, Escape, Other, PageUp, Tab, Up};
         for (typed, expected) in [
             ("1\r\t", &[Char('1'), Enter, Tab][..]),
             ("ä", &[Char('ä')]),
@@ -206,8 +282,41 @@ mod tests {
             ("\x1bx", &[Other]),
             ("\x03", &[Control(b'c')]),
         ] {
-            assert_eq!(all(typed.as_bytes()), expected, "{typed:?}");
+            let mut reader = KeyReader::default();
+            let mut input = reader.read(typed.as_bytes());
+            input.keys.extend(reader.take_escape());
+            assert_eq!((&*input.keys, &*input.replies), (expected, &b""[..]), "{typed:?}");
         }
+    }
+
+    /// Nothing that a program can cause is a key: neither replies to its questions nor pasted text.
+    #[test]
+    fn replies_and_pasted_text_are_no_keys() {
+        for (typed, replies) in [
+            ("\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\"),
+            ("\x1b]52;c;MTEx\x07", "\x1b]52;c;MTEx\x07"),
+            ("\x1bP1+r1111\x1b\\", "\x1bP1+r1111\x1b\\"),
+            ("\x1b[?62;1c\x1b[11;1R\x1b[?1u", "\x1b[?62;1c\x1b[11;1R\x1b[?1u"),
+            ("\x1b[200~1\r1\x1b[201~", ""),
+            ("11", ""),
+        ] {
+            for cut in 0..typed.len() {
+                let mut reader = KeyReader::default();
+                let (mut keys, mut passed) = (Vec::new(), Vec::new());
+                let parts = if typed == "11" { vec![typed] } else { vec![&typed[..cut], &typed[cut..]] };
+                for part in parts {
+                    let input = reader.read(part.as_bytes());
+                    keys.extend(input.keys);
+                    passed.extend(input.replies);
+                }
+                assert!(
+                    keys.is_empty() && passed == replies.as_bytes(),
+                    "{typed:?} {cut}: {keys:?} {passed:?}"
+                );
+            }
+        }
+        let mut reader = KeyReader::default();
+        assert_eq!(reader.read(b"1").keys, [PressedKey::Char('1')], "the control");
     }
 
     #[test]

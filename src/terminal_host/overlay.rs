@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::keys::{self, PanelKey};
+use super::keys::{KeyReader, PanelInput, PanelKey};
 use super::panel::{Panel, PanelEffect};
 use super::pending_bytes::PendingBytes;
 use super::screen_modes::ScreenModes;
@@ -15,6 +15,9 @@ const MAX_HELD: usize = 1024 * 1024;
 
 /// A program that pauses within an escape sequence for longer delays the panel no more.
 const BOUNDARY_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Time after which ESC is a key.
+const ESCAPE_TIMEOUT: Duration = Duration::from_millis(40);
 
 /// Ends an unfinished escape sequence.
 const CANCEL: &[u8] = b"\x18";
@@ -33,6 +36,9 @@ pub(super) struct Overlay {
     /// Columns and rows.
     size: (u16, u16),
     title: Option<WindowTitle>,
+    keys: KeyReader,
+    /// When ESC came, which is a key unless more follows.
+    escaped_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,6 +74,8 @@ impl Overlay {
             rings: false,
             size: (80, 24),
             title,
+            keys: KeyReader::default(),
+            escaped_at: None,
         }
     }
 
@@ -78,7 +86,11 @@ impl Overlay {
 
     /// True if [`Self::advance`] should be called soon, also without an event.
     pub(super) fn is_waiting(&self) -> bool {
-        self.wanted.is_some() || self.rings || self.title.as_ref().is_some_and(WindowTitle::is_outdated)
+        let opens = self.wanted.is_some() && !self.is_open;
+        opens
+            || self.rings
+            || self.escaped_at.is_some()
+            || self.title.as_ref().is_some_and(WindowTitle::is_outdated)
     }
 
     /// Passes output of the program on, unless the panel is open.
@@ -98,7 +110,10 @@ impl Overlay {
     pub(super) fn input(&mut self, bytes: &[u8], now: Instant) -> TypedInput {
         let mut typed = TypedInput::default();
         if self.is_open {
-            typed.effects.extend(keys::all(bytes).into_iter().map(|key| self.panel.key(key, now)));
+            let PanelInput { keys, replies } = self.keys.read(bytes);
+            typed.to_program = replies;
+            typed.effects.extend(keys.into_iter().map(|key| self.panel.key(key, now)));
+            self.escaped_at = self.keys.has_escape().then_some(now);
         } else if let Some(range) = self.key.and_then(|key| key.find(bytes)) {
             typed.to_program.extend_from_slice(&bytes[..range.start]);
             self.want(false, bytes[range].to_vec(), now);
@@ -126,8 +141,25 @@ impl Overlay {
         effect
     }
 
+    /// Opens the panel again for questions that were open when the program stopped.
+    pub(super) fn resume(&mut self, now: Instant) {
+        if self.opens_for_questions && self.panel.has_questions() {
+            self.want(true, Vec::new(), now);
+        }
+    }
+
     fn want(&mut self, is_for_question: bool, typed: Vec<u8>, now: Instant) {
         self.wanted.get_or_insert(Wanted { since: now, is_for_question, typed });
+    }
+
+    /// Returns the effect of a key that is now known to be complete.
+    pub(super) fn waited(&mut self, now: Instant) -> Option<PanelEffect> {
+        let is_over = |at: Instant| now.saturating_duration_since(at) >= ESCAPE_TIMEOUT;
+        if !self.escaped_at.is_some_and(is_over) {
+            return None;
+        }
+        self.escaped_at = None;
+        self.keys.take_escape().map(|key| self.panel.key(key, now))
     }
 
     /// Opens the panel if that is wanted and the output permits it.
@@ -149,6 +181,7 @@ impl Overlay {
             self.output(CANCEL, to_user);
         }
         self.is_open = true;
+        self.keys = KeyReader::default();
         self.panel.open(wanted.is_for_question, now);
         to_user.add(&self.modes.enter_panel());
         self.resize(size, to_user);

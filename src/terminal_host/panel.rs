@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::keys::{Key, PanelKey};
+use super::keys::{PanelKey, PressedKey};
 use crate::terminal_run::control::{Order, TerminalQuestion, TerminalReport};
 
 pub(super) mod frame;
@@ -145,31 +145,40 @@ impl Panel {
         self.scroll = (0, 0);
     }
 
-    pub(super) fn key(&mut self, key: Key, now: Instant) -> PanelEffect {
-        let scrolls =
-            matches!(key, Key::Up | Key::Down | Key::Left | Key::Right | Key::PageUp | Key::PageDown);
+    pub(super) fn key(&mut self, key: PressedKey, now: Instant) -> PanelEffect {
+        let scrolls = matches!(
+            key,
+            PressedKey::Up
+                | PressedKey::Down
+                | PressedKey::Left
+                | PressedKey::Right
+                | PressedKey::PageUp
+                | PressedKey::PageDown
+        );
         if self.is_for_question && !scrolls && !self.was_readable(now) {
             self.hint = Some(TOO_EARLY.into());
             return PanelEffect::None;
         }
         match key {
-            Key::Control(_) if key == self.key.as_key() => return PanelEffect::CloseAndPass,
-            Key::Up => self.scroll.0 = self.scroll.0.saturating_sub(1),
-            Key::Down => self.scroll.0 += 1,
-            Key::PageUp => self.scroll.0 = self.scroll.0.saturating_sub(10),
-            Key::PageDown => self.scroll.0 += 10,
-            Key::Left => self.scroll.1 = self.scroll.1.saturating_sub(8),
-            Key::Right => self.scroll.1 += 8,
-            Key::Home => self.scroll = (0, 0),
-            Key::Escape | Key::Char('q') if self.view == View::Overview => return PanelEffect::Close,
-            Key::Escape | Key::Char('q') => self.change_view(View::Overview),
-            Key::Char('m') => self.change_view(View::Modes),
-            Key::Char('l') => self.change_view(View::Messages),
-            Key::Tab if self.questions.len() > 1 => {
+            PressedKey::Control(_) if key == self.key.as_key() => return PanelEffect::CloseAndPass,
+            PressedKey::Up => self.scroll.0 = self.scroll.0.saturating_sub(1),
+            PressedKey::Down => self.scroll.0 += 1,
+            PressedKey::PageUp => self.scroll.0 = self.scroll.0.saturating_sub(10),
+            PressedKey::PageDown => self.scroll.0 += 10,
+            PressedKey::Left => self.scroll.1 = self.scroll.1.saturating_sub(8),
+            PressedKey::Right => self.scroll.1 += 8,
+            PressedKey::Home => self.scroll = (0, 0),
+            PressedKey::Escape | PressedKey::Char('q') if self.view == View::Overview => {
+                return PanelEffect::Close;
+            }
+            PressedKey::Escape | PressedKey::Char('q') => self.change_view(View::Overview),
+            PressedKey::Char('m') => self.change_view(View::Modes),
+            PressedKey::Char('l') => self.change_view(View::Messages),
+            PressedKey::Tab if self.questions.len() > 1 => {
                 self.questions.rotate_left(1);
                 self.show_question(now);
             }
-            Key::Char(digit @ '1'..='9') => return self.choose(usize::from(digit as u8 - b'1'), now),
+            PressedKey::Char(digit @ '1'..='9') => return self.choose(usize::from(digit as u8 - b'1'), now),
             _ => {}
         }
         PanelEffect::None
@@ -245,11 +254,11 @@ mod tests {
         let (mut panel, start) = (panel(), Instant::now());
         panel.report(question(7), start);
         panel.open(true, start);
-        assert_eq!(panel.key(Key::Char('1'), start + READING_TIME / 2), PanelEffect::None);
+        assert_eq!(panel.key(PressedKey::Char('1'), start + READING_TIME / 2), PanelEffect::None);
         let answer = |option: &str| PanelEffect::Send(Order::Answer { number: 7, option: option.into() });
         let later = start + READING_TIME;
-        assert_eq!(panel.key(Key::Char('9'), later), PanelEffect::None);
-        assert_eq!(panel.key(Key::Char('2'), later), answer("reject_once"));
+        assert_eq!(panel.key(PressedKey::Char('9'), later), PanelEffect::None);
+        assert_eq!(panel.key(PressedKey::Char('2'), later), answer("reject_once"));
         assert_eq!(panel.report(TerminalReport::Closed(7), later), PanelEffect::Close);
     }
 
@@ -260,22 +269,22 @@ mod tests {
         panel.report(question(2), start);
         panel.open(true, start);
         let later = start + READING_TIME;
-        panel.key(Key::Char('1'), later);
+        panel.key(PressedKey::Char('1'), later);
         assert_eq!(panel.report(TerminalReport::Closed(1), later), PanelEffect::None);
-        assert_eq!(panel.key(Key::Char('1'), later), PanelEffect::None);
+        assert_eq!(panel.key(PressedKey::Char('1'), later), PanelEffect::None);
         let answer = Order::Answer { number: 2, option: "allow_once".into() };
-        assert_eq!(panel.key(Key::Char('1'), later + READING_TIME), PanelEffect::Send(answer));
+        assert_eq!(panel.key(PressedKey::Char('1'), later + READING_TIME), PanelEffect::Send(answer));
     }
 
     #[test]
     fn mode_is_chosen_and_the_panel_closed() {
         let (mut panel, now) = (panel(), Instant::now());
         panel.open(false, now);
-        assert_eq!(panel.key(Key::Char('3'), now), PanelEffect::None);
-        panel.key(Key::Char('m'), now);
-        assert_eq!(panel.key(Key::Char('3'), now), PanelEffect::Send(Order::SetMode("code".into())));
-        assert_eq!(panel.key(Key::Escape, now), PanelEffect::Close);
-        assert_eq!(panel.key(Key::Control(b']'), now), PanelEffect::CloseAndPass);
+        assert_eq!(panel.key(PressedKey::Char('3'), now), PanelEffect::None);
+        panel.key(PressedKey::Char('m'), now);
+        assert_eq!(panel.key(PressedKey::Char('3'), now), PanelEffect::Send(Order::SetMode("code".into())));
+        assert_eq!(panel.key(PressedKey::Escape, now), PanelEffect::Close);
+        assert_eq!(panel.key(PressedKey::Control(b']'), now), PanelEffect::CloseAndPass);
     }
 
     #[test]

@@ -78,7 +78,8 @@ impl ScreenModes {
         ];
         text.extend(resets.iter().filter(|(is_set, _)| *is_set).map(|(_, reset)| *reset));
         // No kitty keyboard, the usual characters, no attributes, no cursor.
-        text.push_str("\x1b[>0u\x0f\x1b(B\x1b[0m\x1b[?25l");
+        // Pasted text is marked, so it is not taken for keys.
+        text.push_str("\x1b[?2004h\x1b[>0u\x0f\x1b(B\x1b[0m\x1b[?25l");
         text.into_bytes()
     }
 
@@ -94,7 +95,7 @@ impl ScreenModes {
             hides_cursor,
             ..
         } = &self.settings;
-        let mut text = "\x1b[<1u\x1b[0m\x1b[2J\x1b[H".to_owned();
+        let mut text = "\x1b[?2004l\x1b[<1u\x1b[0m\x1b[2J\x1b[H".to_owned();
         if let Some((top, bottom)) = margins {
             text.push_str(&format!("\x1b[{top};{bottom}r"));
         }

@@ -164,6 +164,37 @@ fn question_is_answered_in_the_panel() {
     assert!(place.work().join("a").exists() && !place.work().join("b").exists());
 }
 
+/// A program can have put text into the clipboard, and have asked the terminal a question.
+#[test]
+fn pasted_text_and_replies_of_the_terminal_answer_no_question() {
+    let place = Place::new();
+    let script = "stty raw -echo; (echo one > a; echo wrote) & head -c 9 | od -An -c; wait; stty sane";
+    let mut terminal = start(&place, &["--mode", "ask"], script);
+    terminal.wait_for("Create a (sh)?");
+    std::thread::sleep(READING_TIME);
+    terminal.send("\x1b[200~1\r1\x1b[201~");
+    terminal.send("\x1b]11;1");
+    terminal.send("1\x1b\\");
+    std::thread::sleep(READING_TIME);
+    assert!(!place.work().join("a").exists(), "no key was pressed");
+    terminal.send("1");
+    terminal.wait_for(CLOSED);
+    terminal.wait_for("033   ]   1   1   ;   1   1 033");
+    assert!(terminal.end().success());
+    assert!(place.work().join("a").exists());
+}
+
+#[test]
+fn program_that_stops_without_a_shell_goes_on() {
+    let place = Place::new();
+    let mut terminal = start(&place, &["--mode", "ask"], "kill -STOP $$; echo one > a && echo wrote a");
+    terminal.wait_for("Create a (sh)?");
+    std::thread::sleep(READING_TIME);
+    terminal.send("1");
+    terminal.wait_for("wrote a");
+    assert!(terminal.end().success());
+}
+
 #[test]
 fn mode_changes_in_the_panel() {
     let place = Place::new();
@@ -274,7 +305,7 @@ fn question_can_ring_the_bell_instead() {
     terminal.wait_for("Create a (sh)?");
     std::thread::sleep(READING_TIME);
     terminal.send("1");
-    terminal.wait_for("q: close");
+    terminal.wait_for("No question is open");
     terminal.send("q");
     terminal.wait_for("wrote a");
     assert!(terminal.end().success());
