@@ -235,8 +235,10 @@ impl Cli {
     ) -> Result<Self, ExitCode> {
         let host = run::take_host(&mut arguments, input, output)?;
         let mut cli = Self::from_arguments(&arguments);
-        if host.is_none() && cli.shares_terminal() && input.is_terminal() && output.is_terminal() {
-            run::host(&arguments, input, output)?;
+        let has_terminal = || input.is_terminal() && output.is_terminal();
+        if let Some(CliCommand::Run(run)) = cli.command.as_ref().filter(|_| host.is_none() && has_terminal())
+        {
+            run::host(&arguments, run, input, output)?;
         }
         cli.host = host;
         Ok(cli)

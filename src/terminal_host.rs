@@ -1,5 +1,5 @@
 //! The process of `modegate run` that has the user's terminal. It passes bytes between this terminal and that of the
-//! program, and does there what a shell expects of a program: it stops and continues, and ends with the program's code.
+//! program. There it behaves as a shell expects of a program: it stops, continues, and ends with the program's code.
 //!
 //! The session, the record and the program belong to the hosted process, which this one starts. Bytes pass unchanged and
 //! none is dropped: this process reads from one side only as much as the other takes. One thread, without a runtime.
@@ -8,26 +8,48 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{self, Pid, Signal};
+use rustix::termios::Winsize;
 
 use crate::kernel;
 use crate::terminal_run::control::{Order, TerminalReport};
+use crate::terminal_run::short;
 use hosted_process::{HostedProcess, ReportReader};
+use keys::PanelKey;
+use overlay::{Overlay, TypedInput};
+use panel::{Panel, PanelEffect};
 use pending_bytes::PendingBytes;
 use program_terminal::ProgramTerminal;
 use user_terminal::UserTerminal;
+use window_title::WindowTitle;
 
+pub use settings::{QuestionSignal, TerminalSettings};
+
+mod boundary;
 mod hosted_process;
+pub mod keys;
+mod overlay;
+mod panel;
 mod pending_bytes;
+mod phrase;
 mod program_terminal;
+mod screen_modes;
+mod settings;
 mod user_terminal;
+mod window_title;
 
-/// Interval at which a process in the background looks whether it is in the foreground: shells send no signal.
-const BACKGROUND_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Time between looks for changes without an event: shells send no signal to a job that they put into the foreground.
+const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Time between two changes of the size, which a program would else see as none.
+const REDRAW_PAUSE: Duration = Duration::from_millis(150);
+
+const CHUNK: usize = 64 * 1024;
 
 /// Most times to wait for the user's terminal before the next event.
 const MAX_PARTS: usize = 256;
@@ -58,6 +80,19 @@ pub struct TerminalHost {
     to_program: PendingBytes,
     is_background: bool,
     takes_input: bool,
+    overlay: Overlay,
+    /// The program's terminal has another size until then, so that the program draws its screen again.
+    redraw_at: Option<Instant>,
+    start_line: Option<StartLine>,
+    /// Lines that wait for the end of the program.
+    late: Vec<String>,
+    chunk: Vec<u8>,
+}
+
+/// Parts of the line at the start.
+struct StartLine {
+    key: PanelKey,
+    phrase: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,13 +109,34 @@ impl TerminalHost {
     ///
     /// # Errors
     /// Fails if the system has no terminals left, or the process cannot be started.
-    pub fn start(arguments: &[OsString], input: &io::Stdin, output: &io::Stdout) -> io::Result<Self> {
+    pub fn start(
+        arguments: &[OsString],
+        settings: TerminalSettings,
+        input: &io::Stdin,
+        output: &io::Stdout,
+    ) -> io::Result<Self> {
         let user = UserTerminal::open(input, output)?;
         let program = ProgramTerminal::open(&user)?;
         // Before signals are blocked, because processes inherit that.
         let HostedProcess { child, reports } = HostedProcess::start(arguments, program.end()?)?;
         let signals = kernel::receive_signals(&SIGNALS)?;
+        let TerminalSettings { key, questions, is_quiet, has_title } = settings;
+        let [.., first, second] = uuid::Uuid::now_v7().into_bytes();
+        let start_line =
+            key.filter(|_| !is_quiet).map(|key| StartLine { key, phrase: phrase::new([first, second]) });
+        let shown = start_line.as_ref().map(|line| line.phrase.clone());
+        let panel = Panel::new(key.unwrap_or_default(), shown);
         Ok(Self {
+            overlay: Overlay::new(
+                panel,
+                key,
+                questions == QuestionSignal::Panel,
+                has_title.then(WindowTitle::default),
+            ),
+            redraw_at: None,
+            start_line,
+            late: Vec::new(),
+            chunk: vec![0; CHUNK],
             user,
             program: Some(program),
             hosted: child,
@@ -126,6 +182,7 @@ impl TerminalHost {
             if self.is_background && self.user.is_foreground() {
                 self.resume()?;
             }
+            self.advance();
         }
     }
 
@@ -147,15 +204,15 @@ impl TerminalHost {
                 descriptors.push(PollFd::from_borrowed_fd(self.user.output(), PollFlags::OUT));
             }
             let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::IN, !self.to_user.is_full());
+            wanted.set(PollFlags::IN, !self.to_user.is_full() && !self.overlay.is_full());
             wanted.set(PollFlags::OUT, !self.to_program.is_empty());
             if !wanted.is_empty() && !program.is_closed() {
                 sources.push(WaitSource::Program);
                 descriptors.push(PollFd::from_borrowed_fd(program.descriptor(), wanted));
             }
         }
-        let limit = self.is_background.then_some(&BACKGROUND_INTERVAL);
-        match poll(&mut descriptors, limit) {
+        let looks_again = self.is_background || self.redraw_at.is_some() || self.overlay.is_waiting();
+        match poll(&mut descriptors, looks_again.then_some(&INTERVAL)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -164,10 +221,65 @@ impl TerminalHost {
     }
 
     fn read_user(&mut self) {
-        match self.to_program.read_from(self.user.input()) {
+        match rustix::io::read(self.user.input(), &mut self.chunk[..]) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(0) | Err(_) => self.hang_up(),
-            Ok(_) => self.write_program(),
+            Ok(count) => {
+                let TypedInput { to_program, effects } =
+                    self.overlay.input(&self.chunk[..count], Instant::now());
+                self.to_program.add(&to_program);
+                self.write_program();
+                for effect in effects {
+                    self.carry_out(effect);
+                }
+                self.overlay.draw(&mut self.to_user);
+                self.write_user();
+            }
         }
+    }
+
+    fn carry_out(&mut self, effect: PanelEffect) {
+        match effect {
+            PanelEffect::None => {}
+            PanelEffect::Send(order) => self.reports.send(&order),
+            PanelEffect::Close => self.close_panel(),
+            PanelEffect::CloseAndPass => {
+                self.to_program.add(&self.overlay.typed_key());
+                self.close_panel();
+                self.write_program();
+            }
+        }
+    }
+
+    fn close_panel(&mut self) {
+        if self.overlay.close(&mut self.to_user)
+            && let (Some(program), Ok(size)) = (&self.program, self.user.size())
+        {
+            program.set_size(Winsize { ws_col: size.ws_col.saturating_sub(1).max(1), ..size });
+            self.redraw_at = Some(Instant::now() + REDRAW_PAUSE);
+        }
+        self.write_user();
+    }
+
+    /// Carries out actions that have waited for their time.
+    fn advance(&mut self) {
+        let now = Instant::now();
+        if self.redraw_at.is_some_and(|at| now >= at) {
+            self.redraw_at = None;
+            self.copy_size();
+        }
+        if let Some(effect) = self.overlay.waited(now) {
+            self.carry_out(effect);
+            self.overlay.draw(&mut self.to_user);
+        }
+        if self.overlay.is_waiting() && !self.is_background && self.program.is_some() {
+            self.overlay.advance(self.columns_and_rows(), &mut self.to_user, now);
+            self.write_user();
+        }
+    }
+
+    fn columns_and_rows(&self) -> (u16, u16) {
+        self.user.size().map_or((80, 24), |size| (size.ws_col, size.ws_row))
     }
 
     fn write_user(&mut self) {
@@ -179,9 +291,9 @@ impl TerminalHost {
     /// Reads output of the program, unless too much waits.
     fn read_program(&mut self) {
         let Some(program) = &mut self.program else { return };
-        while !self.to_user.is_full() {
-            match self.to_user.read_from(program.descriptor()) {
-                Ok(1..) => {}
+        while !self.to_user.is_full() && !self.overlay.is_full() {
+            match rustix::io::read(program.descriptor(), &mut self.chunk[..]) {
+                Ok(count @ 1..) => self.overlay.output(&self.chunk[..count], &mut self.to_user),
                 // Nothing now.
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 // No process has the terminal open any more.
@@ -209,27 +321,40 @@ impl TerminalHost {
             match report {
                 TerminalReport::Message(line) => self.show(&line),
                 TerminalReport::Stopped => self.suspend()?,
-                TerminalReport::State { .. }
-                | TerminalReport::Mode(_)
-                | TerminalReport::Unconfirmed(_)
-                | TerminalReport::Refused(_)
-                | TerminalReport::Asked(_)
-                | TerminalReport::Closed(_)
-                | TerminalReport::Notice(_)
-                | TerminalReport::Continued => {}
-                // Later keys are for the shell.
-                TerminalReport::Ended => self.takes_input = false,
+                report => {
+                    // Later keys are for the shell.
+                    self.takes_input &= report != TerminalReport::Ended;
+                    self.show_start(&report);
+                    let effect = self.overlay.report(report, Instant::now());
+                    self.carry_out(effect);
+                    self.overlay.draw(&mut self.to_user);
+                    self.write_user();
+                }
             }
         }
         Ok(())
     }
 
+    fn show_start(&mut self, report: &TerminalReport) {
+        if let TerminalReport::State { session, mode, .. } = report
+            && let Some(StartLine { key, phrase }) = self.start_line.take()
+        {
+            let session = short(session);
+            self.show(&format!(
+                "modegate: {mode} mode, session {session}; {key} opens the panel, which has the words \"{phrase}\""
+            ));
+        }
+    }
+
     /// Shows a line of Modegate.
     fn show(&mut self, line: &str) {
         let mut errors = io::stderr();
-        if errors.is_terminal() && self.program.is_some() {
-            self.to_user.add(line.as_bytes());
-            self.to_user.add(b"\r\n");
+        let draws = self.program.as_ref().is_some_and(|program| !program.edits_lines());
+        if draws && self.takes_input && errors.is_terminal() {
+            // The line would be in the middle of the program's picture.
+            self.late.push(line.to_owned());
+        } else if errors.is_terminal() && self.program.is_some() {
+            self.overlay.output(format!("{line}\r\n").as_bytes(), &mut self.to_user);
             self.write_user();
         } else {
             // Standard error may be closed.
@@ -246,7 +371,12 @@ impl TerminalHost {
                         return Ok(Some(status));
                     }
                 }
-                Signal::WINCH => self.copy_size(),
+                Signal::WINCH => {
+                    self.copy_size();
+                    let size = self.columns_and_rows();
+                    self.overlay.resize(size, &mut self.to_user);
+                    self.write_user();
+                }
                 Signal::HUP => self.hang_up(),
                 Signal::TERM => self.signal_hosted(signal),
                 // A key sends them to the program's terminal. A process sends them to this one.
@@ -274,6 +404,7 @@ impl TerminalHost {
 
     /// Stops this process and all of its job, as the program has stopped. Returns after a shell continues it.
     fn suspend(&mut self) -> io::Result<()> {
+        self.close_panel();
         self.pass_written()?;
         self.user.restore()?;
         kernel::stop_own_group()?;
@@ -286,6 +417,7 @@ impl TerminalHost {
         if !self.is_background {
             self.enter_foreground()?;
         }
+        self.overlay.resume(Instant::now());
         self.reports.send(&Order::Continue { is_foreground: !self.is_background });
         Ok(())
     }
@@ -331,8 +463,14 @@ impl TerminalHost {
     }
 
     fn finish(mut self, status: ExitStatus) -> io::Result<ExitCode> {
+        self.close_panel();
         self.pass_written()?;
+        self.takes_input = false;
+        for line in std::mem::take(&mut self.late) {
+            self.show(&line);
+        }
         self.read_reports()?;
+        self.overlay.end(&mut self.to_user);
         self.pass_written()?;
         let is_hung_up = self.program.is_none();
         self.user.restore()?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    ClientCapabilities, ContentBlock, InitializeRequest, NewSessionRequest, ProtocolVersion,
+    ClientCapabilities, ContentBlock, Diff, InitializeRequest, NewSessionRequest, ProtocolVersion,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
     SessionModeId, SessionUpdate, ToolCallContent, Update,
 };
@@ -23,7 +23,7 @@ use crate::external_agent::client::{EXIT_META, JOB_META};
 use crate::external_agent::session::QUESTION_LIMIT;
 use crate::process::{Exit, JobState, terminal};
 use crate::session::{LastTurn, PromptOptions, SessionHandle};
-use crate::text;
+use crate::{line_diff, text};
 use control::{Choice, ControlSocket, HOST, Order, TerminalQuestion, TerminalReport};
 use host_connection::HostConnection;
 
@@ -41,6 +41,18 @@ pub struct TerminalJob<'a> {
     pub sockets: &'a Path,
     /// To the process that has the user's terminal. `None` if this process has it.
     pub host: Option<&'a HostConnection>,
+    pub lines: RunLines,
+}
+
+/// The lines that Modegate writes besides the program's.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunLines {
+    /// Neither a line at the start nor one at the end.
+    pub is_quiet: bool,
+    /// The process with the user's terminal writes the line at the start.
+    pub host_starts: bool,
+    /// The process with the user's terminal shows questions.
+    pub host_asks: bool,
 }
 
 /// How the program ended.
@@ -92,18 +104,23 @@ pub async fn run(
         host.attach(&control)?;
     }
     let part = short(&session.0);
-    writeln!(
-        messages,
-        "modegate: {mode} mode; to change it and to answer questions, in another terminal: modegate mode {part}"
-    )?;
+    let lines = job.lines;
+    if !lines.is_quiet && !lines.host_starts {
+        writeln!(
+            messages,
+            "modegate: {mode} mode; to change it and to answer questions, in another terminal: modegate mode {part}"
+        )?;
+    }
     let mut run = Run {
         part,
         state: TerminalReport::State {
             session: session.to_string(),
             program: text::visible_line(&job.program),
+            folder: text::visible_line(&job.cwd.to_string_lossy()),
             mode,
             is_confirmed: true,
             modes: snapshot.modes.available_modes.iter().map(|mode| mode.id.to_string()).collect(),
+            open_questions: 0,
         },
         changing: 0,
         questions: BTreeMap::new(),
@@ -111,6 +128,7 @@ pub async fn run(
         ended: None,
         late: Vec::new(),
         group: None,
+        host_asks: lines.host_asks,
     };
     let prompt: Vec<ContentBlock> = vec![format!("Run: {}", job.command_line).into()];
     let turn = handle.prompt(prompt, PromptOptions::default(), stop);
@@ -148,9 +166,15 @@ pub async fn run(
     let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
     let changed_paths = changed_files.len();
     agent.close().await;
-    if changed_paths > 0 {
-        let files = text::counted(changed_paths, "path", "paths");
-        writeln!(run.messages, "modegate: {files} changed; `modegate sessions undo {part}` takes that back")?;
+    let end_line = match (&run.state, changed_paths) {
+        (TerminalReport::State { mode, .. }, 0) => format!("{mode} mode, session {part}: nothing changed"),
+        _ => {
+            let files = text::counted(changed_paths, "path", "paths");
+            format!("{files} changed; `modegate sessions undo {part}` takes that back")
+        }
+    };
+    if !lines.is_quiet {
+        writeln!(run.messages, "modegate: {end_line}")?;
     }
     let ended = match (run.ended, ended) {
         (Some(ended), _) => ended,
@@ -196,7 +220,11 @@ struct Run<'a, W> {
     late: Vec<String>,
     /// The program's process group, when it has stopped once.
     group: Option<i32>,
+    host_asks: bool,
 }
+
+/// Most bytes of a diff in a question.
+const MAX_DIFF: usize = 32 * 1024;
 
 impl<W: Write> Run<'_, W> {
     async fn receive(&mut self, message: Outgoing, control: &ControlSocket) -> io::Result<()> {
@@ -298,7 +326,7 @@ impl<W: Write> Run<'_, W> {
         control.send_all(&TerminalReport::Asked(question.clone()));
         let title = question.title.clone();
         self.questions.insert(question.number, (question, reply));
-        if !control.is_followed() && terminal::shows_lines() {
+        if !self.host_asks && !control.is_followed() && terminal::shows_lines() {
             writeln!(
                 self.messages,
                 "modegate: the program waits for your answer: {title}? Answer with `modegate mode {}` within {} minutes",
@@ -310,7 +338,11 @@ impl<W: Write> Run<'_, W> {
     }
 
     fn greet(&self, terminal: u64, control: &ControlSocket) {
-        control.send(terminal, self.state.clone());
+        let mut state = self.state.clone();
+        if let TerminalReport::State { open_questions, .. } = &mut state {
+            *open_questions = self.questions.len();
+        }
+        control.send(terminal, state);
         for (question, _) in self.questions.values() {
             control.send(terminal, TerminalReport::Asked(question.clone()));
         }
@@ -349,6 +381,7 @@ fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion
             ContentBlock::Text(block) => Some(text::visible(block.text.trim())),
             _ => None,
         },
+        ToolCallContent::Diff(diff) => Some(changed_lines(diff)),
         _ => None,
     });
     TerminalQuestion {
@@ -361,6 +394,15 @@ fn question(number: u64, request: &RequestPermissionRequest) -> TerminalQuestion
             .map(|option| Choice { id: option.option_id.to_string(), name: text::visible_line(&option.name) })
             .collect(),
     }
+}
+
+/// A unified diff without the names of the files.
+fn changed_lines(diff: &Diff) -> String {
+    let (old, new) = (diff.old_text.as_deref().unwrap_or_default(), diff.new_text.as_str());
+    let (old, new) = (line_diff::lines(old), line_diff::lines(new));
+    let unified = line_diff::unified(("", ""), &old, &new, &line_diff::hunks(&old, &new));
+    let start = unified.find("@@").unwrap_or_default();
+    text::start(&text::visible(&unified[start..]), MAX_DIFF).to_owned()
 }
 
 fn ended(meta: &Value) -> Option<TerminalEnd> {

@@ -16,8 +16,11 @@ pub(super) mod remote;
 pub(super) struct ModeArguments {
     /// Session of the program: its id, or the last characters [default: the only one]
     session: Option<String>,
-    /// The new mode [default: stay, show the mode, and answer questions]
+    /// The new mode, also without a session if one program runs [default: stay, show the mode, and answer questions]
     mode: Option<String>,
+    /// Print the running programs, or the program after the change of its mode, as JSON, one per line
+    #[arg(long)]
+    json: bool,
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 pub(super) use program::{HostDescriptor, host, run, take_host};
 
 use super::wrap;
@@ -27,9 +27,32 @@ pub(super) struct RunArguments {
     /// UNIX socket that the program may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
     #[arg(long, value_name = "SOCKET", value_parser = wrap::socket)]
     allow_socket: Vec<String>,
+    /// Key that opens the panel with the mode and the questions: ctrl- and a letter or one of \ ] ^ _ [default: ctrl-]]
+    #[arg(long, value_name = "KEY", conflicts_with = "no_key")]
+    key: Option<String>,
+    /// Leave all keys to the program
+    #[arg(long)]
+    no_key: bool,
+    /// What a question does in the program's terminal: open the panel, or ring the bell [default: panel]
+    #[arg(long, value_enum, value_name = "SIGNAL")]
+    questions: Option<QuestionOption>,
+    /// Leave the title of the window to the program
+    #[arg(long)]
+    no_title: bool,
+    /// Print no line at the start and at the end
+    #[arg(long)]
+    quiet: bool,
     /// Command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum QuestionOption {
+    /// Open the panel over the program
+    Panel,
+    /// Ring the bell; the key opens the panel
+    Bell,
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -55,7 +78,12 @@ mod program {
         Ok(None)
     }
 
-    pub(in crate::cli) fn host(_: &[OsString], _: &io::Stdin, _: &io::Stdout) -> Result<(), ExitCode> {
+    pub(in crate::cli) fn host(
+        _: &[OsString],
+        _: &RunArguments,
+        _: &io::Stdin,
+        _: &io::Stdout,
+    ) -> Result<(), ExitCode> {
         Ok(())
     }
 

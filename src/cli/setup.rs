@@ -10,14 +10,24 @@ use clap::Args;
 use secrecy::SecretString;
 
 use super::{CliStreams, InputKind};
+use crate::config;
 use crate::config::environment::Environment;
 use crate::config::online::{self, Trial};
 use crate::config::user_file::{self, Setup};
 use crate::model::catalog::{PROVIDERS, Provider, provider};
 use crate::model::key_form;
+use editor::{Editor, EditorEntry, settings_file};
+
+mod editor;
 
 #[derive(Debug, Args)]
 pub(super) struct SetupArguments {
+    /// Print the entry for the settings of this editor, and offer to write it, instead
+    #[arg(value_enum)]
+    editor: Option<Editor>,
+    /// Agent that the editor starts under Modegate, such as "gemini --acp" [with an editor]
+    #[arg(long, value_name = "COMMAND", requires = "editor")]
+    wrap: Option<String>,
     /// Provider: anthropic, openai-responses, openai, gemini or ollama
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
@@ -41,6 +51,19 @@ pub(super) async fn run<I: Read, O: Write, E: Write>(
     streams: CliStreams<I, O, E>,
 ) -> anyhow::Result<ExitCode> {
     let CliStreams { input, input_kind, mut output, errors } = streams;
+    if let Some(editor) = arguments.editor {
+        let mut dialog =
+            Dialog { input: BufReader::new(input), errors, is_person: input_kind == InputKind::Terminal };
+        let entry = EditorEntry::new(&config::replay_places()?.0, arguments.wrap.as_deref());
+        writeln!(output, "{}", entry.text(editor))?;
+        let path = settings_file(editor, environment).filter(|_| dialog.is_person);
+        if let Some(path) = path
+            && dialog.ask(&format!("Write it to {}? y or n", path.display()), "n")?.as_deref() == Some("y")
+        {
+            editor::write(editor, &entry, &path, &mut output)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let folder =
         environment.config_folder.as_ref().context("there is no home directory to store settings in")?;
     let mut terminal =

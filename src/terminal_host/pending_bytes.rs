@@ -24,18 +24,12 @@ impl PendingBytes {
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Reads once. Returns the number of bytes.
-    pub(super) fn read_from(&mut self, from: impl AsFd) -> Result<usize, Errno> {
-        self.bytes.drain(..self.start);
-        self.start = 0;
-        self.bytes.reserve(CAPACITY);
-        rustix::io::read(from, rustix::buffer::spare_capacity(&mut self.bytes))
-    }
-
-    /// Writes what the other side takes now. Returns an error if it will take no more.
+    /// Writes until the other side takes no more now. Returns an error if it never will again.
     pub(super) fn write_to(&mut self, to: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {
             match rustix::io::write(&to, &self.bytes[self.start..]) {

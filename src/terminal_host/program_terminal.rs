@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::process::Pid;
 use rustix::pty::{self, OpenptFlags};
-use rustix::termios::{self, OptionalActions, Winsize};
+use rustix::termios::{self, LocalModes, OptionalActions, Winsize};
 
 use super::user_terminal::UserTerminal;
 
@@ -43,6 +43,11 @@ impl ProgramTerminal {
     pub(super) fn set_size(&self, size: Winsize) {
         // Fails if the terminal is gone.
         let _ = termios::tcsetwinsize(&self.descriptor, size);
+    }
+
+    /// False while a program draws on the terminal.
+    pub(super) fn edits_lines(&self) -> bool {
+        termios::tcgetattr(&self.descriptor).is_ok_and(|state| state.local_modes.contains(LocalModes::ICANON))
     }
 
     pub(super) fn foreground_group(&self) -> Option<Pid> {

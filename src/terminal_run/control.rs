@@ -47,11 +47,15 @@ pub enum TerminalReport {
     State {
         session: String,
         program: String,
+        /// The directory that the program may change.
+        folder: String,
         mode: String,
         /// False if something that the mode denies may still go on.
         is_confirmed: bool,
         /// Ids of the modes that can be set.
         modes: Vec<String>,
+        /// Number of the questions that follow.
+        open_questions: usize,
     },
     /// The mode of the session has changed, and nothing goes on that it denies.
     Mode(String),

@@ -15,6 +15,8 @@ pub(crate) mod run;
 #[cfg(target_os = "linux")]
 mod run_kills;
 #[cfg(target_os = "linux")]
+mod run_panel;
+#[cfg(target_os = "linux")]
 mod run_terminal;
 #[cfg(target_os = "linux")]
 mod run_undo;

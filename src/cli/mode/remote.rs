@@ -6,12 +6,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::ModeArguments;
 use crate::config::environment::Environment;
 use crate::terminal_run::control::{self, Controller, Order, TerminalQuestion, TerminalReport};
 use crate::terminal_run::short;
+
+/// Time in which a running program tells its state.
+const STATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The folder of the sockets of running programs.
 pub(in crate::cli) fn sockets(environment: &Environment) -> anyhow::Result<PathBuf> {
@@ -27,10 +31,24 @@ pub(in crate::cli) async fn run(
     mut output: impl Write,
 ) -> anyhow::Result<ExitCode> {
     let folder = sockets(environment)?;
-    let session = find(&folder, arguments.session.as_deref()).await?;
+    let ModeArguments { session, mode, json } = arguments;
+    let running = running(&folder).await;
+    if json && mode.is_none() && session.is_none() {
+        for program in &running {
+            writeln!(output, "{}", program.json())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (session, mode) = choose(&running, session, mode)?;
     let mut controller =
         Controller::connect(&folder, &session).await.with_context(|| format!("session {session}"))?;
-    let Some(mode) = arguments.mode else {
+    let Some(mode) = mode else {
+        if json {
+            if let Some(program) = running.iter().find(|program| program.session == session) {
+                writeln!(output, "{}", program.json())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         let attached = Attached { controller, output, questions: Vec::new(), keys: 1, shown_at: None };
         return attached.follow(input).await;
     };
@@ -38,7 +56,13 @@ pub(in crate::cli) async fn run(
     while let Some(report) = controller.next().await? {
         match report {
             TerminalReport::Mode(mode) => {
-                writeln!(output, "{mode}")?;
+                if json {
+                    let program = running.into_iter().find(|program| program.session == session);
+                    let program = program.map(|program| RunningProgram { mode, ..program }.json());
+                    writeln!(output, "{}", program.unwrap_or_default())?;
+                } else {
+                    writeln!(output, "{mode}")?;
+                }
                 return Ok(ExitCode::SUCCESS);
             }
             TerminalReport::Unconfirmed(mode) => bail!("{}", unconfirmed(&mode)),
@@ -63,25 +87,81 @@ fn unconfirmed(mode: &str) -> String {
     )
 }
 
-/// Finds the session of a running program by a part of its id.
-async fn find(folder: &Path, part: Option<&str>) -> anyhow::Result<String> {
-    let mut running = Vec::new();
+struct RunningProgram {
+    session: String,
+    program: String,
+    folder: String,
+    mode: String,
+    modes: Vec<String>,
+    questions: Vec<TerminalQuestion>,
+}
+
+impl RunningProgram {
+    fn json(&self) -> Value {
+        let Self { session, program, folder, mode, modes, questions } = self;
+        json!({
+            "session": session, "program": program, "folder": folder, "mode": mode, "modes": modes, "questions": questions,
+        })
+    }
+}
+
+/// The programs that run now.
+async fn running(folder: &Path) -> Vec<RunningProgram> {
+    let mut programs = Vec::new();
     for session in control::running(folder) {
-        if Controller::connect(folder, &session).await.is_ok() {
-            running.push(session);
+        if let Ok(Ok(Some(program))) = tokio::time::timeout(STATE_TIMEOUT, state(folder, &session)).await {
+            programs.push(program);
         }
     }
-    let list = running.iter().map(|session| short(session)).collect::<Vec<_>>().join(", ");
-    let mut sessions: Vec<String> = running
-        .into_iter()
-        .filter(|session| part.is_none_or(|part| session.ends_with(part) || session == part))
-        .collect();
-    match (sessions.len(), part) {
-        (1, _) => Ok(sessions.remove(0)),
-        (0, Some(part)) if !list.is_empty() => {
+    programs
+}
+
+/// `None` if the program refuses this process, or has just ended.
+async fn state(folder: &Path, session: &str) -> std::io::Result<Option<RunningProgram>> {
+    let mut controller = Controller::connect(folder, session).await?;
+    let Some(TerminalReport::State { session, program, folder, mode, modes, open_questions, .. }) =
+        controller.next().await?
+    else {
+        return Ok(None);
+    };
+    let mut questions = Vec::new();
+    while questions.len() < open_questions
+        && let Some(TerminalReport::Asked(question)) = controller.next().await?
+    {
+        questions.push(question);
+    }
+    Ok(Some(RunningProgram { session, program, folder, mode, modes, questions }))
+}
+
+/// Returns the session and the mode that the arguments mean. A single argument is a mode if it is no running session.
+fn choose(
+    running: &[RunningProgram],
+    part: Option<String>,
+    mode: Option<String>,
+) -> anyhow::Result<(String, Option<String>)> {
+    let matches = |part: &str| running.iter().filter(|program| program.session.ends_with(part)).count();
+    let (part, mode) = match (part, mode) {
+        (Some(only), None) if matches(&only) == 0 && running.len() == 1 => (None, Some(only)),
+        arguments => arguments,
+    };
+    let mut sessions =
+        running.iter().filter(|program| part.as_ref().is_none_or(|part| program.session.ends_with(part)));
+    let list = running.iter().map(|program| {
+        format!(
+            "{} ({} in {}, {} mode)",
+            short(&program.session),
+            program.program,
+            program.folder,
+            program.mode
+        )
+    });
+    let list = list.collect::<Vec<_>>().join(", ");
+    match (sessions.next(), sessions.next(), part) {
+        (Some(program), None, _) => Ok((program.session.clone(), mode)),
+        (None, _, Some(part)) if !list.is_empty() => {
             bail!("no program of `modegate run` runs in the session {part:?}: running are {list}")
         }
-        (0, _) => bail!("no program of `modegate run` is running"),
+        (None, ..) => bail!("no program of `modegate run` is running"),
         _ => bail!("several programs are running: name one of the sessions {list}"),
     }
 }
@@ -133,11 +213,15 @@ impl<W: Write> Attached<W> {
 
     fn report(&mut self, report: TerminalReport) -> std::io::Result<()> {
         match report {
-            TerminalReport::State { session, program, mode, is_confirmed, modes } => {
+            TerminalReport::State { session, program, folder, mode, is_confirmed, modes, .. } => {
                 if is_confirmed {
-                    writeln!(self.output, "{program} runs in {mode} mode (session {session}).")?;
+                    writeln!(self.output, "{program} runs in {mode} mode in {folder} (session {session}).")?;
                 } else {
-                    writeln!(self.output, "{program} runs (session {session}). {}.", unconfirmed(&mode))?;
+                    writeln!(
+                        self.output,
+                        "{program} runs in {folder} (session {session}). {}.",
+                        unconfirmed(&mode)
+                    )?;
                 }
                 let modes = modes.join(", ");
                 writeln!(
@@ -228,6 +312,52 @@ mod tests {
     use super::*;
     use crate::terminal_run::control::ControlSocket;
 
+    fn state() -> TerminalReport {
+        TerminalReport::State {
+            session: "abc".into(),
+            program: "vim".into(),
+            folder: "/work".into(),
+            mode: "ask".into(),
+            is_confirmed: true,
+            modes: Vec::new(),
+            open_questions: 0,
+        }
+    }
+
+    fn program(session: &str) -> RunningProgram {
+        let text = String::from;
+        let (program, folder, mode) = (text("vim"), text("/work"), text("ask"));
+        RunningProgram {
+            session: session.into(),
+            program,
+            folder,
+            mode,
+            modes: Vec::new(),
+            questions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn single_argument_is_a_session_or_a_mode() {
+        let choose = |running: &[&str], part: Option<&str>, mode: Option<&str>| {
+            let running: Vec<_> = running.iter().map(|session| program(session)).collect();
+            super::choose(&running, part.map(Into::into), mode.map(Into::into))
+                .map_err(|error| error.to_string())
+        };
+        let one = |mode: Option<&str>| Ok(("s-abc".to_owned(), mode.map(str::to_owned)));
+        assert_eq!(choose(&["s-abc"], None, None), one(None));
+        assert_eq!(choose(&["s-abc"], Some("abc"), None), one(None));
+        assert_eq!(choose(&["s-abc"], Some("plan"), None), one(Some("plan")));
+        assert_eq!(choose(&["s-abc", "s-def"], Some("abc"), Some("plan")), one(Some("plan")));
+        let list = "abc (vim in /work, ask mode), s-def (vim in /work, ask mode)";
+        let several = choose(&["s-abc", "s-def"], None, None).unwrap_err();
+        assert_eq!(several, format!("several programs are running: name one of the sessions s-{list}"));
+        assert!(
+            choose(&["s-abc", "s-def"], Some("plan"), None).unwrap_err().contains("in the session \"plan\"")
+        );
+        assert_eq!(choose(&[], Some("plan"), None).unwrap_err(), "no program of `modegate run` is running");
+    }
+
     /// Returns what a mode change prints, and its error.
     async fn change(answer: fn(String) -> TerminalReport) -> (String, Option<String>) {
         let dir = tempfile::tempdir().unwrap();
@@ -236,12 +366,14 @@ mod tests {
         let mut socket = ControlSocket::open(&sockets(&environment).unwrap(), "abc").unwrap();
         let serve = async {
             while let Some((terminal, order)) = socket.next().await {
-                if let Some(Order::SetMode(mode)) = order {
-                    socket.send(terminal, answer(mode));
+                match order {
+                    Some(Order::SetMode(mode)) => socket.send(terminal, answer(mode)),
+                    Some(_) => {}
+                    None => socket.send(terminal, state()),
                 }
             }
         };
-        let arguments = ModeArguments { session: None, mode: Some("plan".into()) };
+        let arguments = ModeArguments { session: Some("plan".into()), mode: None, json: false };
         let mut output = Vec::new();
         let done = tokio::select! {
             () = serve => unreachable!("the socket is open"),

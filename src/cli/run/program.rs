@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::mode::remote::sockets;
 use super::super::{usage_error, wrap};
-use super::{FAILED, RunArguments};
+use super::{FAILED, QuestionOption, RunArguments};
 use crate::agent::Agent;
 use crate::client;
 use crate::config::environment::{Environment, variable};
 use crate::config::{Config, Flags, Runtime, doctor_checks};
 use crate::process::{Exit, TerminalAccess, terminal};
-use crate::terminal_host::TerminalHost;
+use crate::terminal_host::{QuestionSignal, TerminalHost, TerminalSettings};
 use crate::terminal_run::host_connection::HostConnection;
-use crate::terminal_run::{self, FinishedRun, TerminalJob};
+use crate::terminal_run::{self, FinishedRun, RunLines, TerminalJob};
 
 /// The connection to the process that has the user's terminal.
 pub(in crate::cli) type HostDescriptor = OwnedFd;
@@ -40,10 +40,25 @@ pub(in crate::cli) fn take_host(
 /// terminals: the program then shares the user's.
 pub(in crate::cli) fn host(
     arguments: &[OsString],
+    run: &RunArguments,
     input: &io::Stdin,
     output: &io::Stdout,
 ) -> Result<(), ExitCode> {
-    let Ok(host) = TerminalHost::start(arguments, input, output) else { return Ok(()) };
+    let key = run.key.as_deref().map(str::parse).transpose().map_err(|error: String| {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "modegate: --key: {error}");
+        ExitCode::from(2)
+    })?;
+    let settings = TerminalSettings {
+        key: if run.no_key { None } else { Some(key.unwrap_or_default()) },
+        questions: match run.questions {
+            None | Some(QuestionOption::Panel) => QuestionSignal::Panel,
+            Some(QuestionOption::Bell) => QuestionSignal::Bell,
+        },
+        is_quiet: run.quiet,
+        has_title: !run.no_title,
+    };
+    let Ok(host) = TerminalHost::start(arguments, settings, input, output) else { return Ok(()) };
     // Removes the keys from the environment, which the hosted process has.
     drop(Environment::take());
     Err(host.run().unwrap_or_else(|error| failed(&error)))
@@ -82,7 +97,13 @@ async fn run_program(
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let RunArguments { mode, state_dir, allow_host, allow_socket, command } = arguments;
+    let RunArguments { mode, state_dir, allow_host, allow_socket, no_key, questions, quiet, command, .. } =
+        arguments;
+    let lines = RunLines {
+        is_quiet: quiet,
+        host_starts: connection.is_some() && !no_key,
+        host_asks: connection.is_some() && questions != Some(QuestionOption::Bell),
+    };
     let command_line = command.join(" ");
     let wrapped = wrap::WrapArguments::of_program(mode, state_dir, allow_host, allow_socket, command);
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
@@ -112,7 +133,7 @@ async fn run_program(
     let (cwd, first) = (config.cwd.clone(), config.first.clone());
     let Runtime { context, host, .. } = config.into_runtime().context("starting the record")?;
     let agent = Agent::new(context, host, client, first);
-    let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets, host: connection };
+    let job = TerminalJob { cwd: &cwd, program, command_line, sockets: &sockets, host: connection, lines };
     let FinishedRun { ended, is_unrecorded } =
         match terminal_run::run(&agent, end, job, &mut errors, stop).await {
             Ok(finished) => finished,

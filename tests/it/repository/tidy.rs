@@ -160,7 +160,7 @@ const LAYERS: [(&str, &[&str]); 79] = [
     ("supervisor", &["file_lock", "kernel", "path_bytes", "sandbox"]),
     ("supervisor/record", &["path_bytes"]),
     ("telemetry", &[]),
-    ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run/control"]),
+    ("terminal_host", &["kernel", "process", "supervisor/protocol", "terminal_run"]),
     (
         "terminal_run",
         &["acp", "agent", "client", "conversation", "external_agent", "headless", "process", "session"],
@@ -576,13 +576,14 @@ const PURE: [&str; 114] = [
 ];
 
 /// Libraries, and the only modules that may name them.
-const LIBRARIES: [(&str, &[&str]); 37] = [
+const LIBRARIES: [(&str, &[&str]); 39] = [
     ("agent_client_protocol_schema", &["acp"]),
     ("anyhow", &["main", "cli", "config", "headless", "terminal_run"]),
     ("jiff", &["ids", "model/remote", "conversation/system_prompt"]),
     ("base64", &["image_scaling", "tool/file/picture"]),
     ("memchr", &["json_rpc/line", "model/wire/framing", "text", "tool/file/excerpt", "tool/mcp/rate_limit"]),
     ("rmcp", &["tool/mcp"]),
+    ("ratatui_core", &["terminal_host/panel"]),
     ("reqwest", &["http"]),
     ("rpassword", &["cli/setup"]),
     ("rustls", &["http"]),
@@ -675,6 +676,7 @@ const LIBRARIES: [(&str, &[&str]); 37] = [
             "tool/mcp/login",
         ],
     ),
+    ("vte", &["terminal_host/screen_modes"]),
     ("windows_sys", &["process/plain/group/windows"]),
 ];
 

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, LocalModes, Winsize};
 
@@ -80,8 +81,14 @@ impl TestTerminal {
     fn read(&mut self, moment: Duration) -> bool {
         let limit = Timespec::try_from(moment).unwrap();
         let mut waited = [PollFd::new(&self.terminal, PollFlags::IN)];
-        if poll(&mut waited, Some(&limit)).unwrap() == 0 {
-            return false;
+        match poll(&mut waited, Some(&limit)) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            // Another test's child has ended.
+            Err(error) => {
+                assert_eq!(error, Errno::INTR);
+                return true;
+            }
         }
         let mut bytes = [0; 16 * 1024];
         let count = rustix::io::read(&self.terminal, &mut bytes).unwrap_or(0);
@@ -103,6 +110,10 @@ impl TestTerminal {
             assert!(started.elapsed() < DEADLINE, "no {text:?} in {shown:?}");
             self.read(Duration::from_millis(100));
         }
+    }
+
+    pub(crate) fn has_shown(&self, text: &str) -> bool {
+        self.output.windows(text.len()).any(|part| part == text.as_bytes())
     }
 
     /// Waits for a condition.

@@ -1,0 +1,177 @@
+//! Implements `modegate setup EDITOR`: prints the entry of an editor's settings that starts Modegate, and writes it where
+//! the settings are plain JSON. Keeps all other entries, and asks before it writes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+
+use crate::bounded_file;
+use crate::config::environment::Environment;
+use crate::config::user_file::create_private;
+
+/// Name of the entry.
+const NAME: &str = "Modegate";
+
+const MAX_SETTINGS: u64 = 4 * 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Editor {
+    /// settings.json of Zed
+    Zed,
+    /// acp.json of JetBrains' editors
+    Jetbrains,
+    /// codecompanion.nvim or avante.nvim
+    Neovim,
+    /// The ACP client of VS Code
+    Vscode,
+    /// agent-shell
+    Emacs,
+}
+
+/// The command that starts Modegate, and perhaps an agent under it.
+pub(super) struct EditorEntry {
+    name: String,
+    command: String,
+    arguments: Vec<String>,
+}
+
+impl EditorEntry {
+    /// `wrap` is the command of an agent.
+    pub(super) fn new(binary: &Path, wrap: Option<&str>) -> Self {
+        let words: Vec<String> = wrap.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let name = words.first().map_or_else(|| NAME.to_owned(), |agent| format!("{NAME} ({agent})"));
+        let prefix = ["wrap", "--"].map(str::to_owned);
+        let arguments = if words.is_empty() { Vec::new() } else { prefix.into_iter().chain(words).collect() };
+        Self { name, command: binary.to_string_lossy().into_owned(), arguments }
+    }
+
+    /// The entry as people write it into the settings.
+    pub(super) fn text(&self, editor: Editor) -> String {
+        let Self { name, command, arguments } = self;
+        let json = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
+        let list = |quote: fn(&str) -> String, separator: &str| {
+            arguments.iter().map(|word| quote(word)).collect::<Vec<_>>().join(separator)
+        };
+        let quoted: fn(&str) -> String = |word| Value::from(word).to_string();
+        match editor {
+            Editor::Zed => json(&self.settings(json!({ "type": "custom" }), "agent_servers")),
+            Editor::Jetbrains => json(&self.settings(json!({}), "agent_servers")),
+            Editor::Vscode => json(&self.settings(json!({}), "acp.agents")),
+            Editor::Neovim => format!(
+                "-- avante.nvim; docs/editors.md has codecompanion.nvim\nprovider = \"modegate\",\nacp_providers = {{ [\"modegate\"] = \
+                 {{ command = {}, args = {{ {} }}, env = {{}} }} }},",
+                quoted(command),
+                list(quoted, ", ")
+            ),
+            Editor::Emacs => format!(
+                "(agent-shell-make-agent-config\n :identifier 'modegate :mode-line-name {0} :buffer-name {0}\n :shell-prompt \"Modegate> \" \
+                 :shell-prompt-regexp \"Modegate> \"\n :client-maker (lambda (buffer)\n                 (agent-shell--make-acp-client\n                  \
+                 :command {1} :command-params (list {2}) :context-buffer buffer)))",
+                quoted(name),
+                quoted(command),
+                list(quoted, " ")
+            ),
+        }
+    }
+
+    fn settings(&self, mut entry: Value, key: &str) -> Value {
+        entry["command"] = self.command.clone().into();
+        entry["args"] = self.arguments.clone().into();
+        json!({ key: { &self.name: entry } })
+    }
+}
+
+/// The file of the editor's settings. `None` if they are no JSON.
+pub(super) fn settings_file(editor: Editor, environment: &Environment) -> Option<PathBuf> {
+    let home = environment.user.home.as_ref()?;
+    match editor {
+        Editor::Zed => Some(home.join(".config/zed/settings.json")),
+        Editor::Jetbrains => Some(home.join(".jetbrains/acp.json")),
+        Editor::Neovim | Editor::Vscode | Editor::Emacs => None,
+    }
+}
+
+/// Adds the entry to a file, and keeps what is there.
+///
+/// # Errors
+/// Fails if the file has comments or is no JSON, or has another entry of this name.
+pub(super) fn write(
+    editor: Editor,
+    entry: &EditorEntry,
+    path: &Path,
+    mut output: impl Write,
+) -> anyhow::Result<()> {
+    let old = match bounded_file::read_own_text(path, MAX_SETTINGS) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| {
+            format!("{} has comments or is no JSON, so add the entry there yourself", path.display())
+        })?,
+        Err(_) if !path.exists() => Value::Object(Map::new()),
+        Err(error) => anyhow::bail!("{} {error}", path.display()),
+    };
+    let new: Value = serde_json::from_str(&entry.text(editor))?;
+    let merged = merged(old, &new)
+        .with_context(|| format!("{} has another entry {:?}; change it there", path.display(), entry.name))?;
+    let folder = path.parent().context("the settings have no folder")?;
+    create_private(folder, path, &format!("{}\n", serde_json::to_string_pretty(&merged)?))
+        .with_context(|| format!("writing {}", path.display()))?;
+    Ok(writeln!(output, "Written to {}.", path.display())?)
+}
+
+/// `None` if a value of both differs.
+fn merged(old: Value, new: &Value) -> Option<Value> {
+    match (old, new) {
+        (Value::Object(mut old), Value::Object(new)) => {
+            for (key, value) in new {
+                match old.get_mut(key) {
+                    Some(known) => *known = merged(known.take(), value)?,
+                    None => drop(old.insert(key.clone(), value.clone())),
+                }
+            }
+            Some(Value::Object(old))
+        }
+        (old, new) => (old == *new).then_some(old),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(wrap: Option<&str>) -> EditorEntry {
+        EditorEntry::new(Path::new("/bin/modegate"), wrap)
+    }
+
+    #[test]
+    fn every_editor_gets_the_command() {
+        for editor in Editor::value_variants() {
+            let text = entry(None).text(*editor);
+            assert!(text.contains("/bin/modegate") && !text.contains("wrap"), "{text}");
+            let text = entry(Some("gemini --acp")).text(*editor);
+            let (wrap, acp) = (text.find("\"wrap\"").unwrap(), text.find("\"--acp\"").unwrap());
+            assert!(wrap < text.find("\"gemini\"").unwrap() && wrap < acp, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_settings_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings.json");
+        let written = |wrap| write(Editor::Zed, &entry(wrap), &path, std::io::sink());
+        std::fs::write(&path, "{\"theme\": \"dark\", \"agent_servers\": {\"Other\": {}}}").unwrap();
+        written(None).unwrap();
+        written(None).unwrap();
+        written(Some("gemini --acp")).unwrap();
+        let new: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!((&new["theme"], &new["agent_servers"]["Other"]), (&"dark".into(), &json!({})));
+        assert_eq!(new["agent_servers"]["Modegate"]["command"], "/bin/modegate");
+        assert_eq!(new["agent_servers"]["Modegate (gemini)"]["args"][1], "--");
+        for unusable in ["{// a comment\n}", "{\"agent_servers\": {\"Modegate\": {\"command\": \"mine\"}}}"] {
+            std::fs::write(&path, unusable).unwrap();
+            written(None).unwrap_err();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), unusable);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The settings of the terminal that a program changes, read from its output. While the panel is open they are off;
+//! afterwards they are as the program has left them. Pure.
+
+use vte::{Params, Parser, Perform};
+
+use super::boundary::Boundary;
+
+/// Private modes that change which keys, clicks and pastes the panel would get, or where it draws.
+const MODES: [u16; 16] =
+    [1, 6, 9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004, 2031];
+
+/// Private modes of the alternate screen.
+const ALTERNATE: [u16; 3] = [47, 1047, 1049];
+
+const CURSOR_VISIBLE: u16 = 25;
+
+/// Follows the output of a program.
+#[derive(Default)]
+pub(super) struct ScreenModes {
+    parser: Parser,
+    boundary: Boundary,
+    settings: Settings,
+}
+
+#[derive(Debug, Default)]
+struct Settings {
+    /// In the order in which they were set: of two forms of mouse reports, the last applies.
+    modes: Vec<u16>,
+    is_alternate: bool,
+    hides_cursor: bool,
+    inserts: bool,
+    has_application_keypad: bool,
+    /// Value of xterm's `modifyOtherKeys`.
+    other_keys: u16,
+    /// First and last line of the scroll region.
+    margins: Option<(u16, u16)>,
+    /// A title that was not taken yet.
+    new_title: Option<String>,
+}
+
+impl ScreenModes {
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        self.parser.advance(&mut self.settings, bytes);
+        self.boundary.read(bytes);
+    }
+
+    /// False within a character or an escape sequence.
+    pub(super) fn is_at_boundary(&self) -> bool {
+        self.boundary.is_reached()
+    }
+
+    /// Takes the title of the window that the program has set since the last call.
+    pub(super) fn take_title(&mut self) -> Option<String> {
+        self.settings.new_title.take()
+    }
+
+    pub(super) fn is_alternate(&self) -> bool {
+        self.settings.is_alternate
+    }
+
+    /// Makes the screen and the keys usable for the panel.
+    pub(super) fn enter_panel(&self) -> Vec<u8> {
+        let Settings { modes, is_alternate, inserts, has_application_keypad, other_keys, margins, .. } =
+            &self.settings;
+        // The end of a synchronized update. Then the other screen, which keeps this one with its cursor.
+        let mut text = "\x1b[?2026l".to_owned();
+        if !is_alternate {
+            text.push_str("\x1b[?1049h");
+        }
+        for mode in modes {
+            text.push_str(&format!("\x1b[?{mode}l"));
+        }
+        let resets = [
+            (*inserts, "\x1b[4l"),
+            (*has_application_keypad, "\x1b>"),
+            (*other_keys > 0, "\x1b[>4;0m"),
+            (margins.is_some(), "\x1b[r"),
+        ];
+        text.extend(resets.iter().filter(|(is_set, _)| *is_set).map(|(_, reset)| *reset));
+        // No kitty keyboard, the usual characters, no attributes, no cursor.
+        // Pasted text is marked, so it is not taken for keys.
+        text.push_str("\x1b[?2004h\x1b[>0u\x0f\x1b(B\x1b[0m\x1b[?25l");
+        text.into_bytes()
+    }
+
+    /// Restores all that [`Self::enter_panel`] has changed, apart from the picture of an alternate screen.
+    pub(super) fn leave_panel(&self) -> Vec<u8> {
+        let Settings {
+            modes,
+            is_alternate,
+            inserts,
+            has_application_keypad,
+            other_keys,
+            margins,
+            hides_cursor,
+            ..
+        } = &self.settings;
+        let mut text = "\x1b[?2004l\x1b[<1u\x1b[0m\x1b[2J\x1b[H".to_owned();
+        if let Some((top, bottom)) = margins {
+            text.push_str(&format!("\x1b[{top};{bottom}r"));
+        }
+        for mode in modes {
+            text.push_str(&format!("\x1b[?{mode}h"));
+        }
+        if *other_keys > 0 {
+            text.push_str(&format!("\x1b[>4;{other_keys}m"));
+        }
+        let sets = [
+            (*inserts, "\x1b[4h"),
+            (*has_application_keypad, "\x1b="),
+            (!is_alternate, "\x1b[?1049l"),
+            (!hides_cursor, "\x1b[?25h"),
+        ];
+        text.extend(sets.iter().filter(|(is_set, _)| *is_set).map(|(_, set)| *set));
+        text.into_bytes()
+    }
+}
+
+impl Settings {
+    fn set_private(&mut self, mode: u16, is_set: bool) {
+        self.modes.retain(|set| *set != mode);
+        match mode {
+            CURSOR_VISIBLE => self.hides_cursor = !is_set,
+            _ if ALTERNATE.contains(&mode) => self.is_alternate = is_set,
+            _ if MODES.contains(&mode) && is_set => self.modes.push(mode),
+            _ => {}
+        }
+    }
+}
+
+impl Perform for Settings {
+    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _ignored: bool, action: char) {
+        let numbers: Vec<u16> = params.iter().filter_map(|param| param.first().copied()).collect();
+        let number = |at: usize| numbers.get(at).copied().unwrap_or_default();
+        match (intermediates, action) {
+            (b"?", 'h' | 'l') => numbers.iter().for_each(|mode| self.set_private(*mode, action == 'h')),
+            (b"", 'h' | 'l') if numbers.contains(&4) => self.inserts = action == 'h',
+            (b"", 'r') => {
+                let (top, bottom) = (number(0).max(1), number(1));
+                self.margins = (bottom > 0).then_some((top, bottom));
+            }
+            (b">", 'm') if number(0) == 4 => self.other_keys = number(1),
+            (b"!", 'p') => {
+                let is_alternate = self.is_alternate;
+                *self = Self { is_alternate, modes: std::mem::take(&mut self.modes), ..Self::default() };
+                self.modes.retain(|mode| ![1, 6].contains(mode));
+            }
+            _ => {}
+        }
+    }
+
+    fn osc_dispatch(&mut self, params: &[&[u8]], _bell_terminated: bool) {
+        if let [b"0" | b"2", title @ ..] = params {
+            self.new_title = Some(String::from_utf8_lossy(&title.join(&b';')).into_owned());
+        }
+    }
+
+    fn esc_dispatch(&mut self, intermediates: &[u8], _ignored: bool, byte: u8) {
+        match (intermediates, byte) {
+            (b"", b'=') => self.has_application_keypad = true,
+            (b"", b'>') => self.has_application_keypad = false,
+            (b"", b'c') => *self = Self::default(),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(output: &str) -> (String, String) {
+        let mut modes = ScreenModes::default();
+        modes.read(output.as_bytes());
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (text(modes.enter_panel()), text(modes.leave_panel()))
+    }
+
+    #[test]
+    fn settings_are_left_and_restored() {
+        for (output, left, restored) in [
+            ("\x1b[?1h", "\x1b[?1l", "\x1b[?1h"),
+            ("\x1b[?1000;1006h", "\x1b[?1000l\x1b[?1006l", "\x1b[?1000h\x1b[?1006h"),
+            ("\x1b[?1003h\x1b[?9h", "\x1b[?1003l\x1b[?9l", "\x1b[?1003h\x1b[?9h"),
+            ("\x1b[?2004h", "\x1b[?2004l", "\x1b[?2004h"),
+            ("\x1b[3;9r", "\x1b[r", "\x1b[3;9r"),
+            ("\x1b[4h", "\x1b[4l", "\x1b[4h"),
+            ("\x1b=", "\x1b>", "\x1b="),
+            ("\x1b[>4;2m", "\x1b[>4;0m", "\x1b[>4;2m"),
+        ] {
+            let (entering, leaving) = after(output);
+            assert!(entering.contains(left) && leaving.contains(restored), "{output:?}");
+            let (entering, leaving) = after(&format!("{output}\x1bc"));
+            assert!(!entering.contains(left) && !leaving.contains(restored), "{output:?} and a reset");
+        }
+    }
+
+    #[test]
+    fn screen_and_cursor_are_those_of_the_program() {
+        for (output, is_alternate, hides_cursor) in [
+            ("", false, false),
+            ("\x1b[?1049h\x1b[?25l", true, true),
+            ("\x1b[?47h", true, false),
+            ("\x1b[?1049h\x1b[?1049l\x1b[?25l\x1b[?25h", false, false),
+        ] {
+            let (entering, leaving) = after(output);
+            assert_eq!(entering.contains("\x1b[?1049h"), !is_alternate, "{output:?}");
+            assert_eq!(leaving.contains("\x1b[?1049l"), !is_alternate, "{output:?}");
+            assert_eq!(leaving.contains("\x1b[?25h"), !hides_cursor, "{output:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Settings of `modegate run` in a terminal.
+
+use super::keys::PanelKey;
+
+/// Settings of the user.
+#[derive(Debug, Clone, Copy)]
+pub struct TerminalSettings {
+    /// Opens the panel.
+    pub key: Option<PanelKey>,
+    pub questions: QuestionSignal,
+    /// No line at the start.
+    pub is_quiet: bool,
+    /// The title of the window shows the mode.
+    pub has_title: bool,
+}
+
+/// How a question makes itself known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuestionSignal {
+    Panel,
+    Bell,
+}
