@@ -22,12 +22,12 @@ pub(super) struct Panel {
     key: PanelKey,
     /// Shown at the start and in the panel. The program does not know it.
     phrase: Option<String>,
-    session: SessionState,
+    session: PanelSession,
     questions: Vec<TerminalQuestion>,
     messages: Vec<String>,
     /// The effect of the last key.
     hint: Option<String>,
-    view: View,
+    view: PanelView,
     /// Lines and columns that are scrolled away.
     scroll: (usize, usize),
     /// When the first question appeared on the screen.
@@ -37,7 +37,7 @@ pub(super) struct Panel {
 }
 
 #[derive(Default)]
-struct SessionState {
+struct PanelSession {
     id: String,
     program: String,
     mode: String,
@@ -46,7 +46,7 @@ struct SessionState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum View {
+enum PanelView {
     Overview,
     Modes,
     Messages,
@@ -66,11 +66,11 @@ impl Panel {
         Self {
             key,
             phrase,
-            session: SessionState { is_confirmed: true, ..SessionState::default() },
+            session: PanelSession { is_confirmed: true, ..PanelSession::default() },
             questions: Vec::new(),
             messages: Vec::new(),
             hint: None,
-            view: View::Overview,
+            view: PanelView::Overview,
             scroll: (0, 0),
             shown_at: None,
             is_for_question: false,
@@ -80,7 +80,7 @@ impl Panel {
     /// Called before the first frame.
     pub(super) fn open(&mut self, is_for_question: bool, now: Instant) {
         self.is_for_question = is_for_question;
-        self.view = View::Overview;
+        self.view = PanelView::Overview;
         self.hint = None;
         self.show_question(now);
     }
@@ -93,7 +93,7 @@ impl Panel {
     pub(super) fn report(&mut self, report: TerminalReport, now: Instant) -> PanelEffect {
         match report {
             TerminalReport::State { session, program, mode, is_confirmed, modes, .. } => {
-                self.session = SessionState { id: session, program, mode, is_confirmed, modes };
+                self.session = PanelSession { id: session, program, mode, is_confirmed, modes };
             }
             TerminalReport::Mode(mode) => self.mode_changed(mode, true),
             TerminalReport::Unconfirmed(mode) => self.mode_changed(mode, false),
@@ -168,12 +168,12 @@ impl Panel {
             PressedKey::Left => self.scroll.1 = self.scroll.1.saturating_sub(8),
             PressedKey::Right => self.scroll.1 += 8,
             PressedKey::Home => self.scroll = (0, 0),
-            PressedKey::Escape | PressedKey::Char('q') if self.view == View::Overview => {
+            PressedKey::Escape | PressedKey::Char('q') if self.view == PanelView::Overview => {
                 return PanelEffect::Close;
             }
-            PressedKey::Escape | PressedKey::Char('q') => self.change_view(View::Overview),
-            PressedKey::Char('m') => self.change_view(View::Modes),
-            PressedKey::Char('l') => self.change_view(View::Messages),
+            PressedKey::Escape | PressedKey::Char('q') => self.change_view(PanelView::Overview),
+            PressedKey::Char('m') => self.change_view(PanelView::Modes),
+            PressedKey::Char('l') => self.change_view(PanelView::Messages),
             PressedKey::Tab if self.questions.len() > 1 => {
                 self.questions.rotate_left(1);
                 self.show_question(now);
@@ -189,7 +189,7 @@ impl Panel {
         self.shown_at.is_none_or(|shown_at| now.saturating_duration_since(shown_at) >= READING_TIME)
     }
 
-    fn change_view(&mut self, view: View) {
+    fn change_view(&mut self, view: PanelView) {
         self.view = view;
         self.scroll = (0, 0);
         self.hint = None;
@@ -197,13 +197,13 @@ impl Panel {
 
     fn choose(&mut self, index: usize, now: Instant) -> PanelEffect {
         match self.view {
-            View::Modes => {
+            PanelView::Modes => {
                 let Some(mode) = self.session.modes.get(index).cloned() else { return PanelEffect::None };
-                self.change_view(View::Overview);
+                self.change_view(PanelView::Overview);
                 PanelEffect::Send(Order::SetMode(mode))
             }
-            View::Overview => self.answer(index, now),
-            View::Messages => PanelEffect::None,
+            PanelView::Overview => self.answer(index, now),
+            PanelView::Messages => PanelEffect::None,
         }
     }
 
@@ -293,11 +293,11 @@ mod tests {
         panel.report(question(1), now);
         panel.report(TerminalReport::Notice("refused \x1b[31m example.com".into()), now);
         for (columns, rows) in [(80, 24), (40, 12), (200, 60), (1, 1), (3, 2)] {
-            for view in [View::Overview, View::Modes, View::Messages] {
+            for view in [PanelView::Overview, PanelView::Modes, PanelView::Messages] {
                 panel.change_view(view);
                 let text = String::from_utf8(panel.frame(columns, rows)).unwrap();
                 assert!(!text.contains("\x1b[31m example"), "text of others is no sequence");
-                if columns >= 40 && view == View::Overview {
+                if columns >= 40 && view == PanelView::Overview {
                     for part in [
                         "ask mode",
                         "amber fox",

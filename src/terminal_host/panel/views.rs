@@ -5,7 +5,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
-use super::{Panel, View, frame};
+use super::{Panel, PanelView, frame};
 use crate::terminal_run::short;
 use crate::text;
 
@@ -19,10 +19,10 @@ impl Panel {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, rows));
         let width = usize::from(columns);
         let (body, choices) = match self.view {
-            View::Overview if self.has_questions() => (self.question(width), self.choices(width)),
-            View::Overview => (self.overview(width), Vec::new()),
-            View::Modes => (self.modes(width), Vec::new()),
-            View::Messages => (self.all_messages(width), Vec::new()),
+            PanelView::Overview if self.has_questions() => (self.question(width), self.choices(width)),
+            PanelView::Overview => (self.overview(width), Vec::new()),
+            PanelView::Modes => (self.modes(width), Vec::new()),
+            PanelView::Messages => (self.all_messages(width), Vec::new()),
         };
         let below = self.footer(width);
         let last = usize::from(rows);
@@ -124,12 +124,12 @@ impl Panel {
 
     fn footer(&self, width: usize) -> Vec<Line<'static>> {
         let keys = match self.view {
-            View::Overview if self.has_questions() => {
+            PanelView::Overview if self.has_questions() => {
                 "number: answer  Tab: next  m: mode  l: messages  q: close"
             }
-            View::Overview => "m: mode  l: messages  arrows: scroll  q: close",
-            View::Modes => "number: set the mode  q: back",
-            View::Messages => "arrows: scroll  q: back",
+            PanelView::Overview => "m: mode  l: messages  arrows: scroll  q: close",
+            PanelView::Modes => "number: set the mode  q: back",
+            PanelView::Messages => "arrows: scroll  q: back",
         };
         let keys = format!("{keys}  {}: pass the key", self.key);
         let hint = self.hint.iter().flat_map(|hint| wrapped(hint, width, Style::new().fg(Color::Yellow)));
