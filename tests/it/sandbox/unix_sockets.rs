@@ -149,6 +149,39 @@ c.connect('{outside}/.cache/own.sock'); print(c.recv(5).decode())",
     }
 }
 
+/// A socket of another program cannot become one of the workspace, whose sockets can be connected.
+#[tokio::test]
+async fn sockets_in_caches_cannot_move_to_the_workspace() {
+    for change in [
+        "os.link('{outside}/.cache/cached.sock', '{work}/moved')",
+        "os.rename('{outside}/.cache/cached.sock', '{work}/moved')",
+        "os.rename('{outside}/.cache/folder', '{work}/moved')",
+        "os.mkdir('{work}/moved'); exchange('{outside}/.cache/folder', '{work}/moved')",
+    ] {
+        let sockets = Sockets::new();
+        std::fs::create_dir(sockets.outside(".cache/folder")).unwrap();
+        serve(&sockets.outside(".cache/folder/inner.sock"));
+        let script = format!(
+            "import ctypes, os, socket
+c = socket.socket(socket.AF_UNIX); libc = ctypes.CDLL(None, use_errno=True)
+def exchange(a, b):
+    if libc.renameat2(-100, a.encode(), -100, b.encode(), 2): raise OSError(ctypes.get_errno(), a)
+try: {change}
+except OSError as error: print(error.errno, end=' ')
+try: c.connect('{{work}}/moved'); print('connected')
+except OSError:
+    try: c.connect('{{work}}/moved/inner.sock'); print('connected')
+    except OSError: print('refused')"
+        );
+        let (output, _) = sockets.run(&script, BrokerPolicy::Roots).await;
+        assert_eq!(output, "18 refused", "{change}");
+        let within = change.replace("{work}/moved", "{outside}/.cache/moved");
+        let (output, _) = sockets.run(&script.replace(change, &within), BrokerPolicy::Roots).await;
+        assert_eq!(output, "refused", "the control: {within}");
+        assert!(sockets.outside(".cache/moved").exists(), "the control: {within}");
+    }
+}
+
 #[tokio::test]
 async fn sockets_in_the_workspace_and_listed_ones_can_be_connected() {
     let sockets = Sockets::new();

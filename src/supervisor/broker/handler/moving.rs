@@ -112,13 +112,14 @@ impl CallHandler<'_> {
     }
 }
 
-/// Both ends of a move or link if they are in the workspace. If only one is, programs copy after `EXDEV`.
+/// Both ends of a move or link within the workspace, or within folders that other programs share. Otherwise, programs
+/// copy after `EXDEV`: a socket of another program would become one of the workspace, which can be connected.
 pub(super) fn within_workspace(
     from: Option<ResolvedPath>,
     to: Option<ResolvedPath>,
 ) -> Result<(ResolvedPath, ResolvedPath), CallOutcome> {
     match (from.filter(ResolvedPath::is_brokered), to.filter(ResolvedPath::is_brokered)) {
-        (Some(from), Some(to)) => Ok((from, to)),
+        (Some(from), Some(to)) if from.area == to.area => Ok((from, to)),
         (None, None) => Err(CONTINUE),
         _ => Err(refusal(Errno::XDEV)),
     }
