@@ -325,6 +325,12 @@ impl TerminalHost {
                     // Later keys are for the shell.
                     self.takes_input &= report != TerminalReport::Ended;
                     self.show_start(&report);
+                    if let TerminalReport::Asked(question) = &report
+                        && self.is_background
+                    {
+                        let title = question.title.clone();
+                        self.show(&format!("modegate: {title}? Continue the program with fg to answer"));
+                    }
                     let effect = self.overlay.report(report, Instant::now());
                     self.carry_out(effect);
                     self.overlay.draw(&mut self.to_user);

@@ -8,6 +8,8 @@ pub(super) enum Boundary {
     /// Bytes of a character that are missing.
     Character(u8),
     Escape,
+    /// After an intermediate byte of a sequence without parameters.
+    Intermediate,
     /// After `ESC [`.
     Control,
     /// Until `ESC \` or, if true, BEL.
@@ -45,10 +47,11 @@ impl Boundary {
             (Self::Escape, b'[') => Self::Control,
             (Self::Escape, b']') => Self::Text(true),
             (Self::Escape, b'P' | b'X' | b'^' | b'_') => Self::Text(false),
-            // Control characters act within a sequence, and intermediate bytes continue it.
-            (Self::Escape, 0..=0x2f) => Self::Escape,
-            (Self::Control, 0..=0x3f) => Self::Control,
-            (Self::Escape | Self::Control, _) => Self::Reached,
+            // Control characters act within a sequence, and bytes without a meaning are ignored there.
+            (Self::Escape | Self::Intermediate | Self::Control, 0..=0x1f | 0x7f..) => self,
+            (Self::Escape | Self::Intermediate, 0x20..=0x2f) => Self::Intermediate,
+            (Self::Control, 0x20..=0x3f) => self,
+            (Self::Escape | Self::Intermediate | Self::Control, _) => Self::Reached,
             (Self::Text(true), 7) | (Self::TextEscape(_), b'\\') => Self::Reached,
             (Self::Text(_), _) => self,
             (Self::TextEscape(_), byte) => Self::Escape.after(byte),
@@ -77,6 +80,8 @@ mod tests {
             "\x1b_G\x1b\\",
             "\x1b[>1u",
             "\x1b[1 q",
+            "\x1b([",
+            "\x1b\x7f[?1h",
         ] {
             let bytes = text.as_bytes();
             for end in 1..=bytes.len() {

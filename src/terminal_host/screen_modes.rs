@@ -14,6 +14,11 @@ const ALTERNATE: [u16; 3] = [47, 1047, 1049];
 
 const CURSOR_VISIBLE: u16 = 25;
 
+const ESCAPE: u8 = 0x1b;
+
+/// In bytes.
+const LONGEST_CHARACTER: usize = 4;
+
 /// Follows the output of a program.
 #[derive(Default)]
 pub(super) struct ScreenModes {
@@ -40,6 +45,11 @@ struct Settings {
 
 impl ScreenModes {
     pub(super) fn read(&mut self, bytes: &[u8]) {
+        if self.boundary.is_reached() && !bytes.contains(&ESCAPE) {
+            // Nothing is set. Only the end can be within a character.
+            self.boundary.read(&bytes[bytes.len().saturating_sub(LONGEST_CHARACTER)..]);
+            return;
+        }
         self.parser.advance(&mut self.settings, bytes);
         self.boundary.read(bytes);
     }
@@ -167,6 +177,9 @@ impl Perform for Settings {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn after(output: &str) -> (String, String) {
@@ -174,6 +187,29 @@ mod tests {
         modes.read(output.as_bytes());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (text(modes.enter_panel()), text(modes.leave_panel()))
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_sequences_is_read_like_any_other(
+            parts in vec(prop_oneof![
+                "[a-zä€😀]{0,9}".prop_map(String::into_bytes),
+                Just(b"\x1b[?1h".to_vec()),
+                Just(b"\x1b[?1000".to_vec()),
+                Just(b"h".to_vec()),
+                vec(any::<u8>(), 0..6),
+            ], 0..12),
+        ) {
+            let mut read = ScreenModes::default();
+            let (mut parser, mut settings, mut boundary) = (Parser::new(), Settings::default(), Boundary::default());
+            for part in parts {
+                read.read(&part);
+                parser.advance(&mut settings, &part);
+                boundary.read(&part);
+                prop_assert_eq!(read.boundary, boundary);
+                prop_assert_eq!(&read.settings.modes, &settings.modes);
+            }
+        }
     }
 
     #[test]

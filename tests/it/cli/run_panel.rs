@@ -280,7 +280,7 @@ fn title_of_the_window_has_the_mode() {
 #[test]
 fn running_programs_are_listed_for_scripts() {
     let place = Place::new();
-    let mut terminal = start(&place, &["--mode", "ask"], "echo > a");
+    let mut terminal = start(&place, &["--mode", "ask"], "echo > a; echo done; read line");
     terminal.wait_for("Create a (sh)?");
     let (code, output, messages) = place.run(&["mode", "--json"]);
     assert_eq!(code, Some(0), "{messages}");
@@ -289,6 +289,8 @@ fn running_programs_are_listed_for_scripts() {
     assert_eq!(found, (&"sh".into(), &"ask".into(), &"Create a (sh)".into()));
     assert_eq!(program["folder"], place.work().to_str().unwrap());
     assert_eq!(place.run(&["mode", "code"]).0, Some(0));
+    terminal.wait_for("done");
+    terminal.line("");
     assert!(terminal.end().success());
     assert!(place.work().join("a").exists());
 }
