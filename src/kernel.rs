@@ -182,6 +182,23 @@ pub fn has_writers(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Makes or finds a System V segment.
+pub fn segment(key: i32, size: usize, flags: i32) -> io::Result<i32> {
+    // SAFETY: the call gets no pointers.
+    checked(unsafe { libc::shmget(key, size, flags) })
+}
+
+/// The segment of a key, of whatever size.
+pub fn find_segment(key: i32) -> io::Result<i32> {
+    segment(key, 0, 0)
+}
+
+/// Removes a segment when no process is attached to it any more.
+pub fn remove_segment(id: i32) -> io::Result<()> {
+    // SAFETY: this command needs no buffer.
+    checked(unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) }).map(drop)
+}
+
 /// Calls `read` with the address of a shared, read-only mapping of the file.
 pub fn while_mapped<T>(file: BorrowedFd<'_>, read: impl FnOnce(usize) -> T) -> io::Result<T> {
     // SAFETY: the kernel chooses the address, and nothing is read from it.

@@ -40,6 +40,7 @@ mod recorder;
 mod refused;
 mod resolve;
 mod revoke;
+mod segments;
 mod shared_memory;
 mod terminals;
 mod threads;
@@ -350,6 +351,11 @@ impl Broker {
             self.report_refused(&call, kind, None);
             // The caller may be gone.
             let _ = self.listener.respond(&call, CallAnswer::Error(Errno::PERM.raw_os_error()));
+            return;
+        }
+        if let Some(answer) = self.memory.answer(&call) {
+            // The caller may be gone.
+            let _ = self.listener.respond(&call, answer);
             return;
         }
         if let (Some(egress), Some(kind)) = (&self.egress, network_call(&call))

@@ -35,6 +35,9 @@ const REFUSED: &[c_long] = &[
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
 ];
 
+/// System V shared memory. The supervisor knows which segments the command has made.
+const SEGMENTS: &[c_long] = &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl];
+
 /// The returned descriptor receives the suspended calls.
 pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
     kernel::listen(&program(limits_network, limits_reads))
@@ -47,6 +50,8 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
         calls.set(suspended, SUSPEND);
     }
     calls.set(REFUSED, SUSPEND);
+    calls.set(SEGMENTS, SUSPEND);
+    calls.set(&[libc::SYS_shmdt], ALLOW);
     calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
     calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
     syscalls::set_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));

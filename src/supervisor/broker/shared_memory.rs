@@ -1,5 +1,6 @@
-//! Names of shared memory: files in `/dev/shm`, which programs make for `shm_open` and `sem_open`. A command may change
-//! those that it has made, under every policy, because they are memory of its own processes. They are removed with it.
+//! Shared memory of the command. Names, for `shm_open` and `sem_open`, are files in `/dev/shm`. A command may change
+//! those that it has made, under every policy, because they are memory of its own processes. They are removed with it,
+//! as are its System V segments.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,8 +11,10 @@ use rustix::io::Errno;
 
 use super::area::Area;
 use super::made_files::MadeFiles;
+use super::notification::{CallAnswer, SuspendedCall};
 use super::operation::CallPath;
 use super::resolve::ResolvedPath;
+use super::segments::Segments;
 
 const FOLDER: &str = "/dev/shm";
 
@@ -20,12 +23,13 @@ pub(super) struct SharedMemory {
     /// `None` if the system has no such folder.
     folder: Option<OwnedFd>,
     files: MadeFiles,
+    segments: Segments,
 }
 
 impl SharedMemory {
     pub(super) fn of_system() -> Self {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self { folder: rustix::fs::open(FOLDER, flags, Mode::empty()).ok(), files: MadeFiles::default() }
+        Self { folder: rustix::fs::open(FOLDER, flags, Mode::empty()).ok(), ..Self::default() }
     }
 
     /// `None` if the path is not written as that of a name in the folder. The C library writes it so.
@@ -59,8 +63,14 @@ impl SharedMemory {
         self.files.add(file)
     }
 
+    /// Answers calls for System V segments.
+    pub(super) fn answer(&self, call: &SuspendedCall) -> Option<CallAnswer> {
+        self.segments.answer(call)
+    }
+
     /// Removes what the command has left. No process of the command is there any more.
     pub(super) fn clear(&self) {
+        self.segments.clear();
         let Some(folder) = &self.folder else { return };
         for entry in Dir::read_from(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();

@@ -20,7 +20,6 @@ const SHARED: &[&str] = &[
     "{helper} semctl {semaphore}",
     "{helper} msgsnd {queue}",
     "{helper} shmat {memory}",
-    "{helper} shmget",
     "{helper} semget",
     "{helper} msgget",
     "{helper} mq",
@@ -90,7 +89,16 @@ async fn objects_shared_by_a_key_stay_out_of_reach_in_plan() {
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let (successes, counting) = successes(&lines, IN_PLAN).await;
     assert!(successes.is_empty(), "{}", successes.join("\n"));
-    assert!(counting >= 10, "only {counting} of {} count", lines.len());
+    assert!(counting >= 9, "only {counting} of {} count", lines.len());
+}
+
+/// The broker makes segments of the program's own (`sandbox/shared_memory`).
+#[tokio::test]
+async fn segments_are_made_with_the_broker_only() {
+    require_sandbox();
+    let (successes, counting) = successes(&["{helper} shmget"], &[Held::ReadOnly, Held::Agent]).await;
+    assert!(successes.is_empty(), "{}", successes.join("\n"));
+    assert_eq!(counting, 1);
 }
 
 #[tokio::test]

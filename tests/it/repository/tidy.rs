@@ -187,7 +187,7 @@ const LAYERS: [(&str, &[&str]); 79] = [
 ];
 
 /// Each part of `supervisor`, and the other parts that it may name. A folder of a part may name the part.
-const SUPERVISOR_LAYERS: [(&str, &[&str]); 36] = [
+const SUPERVISOR_LAYERS: [(&str, &[&str]); 37] = [
     ("broker", &["children", "connection", "protocol", "record"]),
     ("broker/area", &[]),
     ("broker/allowed_sockets", &["broker/resolve", "broker/tracee", "connection", "protocol"]),
@@ -248,7 +248,18 @@ const SUPERVISOR_LAYERS: [(&str, &[&str]); 36] = [
     ),
     ("broker/resolve", &["broker/area", "broker/operation", "broker/tracee"]),
     ("broker/revoke", &["broker/caller", "broker/resolve", "broker/tracee", "children", "protocol"]),
-    ("broker/shared_memory", &["broker/area", "broker/made_files", "broker/operation", "broker/resolve"]),
+    ("broker/segments", &["broker/notification"]),
+    (
+        "broker/shared_memory",
+        &[
+            "broker/area",
+            "broker/made_files",
+            "broker/notification",
+            "broker/operation",
+            "broker/resolve",
+            "broker/segments",
+        ],
+    ),
     ("broker/terminals", &["broker/tracee"]),
     ("broker/threads", &["broker/notification"]),
     ("broker/tracee", &["broker/notification"]),

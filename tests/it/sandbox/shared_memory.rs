@@ -84,6 +84,77 @@ f = open(p, 'w'); os.link(p, q); os.rename(q, p + '.3'); os.chmod(p, 0o600); os.
     }
 }
 
+/// Makes segments as PostgreSQL does. `{theirs}` is the id of another program's segment.
+const SEGMENTS: &str = "import ctypes, os
+c = ctypes.CDLL(None, use_errno=True); c.shmat.restype = ctypes.c_void_p
+c.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+def call(f, *a):
+    r = f(*a)
+    return r if r not in (-1, 2**64 - 1) else -ctypes.get_errno()
+NEW = 0o3000 | 0o600
+key = 0x4d470000 + os.getpid() % 65536
+one = call(c.shmget, key, 4096, NEW)
+again, found = call(c.shmget, key, 4096, NEW), call(c.shmget, key, 0, 0)
+at = call(c.shmat, one, None, 0)
+ctypes.memset(at, 65, 1)
+second = call(c.shmat, one, None, 0)
+shared = ctypes.string_at(second, 1)
+private = call(c.shmget, 0, 4096, 0o600)
+removed = call(c.shmctl, one, 0, None)
+theirs = [call(c.shmat, {theirs}, None, 0), call(c.shmctl, {theirs}, 0, None), call(c.shmget, {key}, 0, 0)]
+call(c.shmctl, private, 0, None)
+listed = call(c.shmctl, 0, 14, ctypes.create_string_buffer(1024))
+print(one > 0 or one, again, found == one, shared, private > 0 or private, removed, theirs, listed)";
+
+/// A System V segment of another program.
+struct Segment {
+    id: i32,
+    key: i32,
+}
+
+impl Segment {
+    fn new(number: i32) -> Self {
+        let key = 0x4d48_0000 + i32::try_from(std::process::id() % 0x1000).unwrap() * 8 + number;
+        Self { id: modegate::kernel::segment(key, 4096, 0o3600).unwrap(), key }
+    }
+
+    fn exists(&self) -> bool {
+        modegate::kernel::find_segment(self.key).is_ok()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let _ = modegate::kernel::remove_segment(self.id);
+    }
+}
+
+#[tokio::test]
+async fn segments_of_others_stay_closed() {
+    for (number, policy) in (0..).zip(POLICIES) {
+        let theirs = Segment::new(number);
+        let script = SEGMENTS.replace("{theirs}", &theirs.id.to_string());
+        let script = script.replace("{key}", &theirs.key.to_string());
+        let output = run(&script, policy).await;
+        assert_eq!(output, "True -17 True b'A' True 0 [-13, -13, -13] -13", "{policy:?}");
+        assert!(theirs.exists());
+        let free = std::process::Command::new(python()).args(["-c", &script]).output().unwrap();
+        let free = String::from_utf8_lossy(&free.stdout).into_owned();
+        assert!(!theirs.exists() && !free.contains("-13"), "the control: {free}");
+    }
+}
+
+/// Segments that a command leaves behind are removed.
+#[tokio::test]
+async fn segments_end_with_the_command() {
+    let script =
+        "import ctypes; c = ctypes.CDLL(None); print(c.shmget(0x4d490000 + {number}, 4096, 0o3600) > 0)";
+    let script = script.replace("{number}", &std::process::id().to_string());
+    for _ in 0..2 {
+        assert_eq!(run(&script, BrokerPolicy::Nothing).await, "True");
+    }
+}
+
 /// Attempts on the file of another program, each with true if it has an effect where the policy allows changes.
 const ATTEMPTS: [&str; 7] = [
     "open(theirs, 'w').write('x')",
