@@ -161,7 +161,7 @@ impl Roots {
     fn beneath(&self, parent: &Path, name: &OsStr) -> Look<ResolvedPath> {
         let path = parent.join(trim(name));
         let Some((root, inside)) = self.root_of(parent) else { return Look::Elsewhere };
-        if self.is_protected(&path) {
+        if self.is_protected(&path) || root.is_of_modegate(&path) {
             return Look::Elsewhere;
         }
         let folder = match root.look(inside, OFlags::DIRECTORY) {
@@ -316,7 +316,8 @@ impl Roots {
             return Ok(Look::Found(resolved));
         }
         let Some((root, inside)) = self.root_of(&path) else { return Ok(Look::Elsewhere) };
-        if self.is_protected(&path) {
+        let is_shared_root = root.area == Area::Unrecorded && inside.as_os_str().is_empty();
+        if is_shared_root || self.is_protected(&path) || root.is_of_modegate(&path) {
             return Ok(Look::Elsewhere);
         }
         Ok(match root.look(inside, OFlags::NOFOLLOW) {

@@ -89,6 +89,30 @@ fn temporary_folders_are_written_where_the_mode_allows_changes() {
     }
 }
 
+/// In `code`, other sessions' folders and the temporary folder itself stay as they are.
+#[test]
+fn temporary_folders_of_other_sessions_are_not_changed() {
+    let (place, home) = (Place::new(), lasting_folder());
+    let other = format!("/tmp/modegate-{}", uuid::Uuid::now_v7());
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(format!("{other}/kept"), "").unwrap();
+    for change in [
+        format!("echo x > {other}/new"),
+        format!("rm -r {other}"),
+        format!("mv {other} {other}.moved"),
+        "chmod $(stat -c %a /tmp) /tmp".into(),
+    ] {
+        let run = ["run", "--mode", "code", "--", "sh", "-c", &format!("echo x >> f; {change} && echo done")];
+        let out = place.modegate(&run).env("HOME", home.path()).output().unwrap();
+        let messages = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "", "{change}: {messages}");
+        assert!(messages.contains("1 path changed"), "the control: {change}: {messages}");
+        assert!(Path::new(&other).join("kept").exists(), "{change}");
+        assert!(!Path::new(&other).join("new").exists(), "{change}");
+    }
+    std::fs::remove_dir_all(&other).unwrap();
+}
+
 /// The git folder lies outside of the program's folder: in a subfolder of a repository, and in a linked worktree.
 #[test]
 fn program_commits_where_the_git_folder_is_elsewhere() {

@@ -29,6 +29,9 @@ const VIRTUAL_TYPES: [rustix::fs::FsWord; 13] = [
     0x4249_4e4d,
 ];
 
+/// The beginning of the names of Modegate's own folders in temporary folders.
+const OWN_FOLDERS: &str = "modegate-";
+
 #[derive(Debug)]
 pub(super) struct Root {
     pub path: PathBuf,
@@ -55,6 +58,14 @@ impl Root {
         let folder = rustix::fs::openat2(rustix::fs::CWD, &path, flags, Mode::empty(), resolve)?;
         let device = rustix::fs::fstat(&folder)?.st_dev;
         Ok(Self { path, folder, device, area })
+    }
+
+    /// Returns true for a folder that Modegate made in a temporary folder, such as that of another session's agent, and
+    /// for what is in it.
+    pub(super) fn is_of_modegate(&self, path: &Path) -> bool {
+        let name = path.strip_prefix(&self.path).ok().and_then(|inside| inside.iter().next()?.to_str());
+        let id = name.and_then(|name| name.strip_prefix(OWN_FOLDERS));
+        self.area == Area::Unrecorded && id.is_some_and(|id| id.parse::<uuid::Uuid>().is_ok())
     }
 
     /// Returns true if a file on a device belongs to a virtual file system that is mounted below the root.
