@@ -166,12 +166,11 @@ pub async fn run(
     let LastTurn { changed_files, has_unrecorded_changes, .. } = handle.last_turn().await.unwrap_or_default();
     let changed_paths = changed_files.len();
     agent.close().await;
-    let end_line = match (&run.state, changed_paths) {
-        (TerminalReport::State { mode, .. }, 0) => format!("{mode} mode, session {part}: nothing changed"),
-        _ => {
-            let files = text::counted(changed_paths, "path", "paths");
-            format!("{files} changed; `modegate sessions undo {part}` takes that back")
-        }
+    let end_line = if let (TerminalReport::State { mode, .. }, 0) = (&run.state, changed_paths) {
+        format!("{mode} mode, session {part}: nothing changed")
+    } else {
+        let files = text::counted(changed_paths, "path", "paths");
+        format!("{files} changed; `modegate sessions undo {part}` takes that back")
     };
     if !lines.is_quiet {
         writeln!(run.messages, "modegate: {end_line}")?;

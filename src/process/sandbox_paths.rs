@@ -212,7 +212,7 @@ impl<'a> SandboxPaths<'a> {
         self.real.existing(places).into_iter().filter(|place| place.is_dir()).collect()
     }
 
-    /// Folders of caches that do not exist, with the real paths of what does.
+    /// Folders of caches that do not exist. Existing parts of their paths are real.
     pub fn caches_to_be(&mut self) -> Vec<PathBuf> {
         let places = self.cache_places(CACHES);
         let missing = places.iter().filter(|place| place.is_absolute() && !place.exists());

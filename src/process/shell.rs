@@ -146,6 +146,7 @@ impl Shell {
     }
 
     /// Its sandboxes leave the temporary folders closed.
+    #[must_use]
     pub fn without_temporary_folders(&self) -> Self {
         let user = User { scratch: Vec::new(), ..self.0.user.clone() };
         Self(Arc::new(ShellParts { user, ..ShellParts::clone(&self.0) }))

@@ -92,12 +92,12 @@ fn scan() -> io::Result<Vec<Pid>> {
     let this = process::getpid();
     let all = std::fs::read_dir("/proc")?;
     let pids = all.filter_map(|entry| parse(entry.ok()?.file_name().to_str()?));
-    Ok(pids.filter(|pid| parent(*pid) == Some(Some(this))).collect())
+    Ok(pids.filter(|pid| parent(*pid) == Some(this.as_raw_pid())).collect())
 }
 
-/// Returns `None` if the process is gone. The first process has no parent.
-fn parent(pid: Pid) -> Option<Option<Pid>> {
-    stat_field(pid, 1).map(|number| parse(&number))
+/// Returns `None` if the process is gone. The parent of the first process is 0.
+fn parent(pid: Pid) -> Option<i32> {
+    stat_field(pid, 1)?.parse().ok()
 }
 
 /// When the process started, in the kernel's ticks.
@@ -120,7 +120,7 @@ pub fn descendants() -> Vec<Pid> {
 
 /// Returns all processes below this one. False if one may be missing, because its parent was ending.
 pub fn whole_family() -> (Vec<Pid>, bool) {
-    let all: HashMap<Pid, Option<Pid>> = std::fs::read_dir("/proc")
+    let all: HashMap<Pid, i32> = std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| {
@@ -131,12 +131,12 @@ pub fn whole_family() -> (Vec<Pid>, bool) {
     let mut family = vec![process::getpid()];
     let mut next = 0;
     while let Some(parent) = family.get(next).copied() {
-        family.extend(all.iter().filter(|(_, of)| **of == Some(parent)).map(|(pid, _)| *pid));
+        family.extend(all.iter().filter(|(_, of)| **of == parent.as_raw_pid()).map(|(pid, _)| *pid));
         next += 1;
     }
     let is_whole = all.iter().all(|(pid, of)| {
         // A parent that lives and is not listed belongs to another user.
-        of.is_none_or(|listed| all.contains_key(&listed)) || parent(*pid) == Some(*of)
+        Pid::from_raw(*of).is_none_or(|listed| all.contains_key(&listed)) || parent(*pid) == Some(*of)
     });
     (family.split_off(1), is_whole)
 }

@@ -46,7 +46,7 @@ pub struct SpawnRequest {
     pub own: Vec<(String, String)>,
 }
 
-/// What a command has of the terminal of Modegate.
+/// How a command uses the terminal of Modegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminalAccess {

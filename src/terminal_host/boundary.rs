@@ -37,7 +37,9 @@ impl Boundary {
             },
             (_, 0x1b) => Self::Escape,
             (Self::Character(missing), 0x80..=0xbf) if missing > 1 => Self::Character(missing - 1),
-            (Self::Character(_), 0x80..=0xbf) => Self::Reached,
+            (Self::Character(_), 0x80..=0xbf) | (Self::Text(true), 7) | (Self::TextEscape(_), b'\\') => {
+                Self::Reached
+            }
             (Self::Reached | Self::Character(_), byte) => match byte {
                 0xc2..=0xdf => Self::Character(1),
                 0xe0..=0xef => Self::Character(2),
@@ -48,12 +50,11 @@ impl Boundary {
             (Self::Escape, b']') => Self::Text(true),
             (Self::Escape, b'P' | b'X' | b'^' | b'_') => Self::Text(false),
             // Control characters act within a sequence, and bytes without a meaning are ignored there.
-            (Self::Escape | Self::Intermediate | Self::Control, 0..=0x1f | 0x7f..) => self,
+            (Self::Escape | Self::Intermediate | Self::Control, 0..=0x1f | 0x7f..)
+            | (Self::Control, 0x20..=0x3f)
+            | (Self::Text(_), _) => self,
             (Self::Escape | Self::Intermediate, 0x20..=0x2f) => Self::Intermediate,
-            (Self::Control, 0x20..=0x3f) => self,
             (Self::Escape | Self::Intermediate | Self::Control, _) => Self::Reached,
-            (Self::Text(true), 7) | (Self::TextEscape(_), b'\\') => Self::Reached,
-            (Self::Text(_), _) => self,
             (Self::TextEscape(_), byte) => Self::Escape.after(byte),
         }
     }

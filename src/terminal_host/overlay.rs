@@ -213,12 +213,12 @@ impl Overlay {
 
     /// Restores the title of the window.
     pub(super) fn end(&mut self, to_user: &mut PendingBytes) {
-        to_user.add(self.title.take().map(|title| title.restored()).unwrap_or_default().as_bytes());
+        to_user.add(self.title.take().map(WindowTitle::restored).unwrap_or_default().as_bytes());
     }
 
     /// The key that has opened the panel, as the program would have got it.
     pub(super) fn typed_key(&self) -> Vec<u8> {
         let typed = self.wanted.as_ref().map(|wanted| wanted.typed.clone()).unwrap_or_default();
-        if typed.is_empty() { self.key.iter().map(|key| key.byte()).collect() } else { typed }
+        if typed.is_empty() { self.key.map(PanelKey::byte).into_iter().collect() } else { typed }
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct ScreenModes {
 }
 
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "a terminal has as many independent modes")]
 struct Settings {
     /// In the order in which they were set: of two forms of mouse reports, the last applies.
     modes: Vec<u16>,

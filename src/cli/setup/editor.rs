@@ -94,7 +94,7 @@ pub(super) fn settings_file(editor: Editor, environment: &Environment) -> Option
     }
 }
 
-/// Adds the entry to a file, and keeps what is there.
+/// Adds the entry to a file, and keeps its other entries.
 ///
 /// # Errors
 /// Fails if the file has comments or is no JSON, or has another entry of this name.

@@ -64,8 +64,8 @@ fn folder_of_data(path: &Path, change: ChangeKind) -> Option<PathBuf> {
 /// Returns true for what `git init` makes beside the data: it runs nothing. Its settings are not among it.
 fn is_new(inside: &[&str], change: ChangeKind) -> bool {
     match (change, inside) {
-        (ChangeKind::CreateFolder, [] | ["hooks" | "info" | "branches"]) => true,
-        (ChangeKind::Create, ["description"] | ["info", "exclude"]) => true,
+        (ChangeKind::CreateFolder, [] | ["hooks" | "info" | "branches"])
+        | (ChangeKind::Create, ["description"] | ["info", "exclude"]) => true,
         (ChangeKind::Create, ["hooks", name]) => name.ends_with(".sample"),
         (ChangeKind::Create | ChangeKind::Delete, [name]) => is_trial(name),
         _ => false,

@@ -36,7 +36,7 @@ pub(super) type FileIdentity = (u64, u64);
 #[derive(Debug)]
 pub(in crate::supervisor) struct Roots {
     /// Longest first, so that a root inside another one decides.
-    roots: RwLock<Vec<Arc<Root>>>,
+    open: RwLock<Vec<Arc<Root>>>,
     /// Unrecorded folders that did not exist.
     missing: Mutex<Vec<PathBuf>>,
     protected: Vec<PathBuf>,
@@ -91,7 +91,7 @@ impl Roots {
         let mut all: Vec<PathBuf> = VIRTUAL.iter().map(PathBuf::from).filter(is_below).collect();
         all.extend(protected.iter().flat_map(|path| names(path)));
         let missing = Mutex::new(missing.into_iter().cloned().collect());
-        Ok(Self { roots: RwLock::new(roots), missing, protected: all })
+        Ok(Self { open: RwLock::new(roots), missing, protected: all })
     }
 
     /// Opens unrecorded folders that were made since. A path with a symbolic link is none of them: the command can have
@@ -107,14 +107,14 @@ impl Roots {
             Err(_) => true,
         });
         if !made.is_empty() {
-            let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+            let mut roots = self.open.write().unwrap_or_else(PoisonError::into_inner);
             roots.append(&mut made);
             root::sort(&mut roots);
         }
     }
 
     fn roots(&self) -> RwLockReadGuard<'_, Vec<Arc<Root>>> {
-        self.roots.read().unwrap_or_else(PoisonError::into_inner)
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves all but the last component. Returns `None` for an entry that is not below a root or is

@@ -54,10 +54,12 @@ impl Segments {
             match kernel::find_segment(key) {
                 Ok(_) if flags & NEW == NEW => return Err(Errno::EXIST),
                 // The kernel compares the size.
-                Ok(id) if own.contains(&id) => return kernel::segment(key, size, 0).map_err(errno),
+                Ok(id) if own.contains(&id) => {
+                    return kernel::segment(key, size, 0).map_err(|error| errno(&error));
+                }
                 Ok(_) => return Err(Errno::ACCESS),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                Err(error) => return Err(errno(error)),
+                Err(error) => return Err(errno(&error)),
             }
             if flags & libc::IPC_CREAT == 0 {
                 return Err(Errno::NOENT);
@@ -66,7 +68,7 @@ impl Segments {
         if own.len() >= MAX_SEGMENTS {
             return Err(Errno::NOSPC);
         }
-        let id = kernel::segment(key, size, flags & FLAGS | NEW).map_err(errno)?;
+        let id = kernel::segment(key, size, flags & FLAGS | NEW).map_err(|error| errno(&error))?;
         own.insert(id);
         Ok(id)
     }
@@ -91,6 +93,6 @@ fn number(argument: u64) -> i32 {
     i32::from_be_bytes([a, b, c, d])
 }
 
-fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::INVAL)
 }

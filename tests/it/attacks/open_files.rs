@@ -145,11 +145,10 @@ async fn tighten(process: &mut Process, output: &mut String) -> Tightened {
             Event::Broker(BrokerEvent::PolicySet { is_complete: true, ended }) => {
                 return Tightened::Confirmed { ended };
             }
-            Event::Broker(BrokerEvent::PolicySet { .. }) => return Tightened::Unknown,
             Event::Output(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             // All processes were killed.
             Event::Gone { confirmed: true, .. } => return Tightened::Confirmed { ended: 1 },
-            Event::Gone { .. } => return Tightened::Unknown,
+            Event::Broker(BrokerEvent::PolicySet { .. }) | Event::Gone { .. } => return Tightened::Unknown,
             Event::Failed(reason) => panic!("{reason}"),
             _ => {}
         }

@@ -57,7 +57,7 @@ fn parts(runner: &mut TestRunner, count: usize) -> Vec<Vec<u8>> {
     vec(part, count).new_tree(runner).unwrap().current()
 }
 
-/// What a person sees, and what the terminal does with keys.
+/// The screen that a person sees, and the terminal's use of keys.
 fn shown(output: &[u8]) -> String {
     let mut parser = vt100::Parser::new(24, 80, 0);
     parser.process(output);

@@ -84,7 +84,7 @@ f = open(p, 'w'); os.link(p, q); os.rename(q, p + '.3'); os.chmod(p, 0o600); os.
     }
 }
 
-/// Makes segments as PostgreSQL does. `{theirs}` is the id of another program's segment.
+/// Makes segments as `PostgreSQL` does. `{theirs}` is the id of another program's segment.
 const SEGMENTS: &str = "import ctypes, os
 c = ctypes.CDLL(None, use_errno=True); c.shmat.restype = ctypes.c_void_p
 c.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
@@ -195,9 +195,9 @@ print('kept', a.buf[0]); a.close(); a.unlink()";
     while !matches!(process.next().await.unwrap(), Event::Output(_)) {}
     process.set_policy(BrokerPolicy::Nothing).await;
     let set = loop {
-        match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
-            Event::Broker(BrokerEvent::PolicySet { ended, is_complete }) => break (ended, is_complete),
-            _ => {}
+        let event = tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap();
+        if let Event::Broker(BrokerEvent::PolicySet { ended, is_complete }) = event {
+            break (ended, is_complete);
         }
     };
     assert_eq!(set, (0, true));
