@@ -264,12 +264,12 @@ impl<W: Write> Run<'_, W> {
         };
         match update {
             SessionUpdate::ToolCallUpdate(call) => {
-                let meta = |key: &str| call.meta.as_ref()?.get(key);
-                if let Some(exit) = meta(EXIT_META) {
+                let Some(meta) = &call.meta else { return Ok(()) };
+                if let Some(exit) = meta.get(EXIT_META) {
                     self.ended = ended(exit);
                     control.send(HOST, TerminalReport::Ended);
                 }
-                if let Some(state) = meta(JOB_META) {
+                if let Some(state) = meta.get(JOB_META) {
                     self.job_changed(JobState::deserialize(state)?, control);
                 }
                 Ok(())
@@ -408,8 +408,10 @@ fn ended(meta: &Value) -> Option<TerminalEnd> {
     let number = |key: &str| meta.get(key)?.as_i64().and_then(|number| i32::try_from(number).ok());
     let exit = number("status").map(Exit::Status).or_else(|| number("signal").map(Exit::Signal));
     let code = number("code").and_then(|code| u8::try_from(code).ok());
-    let failure = |reason: &str| ProgramFailure { reason: reason.to_owned(), code };
-    exit.map(Ok).or_else(|| meta.get("error")?.as_str().map(|reason| Err(failure(reason))))
+    exit.map(Ok).or_else(|| {
+        let reason = meta.get("error")?.as_str()?.to_owned();
+        Some(Err(ProgramFailure { reason, code }))
+    })
 }
 
 #[cfg(test)]

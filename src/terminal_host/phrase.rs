@@ -14,6 +14,9 @@ const ANIMALS: [&str; 32] = [
 
 /// Chosen by random bytes.
 pub(super) fn new(random: [u8; 2]) -> String {
-    let word = |words: &[&'static str], byte: u8| words[usize::from(byte) % words.len()];
     format!("{} {}", word(&COLOURS, random[0]), word(&ANIMALS, random[1]))
+}
+
+fn word(words: &[&'static str], random: u8) -> &'static str {
+    words[usize::from(random) % words.len()]
 }

@@ -51,15 +51,13 @@ impl EditorEntry {
     /// The entry as people write it into the settings.
     pub(super) fn text(&self, editor: Editor) -> String {
         let Self { name, command, arguments } = self;
-        let json = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
         let list = |quote: fn(&str) -> String, separator: &str| {
             arguments.iter().map(|word| quote(word)).collect::<Vec<_>>().join(separator)
         };
-        let quoted: fn(&str) -> String = |word| Value::from(word).to_string();
         match editor {
-            Editor::Zed => json(&self.settings(json!({ "type": "custom" }), "agent_servers")),
-            Editor::Jetbrains => json(&self.settings(json!({}), "agent_servers")),
-            Editor::Vscode => json(&self.settings(json!({}), "acp.agents")),
+            Editor::Zed => pretty(&self.settings(json!({ "type": "custom" }), "agent_servers")),
+            Editor::Jetbrains => pretty(&self.settings(json!({}), "agent_servers")),
+            Editor::Vscode => pretty(&self.settings(json!({}), "acp.agents")),
             Editor::Neovim => format!(
                 "-- avante.nvim; docs/editors.md has codecompanion.nvim\nprovider = \"modegate\",\nacp_providers = {{ [\"modegate\"] = \
                  {{ command = {}, args = {{ {} }}, env = {{}} }} }},",
@@ -134,6 +132,15 @@ fn merged(old: Value, new: &Value) -> Option<Value> {
         }
         (old, new) => (old == *new).then_some(old),
     }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// In the quotes of JSON, which Lua and Lisp read, too.
+fn quoted(word: &str) -> String {
+    Value::from(word).to_string()
 }
 
 #[cfg(test)]

@@ -347,8 +347,7 @@ impl Asker<'_> {
         let ends = question.ends().map(Path::to_owned);
         let files = question.files.iter().flat_map(|file| question.ends().map(move |end| end.join(file)));
         let targets = ends.chain(files).map(|path| {
-            let is_below = |folder: &PathBuf| path.starts_with(folder);
-            let known = unrecorded.iter().any(is_below).then_some(path.as_path());
+            let known = unrecorded.iter().any(|folder| path.starts_with(folder)).then_some(path.as_path());
             let inside = question::inside(self.host, &path).or(known).map(Path::to_owned);
             Target { path, inside }
         });

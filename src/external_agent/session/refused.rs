@@ -66,12 +66,15 @@ impl RefusalNotices {
 pub(super) fn ended(writers: &[EndedWriter]) -> AgentOutput {
     let programs: BTreeSet<_> = writers.iter().map(|writer| text::quoted_name(&writer.program)).collect();
     let paths: BTreeSet<_> = writers.iter().map(|writer| quoted(&writer.path)).collect();
-    let listed = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     AgentOutput::NoticeInTurn(format!(
         "Modegate ended {}: open for writing when the mode changed: {}. If the agent does not go on, cancel the turn.\n\n",
         listed(programs),
         listed(paths)
     ))
+}
+
+fn listed(names: BTreeSet<String>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn denied(rule: &'static str) -> AgentOutput {

@@ -17,17 +17,20 @@ const PYTHON_RANDOM: usize = 8;
 pub(super) fn is_temporary(path: &Path, program: Option<&Path>) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
     let is_by = |other: &str| program.and_then(Path::file_name) == Some(OsStr::new(other));
-    let is_random =
-        |rest: &str| rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_of_python = |rest: &str| {
-        let is_expected = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        rest.len() == PYTHON_RANDOM && rest.bytes().all(is_expected)
-    };
     has_temporary_end(name)
         || name.strip_prefix("tmp").is_some_and(is_of_python)
         || name.strip_prefix(".tmp").is_some_and(is_random)
         || is_by("git") && is_lock_of_settings(path)
         || is_by("sed") && name.strip_prefix("sed").is_some_and(is_random)
+}
+
+fn is_random(rest: &str) -> bool {
+    rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn is_of_python(rest: &str) -> bool {
+    let mut bytes = rest.bytes();
+    rest.len() == PYTHON_RANDOM && bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
 }
 
 /// git writes its settings to this file, and moves it.

@@ -38,6 +38,9 @@ const REFUSED: &[c_long] = &[
 /// System V shared memory. The supervisor knows which segments the command has made.
 const SEGMENTS: &[c_long] = &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmctl];
 
+/// Gives up memory of [`SEGMENTS`]. Agents without the broker have none.
+pub(super) const DETACHING: c_long = libc::SYS_shmdt;
+
 /// The returned descriptor receives the suspended calls.
 pub(super) fn filter(limits_network: bool, limits_reads: bool) -> Result<OwnedFd, String> {
     kernel::listen(&program(limits_network, limits_reads))
@@ -51,7 +54,7 @@ pub(super) fn program(limits_network: bool, limits_reads: bool) -> Vec<sock_filt
     }
     calls.set(REFUSED, SUSPEND);
     calls.set(SEGMENTS, SUSPEND);
-    calls.set(&[libc::SYS_shmdt], ALLOW);
+    calls.set(&[DETACHING], ALLOW);
     calls.set(&[libc::SYS_clone], when(has_bits(0, NEW_NAMESPACES), SUSPEND, ALLOW));
     calls.set(OWN_SANDBOX, fail(libc::EOPNOTSUPP));
     syscalls::set_opens(&mut calls, |flags| when(has_bits(flags, WRITING), SUSPEND, ALLOW));

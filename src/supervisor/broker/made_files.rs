@@ -11,7 +11,7 @@ use super::resolve::{FileIdentity, identity};
 use super::tracee::own_path;
 
 /// Most files that are remembered.
-const MAX_FILES: usize = 1024;
+const MAX_FILES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct MadeFiles {
@@ -30,7 +30,7 @@ impl MadeFiles {
         if files.len() >= MAX_FILES {
             return Err(Errno::NOSPC);
         }
-        let file = rustix::fs::open(own_path(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let file = rustix::fs::open(own_path(file.as_fd()), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         files.insert(identity(&file)?, file);
         Ok(())
     }

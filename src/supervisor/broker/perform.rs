@@ -151,11 +151,14 @@ pub(super) fn bind(socket: &OwnedFd, entry: &ResolvedPath) -> Result<(), Errno> 
 /// Binds by a path that must lead below the folder. The command can replace a part of the path by a link, so a thread
 /// that makes sockets in no other folder follows it.
 fn bind_below(socket: &OwnedFd, folder: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
-    let bind = || {
-        sandbox::restrict_new_sockets(folder.as_fd()).map_err(|_| Errno::ACCESS)?;
-        rustix::net::bind(socket, address)
-    };
-    thread::scope(|scope| scope.spawn(bind).join()).unwrap_or(Err(Errno::ACCESS))
+    let bound = thread::scope(|scope| {
+        let binder = scope.spawn(|| {
+            sandbox::restrict_new_sockets(folder.as_fd()).map_err(|_| Errno::ACCESS)?;
+            rustix::net::bind(socket, address)
+        });
+        binder.join()
+    });
+    bound.unwrap_or(Err(Errno::ACCESS))
 }
 
 /// Gives an unnamed file its first name.

@@ -60,10 +60,12 @@ fn each_call_that_agents_have_and_read_only_commands_have_not_has_a_reason() {
     assert!(stale.is_empty(), "reasons without a call: {stale:?}");
 }
 
-/// The broker has the same reasons, and fewer calls run: the supervisor decides those that it suspends.
+/// The broker has the same reasons and a call to give up shared memory, and fewer calls run: the supervisor decides
+/// those that it suspends.
 #[test]
 fn brokered_commands_have_no_further_calls() {
-    let reasons = reasons();
+    let mut reasons = reasons();
+    reasons.insert(number(broker_syscalls::DETACHING));
     for (network, reads) in [(false, false), (true, false), (false, true), (true, true)] {
         let brokered = beyond_reading(&broker_syscalls::program(network, reads));
         let missing: Vec<_> = brokered.difference(&reasons).collect();
