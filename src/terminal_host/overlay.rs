@@ -154,7 +154,7 @@ impl Overlay {
 
     /// Returns the effect of a key that is now known to be complete.
     pub(super) fn waited(&mut self, now: Instant) -> Option<PanelEffect> {
-        if !self.escaped_at.is_some_and(|at| now.saturating_duration_since(at) >= ESCAPE_TIMEOUT) {
+        if self.escaped_at.is_none_or(|at| now.saturating_duration_since(at) < ESCAPE_TIMEOUT) {
             return None;
         }
         self.escaped_at = None;

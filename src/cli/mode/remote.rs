@@ -32,7 +32,7 @@ pub(in crate::cli) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let folder = sockets(environment)?;
     let ModeArguments { session, mode, json } = arguments;
-    let running = running(&folder).await;
+    let running = running(&folder).await?;
     if json && mode.is_none() && session.is_none() {
         for program in &running {
             writeln!(output, "{}", program.json())?;
@@ -105,24 +105,32 @@ impl RunningProgram {
     }
 }
 
-/// The programs that run now.
-async fn running(folder: &Path) -> Vec<RunningProgram> {
-    let mut programs = Vec::new();
+/// The programs that run now. Fails if they refuse this process.
+async fn running(folder: &Path) -> anyhow::Result<Vec<RunningProgram>> {
+    let (mut programs, mut refusal) = (Vec::new(), None);
     for session in control::running(folder) {
-        if let Ok(Ok(Some(program))) = tokio::time::timeout(STATE_TIMEOUT, state(folder, &session)).await {
-            programs.push(program);
+        match tokio::time::timeout(STATE_TIMEOUT, state(folder, &session)).await {
+            Ok(Ok(Some(Ok(program)))) => programs.push(program),
+            Ok(Ok(Some(Err(reason)))) => refusal = Some(reason),
+            // The program has just ended, or does not answer.
+            Ok(Ok(None) | Err(_)) | Err(_) => {}
         }
     }
-    programs
+    match refusal.filter(|_| programs.is_empty()) {
+        Some(reason) => bail!("{reason}"),
+        None => Ok(programs),
+    }
 }
 
-/// `None` if the program refuses this process, or has just ended.
-async fn state(folder: &Path, session: &str) -> std::io::Result<Option<RunningProgram>> {
+/// The error is why the program refuses this process. `None` if it has just ended.
+async fn state(folder: &Path, session: &str) -> std::io::Result<Option<Result<RunningProgram, String>>> {
     let mut controller = Controller::connect(folder, session).await?;
-    let Some(TerminalReport::State { session, program, folder, mode, modes, open_questions, .. }) =
-        controller.next().await?
-    else {
-        return Ok(None);
+    let (session, program, folder, mode, modes, open_questions) = match controller.next().await? {
+        Some(TerminalReport::State { session, program, folder, mode, modes, open_questions, .. }) => {
+            (session, program, folder, mode, modes, open_questions)
+        }
+        Some(TerminalReport::Refused(reason)) => return Ok(Some(Err(reason))),
+        _ => return Ok(None),
     };
     let mut questions = Vec::new();
     while questions.len() < open_questions
@@ -130,7 +138,7 @@ async fn state(folder: &Path, session: &str) -> std::io::Result<Option<RunningPr
     {
         questions.push(question);
     }
-    Ok(Some(RunningProgram { session, program, folder, mode, modes, questions }))
+    Ok(Some(Ok(RunningProgram { session, program, folder, mode, modes, questions })))
 }
 
 /// Returns the session and the mode that the arguments mean. A single argument is a mode if it is no running session.
