@@ -196,6 +196,10 @@ def controls(chosen, template, folder):
     return found
 
 
+# The broker lets programs make memory of their own, which ends with them.
+OWN_MEMORY = {"shared memory", "dev shm"}
+
+
 def forbidden(effects, control, mode):
     """The effects that the mode does not allow. In code, a case may succeed in the session's folder."""
     if mode == "plan":
@@ -262,6 +266,8 @@ def main():
         rows, is_valid, denials = attack(agent, (binary, options.mode), chosen, template, work / agent.name)
         for name, row in rows.items():
             row["effects"] = forbidden(row["effects"], effects[name], options.mode)
+            if name in OWN_MEMORY and row["effects"] == ["had an effect"]:
+                row["effects"] = []
         measured[agent.name] = rows
         ran = [name for name in counting if rows[name]["ran"]]
         bad = {name: row for name, row in rows.items() if row["effects"] or not row["ran"]}
