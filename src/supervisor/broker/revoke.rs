@@ -157,21 +157,21 @@ impl HandedOver {
         let mut killed = HashSet::new();
         loop {
             self.prune();
-            let mut written = self.written();
+            let is_written = self.files.values().any(is_named);
             if self.is_unknown {
                 return Revoked { ended, is_complete: false };
             }
             let pipes: Vec<_> = self.pipes.values().map(WrittenFile::pipe).collect();
-            if written.is_empty() && (pipes.is_empty() || holders(&pipes).is_empty()) {
+            if !is_written && (pipes.is_empty() || holders(&pipes).is_empty()) {
                 self.pipes.clear();
                 return Revoked { ended, is_complete: true };
             }
-            written.extend(pipes);
             let elapsed = start.elapsed();
             if elapsed > DEADLINE {
                 return Revoked { ended, is_complete: false };
             }
             if elapsed > GRACE {
+                let written: Vec<_> = self.written().into_iter().chain(pipes).collect();
                 for (holder, path) in holders(&written) {
                     if killed.insert(holder) {
                         let program = caller::name(holder.as_raw_pid().unsigned_abs());
