@@ -67,7 +67,8 @@ pub(super) fn ended(writers: &[EndedWriter]) -> AgentOutput {
     let programs: BTreeSet<_> = writers.iter().map(|writer| text::quoted_name(&writer.program)).collect();
     let paths: BTreeSet<_> = writers.iter().map(|writer| quoted(&writer.path)).collect();
     AgentOutput::NoticeInTurn(format!(
-        "Modegate ended {}: open for writing when the mode changed: {}. If the agent does not go on, cancel the turn.\n\n",
+        "When the mode changed, Modegate ended programs that had files open for writing: {}. The files: {}. If the agent \
+         does not go on, cancel the turn.\n\n",
         listed(programs),
         listed(paths)
     ))
