@@ -59,7 +59,7 @@ pub const CACHE_VARIABLES: &[(&str, &[&str])] = &[
     ("XDG_CACHE_HOME", &[""]), ("npm_config_cache", &[""]), ("NPM_CONFIG_CACHE", &[""]),
     ("YARN_CACHE_FOLDER", &[""]), ("BUN_INSTALL_CACHE_DIR", &[""]), ("PIP_CACHE_DIR", &[""]),
     ("UV_CACHE_DIR", &[""]), ("POETRY_CACHE_DIR", &[""]), ("GOCACHE", &[""]), ("GOMODCACHE", &[""]),
-    ("GOPATH", &["pkg"]), 
+    ("GOPATH", &["pkg"]),
     ("GRADLE_USER_HOME", &["caches", "daemon", "wrapper/dists", "native", "notifications", "workers", ".tmp"]),
     ("NUGET_PACKAGES", &[""]), ("CCACHE_DIR", &[""]), ("SCCACHE_DIR", &[""]), ("DENO_DIR", &[""]),
 ];

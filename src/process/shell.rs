@@ -273,7 +273,8 @@ impl Shell {
         Ok(CommandSandbox::of(Confinement::Agent { write }))
     }
 
-    /// Makes missing caches for an agent that may change files. It writes in no temporary folder but its own.
+    /// Makes missing caches for an agent that may change files. It cannot make those in a home folder below a temporary
+    /// folder.
     pub fn make_caches(&self, roots: &[PathBuf]) {
         self.make_caches_outside(roots, &[]);
     }

@@ -73,7 +73,7 @@ impl Segments {
         Ok(id)
     }
 
-    /// Removes what the command has left.
+    /// Removes the segments that are left.
     pub(super) fn clear(&self) {
         for id in self.own.lock().unwrap_or_else(PoisonError::into_inner).drain() {
             // The command may have removed it.

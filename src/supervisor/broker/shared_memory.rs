@@ -68,7 +68,7 @@ impl SharedMemory {
         self.segments.answer(call)
     }
 
-    /// Removes what the command has left. No process of the command is there any more.
+    /// Removes the names and segments that are left. All processes of the command are gone.
     pub(super) fn clear(&self) {
         self.segments.clear();
         let Some(folder) = &self.folder else { return };

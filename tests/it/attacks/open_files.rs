@@ -137,7 +137,7 @@ enum Tightened {
     Unknown,
 }
 
-/// Adds what the program prints meanwhile to `output`.
+/// Adds the program's further output to `output`.
 async fn tighten(process: &mut Process, output: &mut String) -> Tightened {
     process.set_policy(BrokerPolicy::Nothing).await;
     loop {

@@ -43,7 +43,7 @@ async fn start(folder: &tempfile::TempDir, script: &str, policy: BrokerPolicy) -
     shell.start(&line, folder.path(), &sandbox).await.unwrap()
 }
 
-/// Returns the output. No change is asked about.
+/// Returns the output. Fails on a question.
 async fn finish(process: &mut Process) -> String {
     let mut output = Vec::new();
     while let Some(event) = process.next().await {
