@@ -61,7 +61,7 @@ fn folder_of_data(path: &Path, change: ChangeKind) -> Option<PathBuf> {
     is_data.then(|| git.to_owned())
 }
 
-/// Returns true for what `git init` makes beside the data: it runs nothing. Its settings are not among it.
+/// Returns true for other files and folders of `git init`, but its settings. No program runs them.
 fn is_new(inside: &[&str], change: ChangeKind) -> bool {
     match (change, inside) {
         (ChangeKind::CreateFolder, [] | ["hooks" | "info" | "branches"])

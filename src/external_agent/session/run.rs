@@ -187,7 +187,7 @@ impl LevelSwitches<'_> {
                         self.agent.program().set_policy(policy).await;
                         let mut setting =
                             self.set_agent_mode(false, own_mode.take(), previous_mode.clone());
-                        // Otherwise the agent's own mode could refuse what the new mode allows.
+                        // Otherwise the agent's own mode could refuse calls that the new mode allows.
                         let mode = tokio::select! {
                             mode = &mut setting => Some(mode),
                             () = tokio::time::sleep(OWN_MODE_LIMIT) => None,

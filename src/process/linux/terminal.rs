@@ -19,7 +19,7 @@ pub fn shows_lines() -> bool {
 /// user's terminal as its standard input.
 pub const HOSTED_ARGUMENT: &str = "__terminal";
 
-/// Makes the terminal at standard output the terminal of this process. Returns what standard input was.
+/// Makes the terminal at standard output the terminal of this process. Returns the earlier standard input.
 pub fn become_hosted(input: &io::Stdin, output: &io::Stdout) -> io::Result<OwnedFd> {
     let connection = input.as_fd().try_clone_to_owned()?;
     process::setsid()?;

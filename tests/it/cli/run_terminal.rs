@@ -328,7 +328,7 @@ fn start_of(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).rposition(|window| window == part).unwrap()
 }
 
-/// Prints what the program can reach of the user's terminal. Arguments: its name, and the process that has it.
+/// Prints the parts of the user's terminal that the program can reach. Arguments: its name, and the process that has it.
 const REACH: &str = r#"
 import fcntl, os, sys
 name, host = sys.argv[1], sys.argv[2].replace("self", str(os.getpid()))

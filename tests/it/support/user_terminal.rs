@@ -96,7 +96,7 @@ impl TestTerminal {
         count > 0
     }
 
-    /// Waits until the output contains a text, after what earlier calls have found. Returns the output before it.
+    /// Waits until the output contains a text, behind the texts of earlier calls. Returns the output before it.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let started = Instant::now();
         loop {
