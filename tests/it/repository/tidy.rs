@@ -71,6 +71,7 @@ const LAYERS: [(&str, &[&str]); 79] = [
             "client",
             "external_agent/definition",
             "external_agent/known",
+            "external_agent/settings_text",
             "external_agent/settings",
             "external_agent/sockets",
             "json_rpc",
@@ -469,7 +470,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 114] = [
+const PURE: [&str; 115] = [
     "acp",
     "audit",
     "chain",
@@ -534,6 +535,7 @@ const PURE: [&str; 114] = [
     "external_agent/options",
     "external_agent/session/process_state",
     "external_agent/session/retained_context",
+    "external_agent/settings_text",
     "external_agent/sockets",
     "conversation/history",
     "session/turn/context_window",
@@ -673,6 +675,7 @@ const LIBRARIES: [(&str, &[&str]); 39] = [
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
+    ("toml", &["external_agent/settings_text"]),
     (
         "std::env",
         &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],
