@@ -204,7 +204,7 @@ impl ExternalAgentSession {
                 changes.end_turn(&asker)
             }
             AgentMessage::Closing => self.close(),
-            AgentMessage::Close => {
+            AgentMessage::Closed => {
                 self.waiting.clear();
                 // The last handle of the agent: its relay ends once there is none.
                 if let Some(process) = &mut self.process {
@@ -255,11 +255,11 @@ impl ExternalAgentSession {
             }
             ProcessMessage::Broker { event, content } => {
                 let (changes, asker) = self.asked_changes();
-                changes.broker_event((event, content), &asker, limits)
+                changes.broker_event(event, content, &asker, limits)
             }
-            ProcessMessage::ChangeAnswered { change, answer, content } => {
+            ProcessMessage::ChangeAnswered(answered) => {
                 let (changes, asker) = self.asked_changes();
-                changes.answered(change, (answer, content), &asker, limits)
+                changes.answered(answered, &asker, limits)
             }
             ProcessMessage::Ended { why } => {
                 for (_, request) in std::mem::take(&mut self.open_requests) {

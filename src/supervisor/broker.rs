@@ -32,6 +32,7 @@ mod made_files;
 mod network_call;
 mod notification;
 mod operation;
+mod outcome;
 mod pending;
 mod perform;
 mod questions;
@@ -51,11 +52,12 @@ mod waiting;
 use allowed_sockets::AllowedSockets;
 use egress::EgressBroker;
 pub(in crate::supervisor) use egress::is_supported as limits_network;
-use handler::{CallHandler, CallOutcome, Postponed};
+use handler::CallHandler;
 use made_files::MadeFiles;
 use network_call::{NetworkCall, network_call};
 pub(in crate::supervisor) use notification::CallListener;
 use notification::{CallAnswer, SuspendedCall};
+use outcome::{CallOutcome, Postponed};
 use pending::{PendingCall, ResumedCall};
 use questions::{AskedChange, ChangeQuestions};
 pub(in crate::supervisor) use reads::Reads;
@@ -394,24 +396,8 @@ impl Broker {
     fn answer(&self, pending: &PendingCall, copies: &RefCell<CallCopies>) -> Option<Postponed> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let call = &pending.call;
-        let handler = CallHandler {
-            tracee: Tracee { listener: &self.listener, call },
-            policy: *policy,
-            asked: pending.allowed.as_ref(),
-            roots: &self.roots,
-            unnamed: &self.unnamed,
-            handed_over: &self.handed_over,
-            terminals: &self.terminals,
-            recorder: self.recorder.as_ref(),
-            locks: pending.takes_locks.then_some(&self.locks),
-            recording: &self.recording,
-            copies,
-            reads: self.reads.as_ref(),
-            moving: &self.moving,
-            sockets: &self.sockets,
-            bound: &self.bound,
-            memory: &self.memory,
-        };
+        let tracee = Tracee { listener: &self.listener, call };
+        let handler = CallHandler { broker: self, policy: *policy, pending, tracee, copies };
         let answer = match handler.outcome() {
             CallOutcome::Answer(answer) => answer,
             CallOutcome::HandOver { file, closes_on_exec } => self.hand_over(call, file, closes_on_exec),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::consents::Consents;
-use super::message::{AgentMessage, AgentOutput, ChangeAnswer, ProcessMessage};
+use super::message::{AgentMessage, AgentOutput, AnsweredChange, ProcessMessage};
 use super::moved_content::{self, MovedContent};
 use super::permission::{decide, permitted};
 use super::question::{self, AskedQuestion, REJECT_TURN};
@@ -79,7 +79,8 @@ impl AskedChanges {
     /// `content` is that of a file that waits to be moved.
     pub(super) fn broker_event(
         &mut self,
-        (event, content): (BrokerEvent, Option<MovedContent>),
+        event: BrokerEvent,
+        content: Option<MovedContent>,
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
@@ -91,9 +92,9 @@ impl AskedChanges {
             BrokerEvent::Withdrawn(number) => {
                 self.waiting.retain(|question| question.change.number != number);
                 let is_open = self.open.as_ref().is_some_and(|it| it.question.change.number == number);
-                let mut effects = if is_open { self.close("The program ended.", asker) } else { Vec::new() };
-                effects.extend(self.decide(asker, limits));
-                effects
+                let mut outputs = if is_open { self.close("The program ended.", asker) } else { Vec::new() };
+                outputs.extend(self.decide(asker, limits));
+                outputs
             }
             BrokerEvent::HostRefused(host) => host::refused(&host, asker.host, limits),
             BrokerEvent::SocketRefused(path) => host::socket_refused(&path, asker.host, limits),
@@ -105,19 +106,19 @@ impl AskedChanges {
 
     /// Answers the waiting changes up to the first one that the user must decide.
     fn decide(&mut self, asker: &Asker<'_>, limits: &AgentLimits) -> Vec<AgentOutput> {
-        let mut effects = Vec::new();
+        let mut outputs = Vec::new();
         while self.open.is_none() {
             let Some(mut question) = self.waiting.pop_front() else { break };
             question.is_postponed = self.consents.is_postponed(&question.change.path);
             match self.decide_one(&question, asker, limits) {
                 Decision::Answer(allows, more) => {
-                    effects.extend(more);
-                    effects.extend(asker.answer(question.change.number, allows));
+                    outputs.extend(more);
+                    outputs.extend(asker.answer(question.change.number, allows));
                 }
-                Decision::Ask(facts) => effects.push(self.ask(question, *facts, asker, limits)),
+                Decision::Ask(facts) => outputs.push(self.ask(question, *facts, asker, limits)),
             }
         }
-        effects
+        outputs
     }
 
     fn decide_one(&mut self, question: &AskedQuestion, asker: &Asker<'_>, limits: &AgentLimits) -> Decision {
@@ -144,14 +145,14 @@ impl AskedChanges {
             Verdict::Ask(_) if self.is_in_turn => Decision::Ask(Box::new(facts)),
             Verdict::Ask(_) => {
                 let call = ToolCallId::new(TOOL);
-                let mut effects = vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER }];
+                let mut outputs = vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER }];
                 if !std::mem::replace(&mut self.told, true) {
-                    effects.push(AgentOutput::NoticeInTurn(format!(
+                    outputs.push(AgentOutput::NoticeInTurn(format!(
                         "Modegate refused changes of the agent that no turn asked for, the first of them: {}.\n\n",
                         question.title(asker.host)
                     )));
                 }
-                Decision::Answer(false, effects)
+                Decision::Answer(false, outputs)
             }
         }
     }
@@ -197,29 +198,28 @@ impl AskedChanges {
         tokio::spawn(async move {
             let answer = tokio::time::timeout(LIMIT, answer).await.unwrap_or(Err(ClientError::Late(LIMIT)));
             let content = moved_content::read(&change).await;
-            let answered = ProcessMessage::ChangeAnswered { change: change.number, answer, content };
+            let answered = AnsweredChange { number: change.number, answer, content };
             // The session may be gone.
-            let _ = messages.send(AgentMessage::Process(start, answered));
+            let _ = messages.send(AgentMessage::Process(start, ProcessMessage::ChangeAnswered(answered)));
         });
         self.open = Some(OpenChange { question, facts, call, request: number });
         let update = Box::new(SessionUpdate::ToolCall(announced));
         AgentOutput::Record(SessionEvent::ForwardedUpdate { update }, None)
     }
 
-    /// `content` is that of a file that waits to be moved, after the answer.
     pub(super) fn answered(
         &mut self,
-        change: u64,
-        (answer, content): (ChangeAnswer, Option<MovedContent>),
+        answered: AnsweredChange,
         asker: &Asker<'_>,
         limits: &AgentLimits,
     ) -> Vec<AgentOutput> {
+        let AnsweredChange { number, answer, content } = answered;
         let Some(OpenChange { question, facts, call, request }) =
-            self.open.take_if(|open| open.question.change.number == change)
+            self.open.take_if(|open| open.question.change.number == number)
         else {
             return Vec::new();
         };
-        let mut effects = Vec::new();
+        let mut outputs = Vec::new();
         let (selected, rule, refusal) = match answer.map(|answer| answer.outcome) {
             Ok(RequestPermissionOutcome::Selected(selected)) => {
                 let refusal = "The user rejected this change.".to_owned();
@@ -234,7 +234,7 @@ impl AskedChanges {
                 asker.host.client.withdraw(request);
                 let refusal = format!("No answer came within {} minutes.", limit.as_secs() / 60);
                 let text = format!("{refusal} Refused: {}.\n\n", question.title(asker.host));
-                effects.push(AgentOutput::NoticeInTurn(text));
+                outputs.push(AgentOutput::NoticeInTurn(text));
                 (String::new(), permission::UNANSWERED, refusal)
             }
             Err(error) => {
@@ -244,11 +244,11 @@ impl AskedChanges {
         };
         let scope = question::consent(&selected);
         if scope.is_some() && content != question.content {
-            effects.push(concluded(call, Some("The content has changed since the question.")));
+            outputs.push(concluded(call, Some("The content has changed since the question.")));
             let earlier = question.earlier + 1;
             self.waiting.push_front(AskedQuestion { content, earlier, ..question });
-            effects.extend(self.decide(asker, limits));
-            return effects;
+            outputs.extend(self.decide(asker, limits));
+            return outputs;
         }
         let denial = match decide(&facts, limits) {
             Verdict::Deny(denial) => Some(denial.rule),
@@ -257,19 +257,19 @@ impl AskedChanges {
         let allows = scope.is_some() && denial.is_none();
         if let Some(scope) = scope.filter(|_| allows) {
             self.consents.allow(&question.change, scope, &limits.mode.0);
-            effects.push(permitted(&call, &facts, true));
+            outputs.push(permitted(&call, &facts, true));
         } else {
             self.consents.reject(&question.change);
             if selected == REJECT_TURN {
                 self.consents.refuse_turn();
             }
             let rule = denial.unwrap_or(rule);
-            effects.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
+            outputs.push(AgentOutput::Denied { call: call.clone(), tool: TOOL, rule });
         }
-        effects.push(concluded(call, (!allows).then_some(&*refusal)));
-        effects.extend(asker.answer(question.change.number, allows));
-        effects.extend(self.decide(asker, limits));
-        effects
+        outputs.push(concluded(call, (!allows).then_some(&*refusal)));
+        outputs.extend(asker.answer(question.change.number, allows));
+        outputs.extend(self.decide(asker, limits));
+        outputs
     }
 
     /// Withdraws the open question.
@@ -285,9 +285,9 @@ impl AskedChanges {
         let waiting = std::mem::take(&mut self.waiting);
         let numbers = open.into_iter().chain(waiting.into_iter().map(|question| question.change.number));
         let refused: Vec<AgentOutput> = numbers.filter_map(|number| asker.answer(number, false)).collect();
-        let mut effects = self.close("The turn has ended.", asker);
-        effects.extend(refused);
-        effects
+        let mut outputs = self.close("The turn has ended.", asker);
+        outputs.extend(refused);
+        outputs
     }
 
     /// The process is gone, and with it all that waits.
@@ -301,9 +301,9 @@ impl AskedChanges {
         self.told = false;
         self.refused.clear();
         self.consents.end_turn();
-        let mut effects = self.refuse(asker);
-        effects.extend(self.refusals.end_turn());
-        effects
+        let mut outputs = self.refuse(asker);
+        outputs.extend(self.refusals.end_turn());
+        outputs
     }
 
     pub(super) fn asks(&self) -> bool {
@@ -322,10 +322,10 @@ impl AskedChanges {
             return Vec::new();
         }
         let question = open.question.clone();
-        let mut effects = self.close("The mode has changed.", asker);
+        let mut outputs = self.close("The mode has changed.", asker);
         self.waiting.push_front(question);
-        effects.extend(self.decide(asker, limits));
-        effects
+        outputs.extend(self.decide(asker, limits));
+        outputs
     }
 }
 

@@ -34,8 +34,8 @@ pub enum AgentMessage {
     TurnEnded,
     /// The session closes, but a turn may still run. The relay stops waiting for send permits.
     Closing,
-    /// No prompt is left.
-    Close,
+    /// The session is closed, and no prompt is left. The agent's last handle is dropped.
+    Closed,
     Relayed(Relayed, Option<OwnedSemaphorePermit>),
     /// From the process with this number, or about it.
     Process(u64, ProcessMessage),
@@ -60,13 +60,7 @@ pub enum ProcessMessage {
         /// Of a file that waits to be moved.
         content: Option<MovedContent>,
     },
-    /// The client's answer to the question about a change.
-    ChangeAnswered {
-        change: u64,
-        answer: ChangeAnswer,
-        /// Of a file that waits to be moved, after the answer.
-        content: Option<MovedContent>,
-    },
+    ChangeAnswered(AnsweredChange),
     Ended {
         why: String,
     },
@@ -88,7 +82,13 @@ pub enum ContextState {
     New(Option<String>),
 }
 
-pub(super) type ChangeAnswer = Result<RequestPermissionResponse, ClientError>;
+/// The client's answer to the question about a change.
+pub struct AnsweredChange {
+    pub number: u64,
+    pub answer: Result<RequestPermissionResponse, ClientError>,
+    /// Of a file that waits to be moved, after the answer.
+    pub content: Option<MovedContent>,
+}
 
 /// Messages of the agent, in their order.
 pub enum Relayed {

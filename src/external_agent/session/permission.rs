@@ -72,14 +72,14 @@ impl ExternalAgentSession {
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
         let RelayedRequest { number, content: request, reply } = request;
-        let mut effects = Vec::new();
+        let mut outputs = Vec::new();
         let (permission, permit) = match &request {
             ClientRequest::RequestPermission(request) => {
                 let facts = self.facts_of(request);
-                if let Some((mut effects, answer)) = Self::answer(request, &facts, limits) {
+                if let Some((mut outputs, answer)) = Self::answer(request, &facts, limits) {
                     self.allow_requested(request, &facts, &answer);
-                    effects.push(AgentOutput::Answer(reply, answer));
-                    return effects;
+                    outputs.push(AgentOutput::Answer(reply, answer));
+                    return outputs;
                 }
                 (Some(ForwardedPermission { request: request.clone(), facts }), None)
             }
@@ -104,7 +104,7 @@ impl ExternalAgentSession {
                 // A forwarded write lasts until the client answers. Without an answer, its end is unknown.
                 let call = format!("agent_write_{}_{}", number.0, number.1);
                 let permit = admit(gate, &call, false);
-                effects.push(permitted(&ToolCallId::new(call), &facts, false));
+                outputs.push(permitted(&ToolCallId::new(call), &facts, false));
                 (None, Some(permit))
             }
             _ => (None, None),
@@ -113,8 +113,8 @@ impl ExternalAgentSession {
         let request = in_lines(request.of_session(&self.host.session));
         let id = self.host.client.reserve_id();
         self.open_requests.insert(number, ForwardedRequest { id, asked: permission });
-        effects.push(AgentOutput::Forward { id, request, reply });
-        effects
+        outputs.push(AgentOutput::Forward { id, request, reply });
+        outputs
     }
 
     /// Decides again, because the mode may have changed since the client was asked.
@@ -142,18 +142,18 @@ impl ExternalAgentSession {
             Selected::NotOffered => return vec![AgentOutput::Answer(reply, rejection(&request))],
         }
         if matches!(decide(&facts, limits), Verdict::Deny(_))
-            && let Some((mut effects, refused)) = Self::answer(&request, &facts, limits)
+            && let Some((mut outputs, refused)) = Self::answer(&request, &facts, limits)
         {
-            effects.push(AgentOutput::Answer(reply, refused));
-            return effects;
+            outputs.push(AgentOutput::Answer(reply, refused));
+            return outputs;
         }
         self.allow_requested(&request, &facts, &answer);
-        let mut effects = Vec::new();
+        let mut outputs = Vec::new();
         if facts.effect.is_change() {
-            effects.push(permitted(&request.tool_call.tool_call_id, &facts, true));
+            outputs.push(permitted(&request.tool_call.tool_call_id, &facts, true));
         }
-        effects.push(AgentOutput::Answer(reply, answer));
-        effects
+        outputs.push(AgentOutput::Answer(reply, answer));
+        outputs
     }
 
     /// Asks no second time when a brokered agent makes the changes that were allowed.
@@ -222,7 +222,7 @@ impl ExternalAgentSession {
         requested.facts(&folders, host.readers)
     }
 
-    /// Returns the answer and the effects before it, or `None` if the user must decide.
+    /// Returns the answer and the outputs before it, or `None` if the user must decide.
     fn answer(
         request: &RequestPermissionRequest,
         facts: &CallFacts,
@@ -247,9 +247,9 @@ impl ExternalAgentSession {
                 let update =
                     SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.clone(), fields).meta(meta));
                 let event = SessionEvent::ForwardedUpdate { update: Box::new(update) };
-                let effects =
+                let outputs =
                     vec![AgentOutput::Denied { call, tool: TOOL, rule }, AgentOutput::Record(event, None)];
-                Some((effects, rejection(request)))
+                Some((outputs, rejection(request)))
             }
         }
     }

@@ -414,7 +414,7 @@ impl Actor {
 
     /// Waits for the external agent's end, within the deadline of a mode change.
     pub(super) async fn close_external_agent(&mut self) {
-        self.external_agent_message(AgentMessage::Close).await;
+        self.external_agent_message(AgentMessage::Closed).await;
         let deadline = tokio::time::Instant::now() + DEADLINE;
         while !self.external_agent.is_stopped() {
             // The agent's last messages are still recorded.

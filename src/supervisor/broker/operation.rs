@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use libc::c_long;
+use rustix::io::Errno;
 
 use super::notification::SuspendedCall;
 use crate::sandbox::{ATTRIBUTES, ATTRIBUTES_OLD, EXTENDED_ATTRIBUTES, SYS_FCHMODAT2, TMPFILE};
@@ -282,19 +283,22 @@ pub(super) fn is_valid(flags: i32) -> bool {
 }
 
 /// The error of a call that opens a file and is no [`FileOperation`].
-pub(super) fn path_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+pub(super) fn path_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> Errno {
     let path = if call.number == libc::SYS_openat { call.arguments[1] } else { call.arguments[0] };
     unread_path_error(path, memory)
 }
 
-fn unread_path_error(path: u64, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+fn unread_path_error(path: u64, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> Errno {
     let is_long =
         memory(path, PATH_LENGTH).is_some_and(|bytes| bytes.len() == PATH_LENGTH && !bytes.contains(&0));
-    if is_long { libc::ENAMETOOLONG } else { libc::EFAULT }
+    if is_long { Errno::NAMETOOLONG } else { Errno::FAULT }
 }
 
 /// The error of a call that changes attributes and is no [`FileOperation`].
-pub(super) fn attribute_error(call: &SuspendedCall, memory: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> i32 {
+pub(super) fn attribute_error(
+    call: &SuspendedCall,
+    memory: &impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Errno {
     let reader = ArgumentReader { memory };
     let arg = call.arguments;
     // The path, and times in microseconds.
@@ -310,7 +314,7 @@ pub(super) fn attribute_error(call: &SuspendedCall, memory: &impl Fn(u64, usize)
         let times: Option<[i64; 4]> = times.filter(|address| *address != 0).and_then(|at| reader.numbers(at));
         times.is_some_and(|[_, a, _, b]| [a, b].iter().any(|part| !MICROSECONDS.contains(part)))
     };
-    if has_unknown_flags(call) || has_wrong_times() { libc::EINVAL } else { unread_path_error(path, memory) }
+    if has_unknown_flags(call) || has_wrong_times() { Errno::INVAL } else { unread_path_error(path, memory) }
 }
 
 /// Returns true for a change of attributes with flags that the kernel refuses before anything else.

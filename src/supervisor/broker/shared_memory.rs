@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
-use rustix::io::Errno;
 
 use super::area::Area;
 use super::made_files::MadeFiles;
@@ -15,6 +14,8 @@ use super::notification::{CallAnswer, SuspendedCall};
 use super::operation::CallPath;
 use super::resolve::ResolvedPath;
 use super::segments::Segments;
+
+mod calls;
 
 const FOLDER: &str = "/dev/shm";
 
@@ -33,7 +34,7 @@ impl SharedMemory {
     }
 
     /// `None` if the path is not written as that of a name in the folder. The C library writes it so.
-    pub(super) fn entry(&self, place: &CallPath) -> Option<ResolvedPath> {
+    fn entry(&self, place: &CallPath) -> Option<ResolvedPath> {
         let name = place.path.strip_prefix(FOLDER).ok()?;
         let bytes = place.path.as_os_str().as_bytes();
         if name.components().count() != 1 || name == Path::new("..") || bytes.ends_with(b"/") {
@@ -45,22 +46,17 @@ impl SharedMemory {
     }
 
     /// Like [`Self::entry`], for a file that the command has made.
-    pub(super) fn own_entry(&self, place: &CallPath) -> Option<ResolvedPath> {
+    fn own_entry(&self, place: &CallPath) -> Option<ResolvedPath> {
         self.entry(place).filter(|entry| self.owns_entry(entry))
     }
 
-    pub(super) fn owns_entry(&self, entry: &ResolvedPath) -> bool {
+    fn owns_entry(&self, entry: &ResolvedPath) -> bool {
         let stat = rustix::fs::statat(&entry.folder, &entry.name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| self.owns(&stat))
     }
 
     pub(super) fn owns(&self, stat: &Stat) -> bool {
         self.files.contain(stat)
-    }
-
-    /// Remembers a file that the command has made.
-    pub(super) fn add(&self, file: &OwnedFd) -> Result<(), Errno> {
-        self.files.add(file)
     }
 
     /// Answers calls for System V segments.

@@ -31,6 +31,20 @@ impl Tracee<'_> {
         self.listener.is_suspended(self.call)
     }
 
+    /// Runs `action` if the call is still suspended: only then did its arguments come from its caller.
+    pub(super) fn if_suspended<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if self.is_suspended() { action() } else { Err(Errno::SRCH) }
+    }
+
+    /// Runs `action` with the caller's umask if the call is still suspended. The thread must have a umask of its own.
+    pub(super) fn with_umask<T>(&self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        let umask = self.umask().ok_or(Errno::SRCH)?;
+        self.if_suspended(|| {
+            process::umask(umask);
+            action()
+        })
+    }
+
     /// The folder of a relative path; `None` is the working directory.
     pub(super) fn folder(&self, descriptor: Option<i32>) -> Result<OwnedFd, Errno> {
         match descriptor {
@@ -122,7 +136,7 @@ impl Tracee<'_> {
         status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
     }
 
-    pub(super) fn umask(&self) -> Option<Mode> {
+    fn umask(&self) -> Option<Mode> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.call.thread)).ok()?;
         let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
         u32::from_str_radix(umask.trim(), 8).ok().map(Mode::from_raw_mode)

@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrUnix};
 
-use super::handler::{Postponed, WaitReason};
 use super::notification::{CallAnswer, SuspendedCall};
+use super::outcome::{Postponed, WaitReason};
 use super::pending::PendingCall;
 use super::recorder::CallCopies;
 use super::{Broker, reads, threads, tracee};

@@ -232,7 +232,7 @@ fn two_processes_with_fifty_sessions_lose_no_events() {
 const EVENTS: u64 = 10_000;
 
 /// Length of the text of each event.
-const BYTES: usize = 2_000;
+const BYTES: usize = 4_000;
 
 #[tokio::test]
 async fn long_session_loads_within_bounded_memory() {

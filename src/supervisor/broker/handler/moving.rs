@@ -4,123 +4,143 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, ResolveFlags};
+use rustix::fs::{AtFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{CONTINUE, CallHandler, CallOutcome, EXCHANGE, path_failure, refusal};
+use super::{CallHandler, EXCHANGE, path_failure};
 use crate::sandbox::BrokerPolicy;
 use crate::supervisor::broker::operation::{CallPath, FileReference};
+use crate::supervisor::broker::outcome::EarlyEnd;
 use crate::supervisor::broker::questions::AskedChange;
 use crate::supervisor::broker::recorder::Touched;
 use crate::supervisor::broker::resolve::{self, ResolvedPath};
 use crate::supervisor::broker::{perform, reads, tracee};
 use crate::supervisor::protocol::ChangeKind;
 
-impl CallHandler<'_> {
-    /// The files that move with a folder. A rule can deny some of them.
-    pub(super) fn moved_files(
-        &self,
-        from: &ResolvedPath,
-        to: &ResolvedPath,
-        flags: u32,
-    ) -> Result<Vec<PathBuf>, CallOutcome> {
-        if self.policy != BrokerPolicy::Ask {
-            return Ok(Vec::new());
-        }
-        let moved = [Some(from), (flags & EXCHANGE != 0).then_some(to)];
-        let files = moved.into_iter().flatten().map(reads::files_below).collect::<Result<Vec<_>, _>>();
-        // Programs then move each file.
-        files.map(|files| files.concat()).map_err(|_| refusal(Errno::XDEV))
+pub(super) fn rename(
+    handler: &CallHandler<'_>,
+    from: &CallPath,
+    to: &CallPath,
+    flags: u32,
+) -> Result<(), EarlyEnd> {
+    let (from, to) = within_workspace(handler.resolve(from)?, handler.resolve(to)?)?;
+    handler.check_replaceable(&from)?;
+    handler.check_replaceable(&to)?;
+    let keeps = RenameFlags::from_bits_retain(flags).contains(RenameFlags::NOREPLACE);
+    if keeps && handler.policy == BrokerPolicy::Ask && perform::kind(&to).is_some() {
+        // Without asking, the call fails.
+        return Err(Errno::EXIST.into());
     }
+    let files = moved_files(handler, &from, &to, flags)?;
+    let to_path = Some(to.path.clone());
+    let change = AskedChange::new(ChangeKind::Move, &from.path);
+    handler.check_existing(&from, AskedChange { to: to_path, files, ..change })?;
+    let _moving = check_moved(handler, &from, &to, flags)?;
+    let _lock = handler.lock([&from, &to])?;
+    let touched = [Touched::Moved { from: &from, to: &to }, Touched::Moved { from: &to, to: &from }];
+    let count = if flags & EXCHANGE == 0 { 1 } else { 2 };
+    let _recorded = handler.record(&touched[..count])?;
+    Ok(handler.tracee.if_suspended(|| perform::rename(&from, &to, flags))?)
+}
 
-    /// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is
-    /// moved.
-    pub(super) fn check_moved(
-        &self,
-        from: &ResolvedPath,
-        to: &ResolvedPath,
-        flags: u32,
-    ) -> Result<Option<MutexGuard<'_, ()>>, CallOutcome> {
-        let Some(reads) = self.reads else { return Ok(None) };
-        let guard = reads.moving.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_denied =
-            reads.deny_moving(from, &to.path) || flags & EXCHANGE != 0 && reads.deny_moving(to, &from.path);
-        if is_denied { Err(refusal(Errno::ACCESS)) } else { Ok(Some(guard)) }
+/// The files that move with a folder. A rule can deny some of them.
+fn moved_files(
+    handler: &CallHandler<'_>,
+    from: &ResolvedPath,
+    to: &ResolvedPath,
+    flags: u32,
+) -> Result<Vec<PathBuf>, Errno> {
+    if handler.policy != BrokerPolicy::Ask {
+        return Ok(Vec::new());
     }
+    let moved = [Some(from), (flags & EXCHANGE != 0).then_some(to)];
+    let files = moved.into_iter().flatten().map(reads::files_below).collect::<Result<Vec<_>, _>>();
+    // Programs then move each file.
+    files.map(|files| files.concat()).map_err(|_| Errno::XDEV)
+}
 
-    pub(super) fn link(
-        &self,
-        object: &FileReference,
-        to: &CallPath,
-    ) -> Result<Result<(), Errno>, CallOutcome> {
-        if let Some(file) = self.unnamed_file(object) {
-            let to = self.resolve(to)?.filter(ResolvedPath::is_brokered).ok_or(CONTINUE)?;
-            self.check_replaceable(&to)?;
-            self.check_new(&to, ChangeKind::Create)?;
-            let _recorded = self.record(&[Touched::Entry(&to)])?;
-            return Ok(self.if_suspended(|| perform::link_unnamed(&file, &to)));
-        }
-        let from = match object {
-            FileReference::Path { place, .. } if resolve::split(&place.path).is_none() => {
-                return Err(CONTINUE);
-            }
-            FileReference::Path { place, follows_link: true } => {
-                let from = self.roots.opened(&self.tracee, place, ResolveFlags::empty());
-                from.map_err(|error| path_failure(Some(&place.path), error))?
-            }
-            FileReference::Path { place, .. } => self.resolve(place)?,
-            FileReference::Descriptor(_) => None,
-        };
-        // The kernel looks for the file before it looks at the new name.
-        let to = match from.as_ref().filter(|from| from.is_brokered()) {
-            Some(from) => {
-                rustix::fs::statat(&from.folder, &from.name, AtFlags::SYMLINK_NOFOLLOW).map_err(refusal)?;
-                self.resolve(to)?
-            }
-            None => self.resolve(to).map_err(|_| CONTINUE)?,
-        };
-        let (from, to) = within_workspace(from, to)?;
-        self.check_replaceable(&to)?;
-        self.check_readable(&from)?;
-        let [is_there, exists] = [&from, &to].map(|entry| perform::kind(entry).is_some());
-        if self.policy == BrokerPolicy::Ask && is_there && exists {
-            return Err(refusal(Errno::EXIST));
-        }
-        // Through its new name, the file can be written.
-        let change = AskedChange::new(ChangeKind::Link, &from.path);
-        self.check_existing(&from, AskedChange { to: Some(to.path.clone()), ..change })?;
-        let _recorded = self.record(&[Touched::Linked { from: &from, to: &to }])?;
-        Ok(self.if_suspended(|| perform::link(&from, &to)))
-    }
+/// Ends the call early if the move would make a denied file readable. Until the guard is dropped, nothing else is
+/// moved.
+fn check_moved<'a>(
+    handler: &CallHandler<'a>,
+    from: &ResolvedPath,
+    to: &ResolvedPath,
+    flags: u32,
+) -> Result<Option<MutexGuard<'a, ()>>, Errno> {
+    let Some(reads) = &handler.broker.reads else { return Ok(None) };
+    let guard = reads.moving.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_denied =
+        reads.deny_moving(from, &to.path) || flags & EXCHANGE != 0 && reads.deny_moving(to, &from.path);
+    if is_denied { Err(Errno::ACCESS) } else { Ok(Some(guard)) }
+}
 
-    /// The caller's descriptor of an unnamed file that was handed over.
-    fn unnamed_file(&self, object: &FileReference) -> Option<OwnedFd> {
-        let number = match object {
-            FileReference::Descriptor(number) => *number,
-            FileReference::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
-            FileReference::Path { .. } => return None,
-        };
-        let file = self.tracee.descriptor(number).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        // A later file can have the number of an unnamed one that is gone.
-        if stat.st_nlink != 0 {
-            return None;
-        }
-        let identity = (stat.st_dev, stat.st_ino);
-        let is_known = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity);
-        is_known.then_some(file)
+pub(super) fn link(handler: &CallHandler<'_>, object: &FileReference, to: &CallPath) -> Result<(), EarlyEnd> {
+    if let Some(file) = unnamed_file(handler, object) {
+        let to = handler.resolve(to)?.filter(ResolvedPath::is_brokered).ok_or(EarlyEnd::Continue)?;
+        handler.check_replaceable(&to)?;
+        handler.check_new(&to, ChangeKind::Create)?;
+        let _recorded = handler.record(&[Touched::Entry(&to)])?;
+        return Ok(handler.tracee.if_suspended(|| perform::link_unnamed(&file, &to))?);
     }
+    let from = match object {
+        FileReference::Path { place, .. } if resolve::split(&place.path).is_none() => {
+            return Err(EarlyEnd::Continue);
+        }
+        FileReference::Path { place, follows_link: true } => {
+            let from = handler.broker.roots.opened(&handler.tracee, place, ResolveFlags::empty());
+            from.map_err(|error| path_failure(Some(&place.path), error))?
+        }
+        FileReference::Path { place, .. } => handler.resolve(place)?,
+        FileReference::Descriptor(_) => None,
+    };
+    // The kernel looks for the file before it looks at the new name.
+    let to = match from.as_ref().filter(|from| from.is_brokered()) {
+        Some(from) => {
+            rustix::fs::statat(&from.folder, &from.name, AtFlags::SYMLINK_NOFOLLOW)?;
+            handler.resolve(to)?
+        }
+        None => handler.resolve(to).map_err(|_| EarlyEnd::Continue)?,
+    };
+    let (from, to) = within_workspace(from, to)?;
+    handler.check_replaceable(&to)?;
+    handler.check_readable(&from)?;
+    let [is_there, exists] = [&from, &to].map(|entry| perform::kind(entry).is_some());
+    if handler.policy == BrokerPolicy::Ask && is_there && exists {
+        return Err(Errno::EXIST.into());
+    }
+    // Through its new name, the file can be written.
+    let change = AskedChange::new(ChangeKind::Link, &from.path);
+    handler.check_existing(&from, AskedChange { to: Some(to.path.clone()), ..change })?;
+    let _recorded = handler.record(&[Touched::Linked { from: &from, to: &to }])?;
+    Ok(handler.tracee.if_suspended(|| perform::link(&from, &to))?)
+}
+
+/// The caller's descriptor of an unnamed file that was handed over.
+fn unnamed_file(handler: &CallHandler<'_>, object: &FileReference) -> Option<OwnedFd> {
+    let number = match object {
+        FileReference::Descriptor(number) => *number,
+        FileReference::Path { place, follows_link: true } => tracee::named_descriptor(&place.path)?,
+        FileReference::Path { .. } => return None,
+    };
+    let file = handler.tracee.descriptor(number).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    // A later file can have the number of an unnamed one that is gone.
+    if stat.st_nlink != 0 {
+        return None;
+    }
+    let unnamed = handler.broker.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+    unnamed.contains(&(stat.st_dev, stat.st_ino)).then_some(file)
 }
 
 /// Both ends of a move or link within the workspace, or within folders that other programs share. Otherwise, programs
 /// copy after `EXDEV`: a socket of another program would become one of the workspace, which can be connected.
-pub(super) fn within_workspace(
+fn within_workspace(
     from: Option<ResolvedPath>,
     to: Option<ResolvedPath>,
-) -> Result<(ResolvedPath, ResolvedPath), CallOutcome> {
+) -> Result<(ResolvedPath, ResolvedPath), EarlyEnd> {
     match (from.filter(ResolvedPath::is_brokered), to.filter(ResolvedPath::is_brokered)) {
         (Some(from), Some(to)) if from.area == to.area => Ok((from, to)),
-        (None, None) => Err(CONTINUE),
-        _ => Err(refusal(Errno::XDEV)),
+        (None, None) => Err(EarlyEnd::Continue),
+        _ => Err(Errno::XDEV.into()),
     }
 }
