@@ -11,6 +11,7 @@ pub mod profile;
 pub mod requested_call;
 pub mod session;
 pub mod settings;
+pub mod settings_text;
 pub mod sockets;
 
-pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest};
+pub use client::{ExternalAgent, ExternalAgentError, StartError, StartRequest, StartingAgent};

@@ -55,6 +55,7 @@ impl Agent {
         let workspace = self.workspace(cwd, directories).await?;
         let mut setup = self.prepare(workspace, servers, self.model_catalog().await?).await?;
         let agent = self.first_agent(&mut setup, request.meta.as_ref())?;
+        let agent = setup.with_broker(agent).await;
         client_prompt::check_agent(client_prompt.as_ref(), &agent)?;
         setup.context.client_prompt = client_prompt;
         let mode = self.first_mode(&mut setup, &agent, request.meta.as_ref())?;
@@ -121,7 +122,7 @@ impl Agent {
         let stored = self.context.store.fork_session(session_id, &id, at).await;
         let stored = stored.map_err(|error| self.not_open(session_id, &error))?;
         let transit = Transit::begin(&self.registry, &id)?;
-        let (agent, mode) = match self.stored_agent_and_mode(&mut setup, &stored) {
+        let (agent, mode) = match self.stored_agent_and_mode(&mut setup, &stored).await {
             Ok(both) => both,
             Err(error) => {
                 if let Err(cleanup_error) = self.context.store.delete_session(&id).await {
@@ -144,7 +145,7 @@ impl Agent {
             self.prepare(workspace, &[], Arc::clone(&self.context.models)).await
         };
         let setup = setup.await.inspect_err(|_| self.release(id))?;
-        let handle = self.start_stored(stored, setup)?;
+        let handle = self.start_stored(stored, setup).await?;
         transit.unless_lost(handle.snapshot().await)?;
         Ok(handle)
     }
@@ -173,16 +174,18 @@ impl Agent {
         let setup = self.prepare(workspace, wanted.servers, models).await;
         let mut setup = setup.inspect_err(|_| self.release(id))?;
         setup.context.client_prompt.clone_from(&wanted.client_prompt);
-        Ok((self.start_stored(stored, setup)?, transit))
+        Ok((self.start_stored(stored, setup).await?, transit))
     }
 
-    fn start_stored(
+    async fn start_stored(
         &self,
         stored: StoredSession,
         mut setup: SessionSetup,
     ) -> Result<SessionHandle, AgentError> {
-        let (agent, mode) =
-            self.stored_agent_and_mode(&mut setup, &stored).inspect_err(|_| self.release(&stored.id))?;
+        let (agent, mode) = self
+            .stored_agent_and_mode(&mut setup, &stored)
+            .await
+            .inspect_err(|_| self.release(&stored.id))?;
         Ok(self.start(stored.id.clone(), mode, agent, Origin::Stored(Box::new(stored)), setup))
     }
 
@@ -192,7 +195,7 @@ impl Agent {
 
     /// Fails if only another agent runs here, or the agent does not support the mode or the client's system
     /// prompt.
-    fn stored_agent_and_mode(
+    async fn stored_agent_and_mode(
         &self,
         setup: &mut SessionSetup,
         stored: &StoredSession,
@@ -203,7 +206,7 @@ impl Agent {
                 format!("this is a session of the agent {stored_agent}, and only the agent {only} runs here");
             return Err(AgentError::invalid_params(message, json!({ "agent": stored_agent })));
         }
-        let (agent, mode) = setup.stored_agent_and_mode(stored, self.first.mode.as_ref())?;
+        let (agent, mode) = setup.stored_agent_and_mode(stored, self.first.mode.as_ref()).await?;
         client_prompt::check_agent(setup.context.client_prompt.as_ref(), &agent)?;
         Ok((agent, mode))
     }

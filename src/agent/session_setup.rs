@@ -36,6 +36,12 @@ impl SessionSetup {
         agent
     }
 
+    /// Decides whether an external agent is brokered.
+    pub(super) async fn with_broker(&self, agent: Arc<AgentSpec>) -> Arc<AgentSpec> {
+        self.context.try_broker(&agent).await;
+        self.context.with_broker(agent)
+    }
+
     /// Returns the mode of a session without a stored or requested mode: `--mode` (`command_line`), else the
     /// configured default or the mode of `--max-mode`, whichever allows less. The most restrictive mode
     /// replaces an unknown default, and also becomes a ceiling.
@@ -73,12 +79,13 @@ impl SessionSetup {
         effective.mode.mode_id()
     }
 
-    pub(super) fn stored_agent_and_mode(
+    pub(super) async fn stored_agent_and_mode(
         &mut self,
         stored: &StoredSession,
         command_line: Option<&SessionModeId>,
     ) -> Result<(Arc<AgentSpec>, SessionModeId), AgentError> {
         let agent = self.agent(stored.agent.as_deref());
+        let agent = self.with_broker(agent).await;
         // Among all modes first: the strictest mode of the agent may allow more than the stored mode.
         let mode = self.effective_mode(stored.mode.as_deref().map(|mode| (&stored.id, mode)), command_line);
         self.context.limit_to_agent(&agent);

@@ -1,6 +1,7 @@
 //! Writes an agent as YAML, without the values of an external agent's environment. Pure.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use super::AgentSpec;
 use crate::external_agent::definition::ExternalAgentDefinition;
@@ -58,17 +59,17 @@ fn external_agent_yaml(definition: &ExternalAgentDefinition) -> String {
         lines.push(format!("  # env: {} (values are not shown)", names.join(", ")));
     }
     if let Some(sandbox) = sandbox {
-        let folders: Vec<String> =
-            sandbox.state_dirs.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        let texts = |folders: &[PathBuf]| -> Vec<String> {
+            folders.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+        };
+        let (state_dirs, write_dirs) = (texts(&sandbox.state_dirs), texts(&sandbox.write_dirs));
         let args =
             if sandbox.args.is_empty() { String::new() } else { format!(", args: {}", list(&sandbox.args)) };
-        let broker = if sandbox.broker { ", broker: true" } else { "" };
-        let hosts = if sandbox.hosts.is_empty() {
-            String::new()
-        } else {
-            format!(", hosts: {}", list(&sandbox.hosts))
-        };
-        lines.push(format!("  sandbox: {{state_dirs: {}{args}{broker}{hosts}}}", list(&folders)));
+        let broker = sandbox.broker.map(|broker| format!(", broker: {broker}")).unwrap_or_default();
+        let lists = [("write_dirs", &write_dirs), ("hosts", &sandbox.hosts), ("sockets", &sandbox.sockets)];
+        let lists = lists.into_iter().filter(|(_, texts)| !texts.is_empty());
+        let lists: String = lists.map(|(key, texts)| format!(", {key}: {}", list(texts))).collect();
+        lines.push(format!("  sandbox: {{state_dirs: {}{args}{broker}{lists}}}", list(&state_dirs)));
     }
     let modes = [("read_only", &modes.read_only), ("full", &modes.full)];
     let modes: Vec<String> =
@@ -89,7 +90,7 @@ mod tests {
             {id: 'on', name: "a: b", description: "# d", readonly: true, model: x/y, thinking: high,
              tools: {allow: ["read_*", "[a]"], deny: [fetch]}, prompt: "Read.\n\n  Then: answer.\n"},
             {id: other, harness: {command: a b, args: ["--x", "y: z"], env: {KEY: secret-value},
-             sandbox: {state_dirs: ["~/.a"], args: ["-c", 'd="e"'], broker: true, hosts: ['*.a.b']}, modes: {full: yolo}}}]"##;
+             sandbox: {state_dirs: ["~/.a"], write_dirs: [/b], args: ["-c", 'd="e"'], broker: true, hosts: ['*.a.b'], sockets: [gpg]}, modes: {full: yolo}}}]"##;
         let mut agents = AgentRegistry::default();
         agents.add(&serde_saphyr::from_str::<Vec<_>>(text).unwrap(), AgentOrigin::User).unwrap();
         for id in ["general", "explore", "on", "other"] {
@@ -104,6 +105,10 @@ mod tests {
             );
         }
         let yaml = agents.resolve("other").unwrap().to_yaml();
+        assert!(
+            yaml.contains(", broker: true, write_dirs: [\"/b\"], hosts: [\"*.a.b\"], sockets: [\"gpg\"]}\n"),
+            "{yaml}"
+        );
         assert!(yaml.contains("  # env: KEY (values are not shown)\n"), "{yaml}");
     }
 }

@@ -1,11 +1,9 @@
 //! Implements `modegate run -- COMMAND…`, which runs a terminal program under a mode.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 pub(super) use program::{HostDescriptor, host, run, take_host};
 
-use super::wrap;
+use super::wrap::ProgramLimits;
 
 #[cfg(target_os = "linux")]
 mod program;
@@ -18,15 +16,8 @@ pub(super) struct RunArguments {
     /// Mode of the program; the same option as before `run`
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Directory that the program may write to in every mode; repeatable [default: known for some agents]
-    #[arg(long, value_name = "DIR", value_parser = wrap::folder)]
-    state_dir: Vec<PathBuf>,
-    /// Further host that the program may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable
-    #[arg(long, value_name = "HOST", value_parser = wrap::host)]
-    allow_host: Vec<String>,
-    /// UNIX socket that the program may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
-    #[arg(long, value_name = "SOCKET", value_parser = wrap::socket)]
-    allow_socket: Vec<String>,
+    #[command(flatten)]
+    limits: ProgramLimits,
     /// Key that opens the panel with the mode and the questions: ctrl- and a letter or one of \ ] ^ _ [default: ctrl-]]
     #[arg(long, value_name = "KEY", conflicts_with = "no_key")]
     key: Option<String>,

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use super::sessions::existing_store;
@@ -54,8 +54,13 @@ pub(super) fn run(
             }
         }
         StoreAction::Salvage { force } => {
-            let Salvaged { sessions, events, memories, incomplete, kept } =
-                salvage::salvage(&path, force).with_context(|| name.to_string())?;
+            let salvaged = salvage::salvage(&path, force).with_context(|| name.to_string())?;
+            let Some(Salvaged { sessions, events, memories, incomplete, kept }) = salvaged else {
+                bail!(
+                    "{name}: no damage is found, so it stays as it is; `modegate store salvage --force` makes a new \
+                     store of it"
+                );
+            };
             let sessions = counted(sessions, "session", "sessions");
             let (events, memories) =
                 (counted(events, "event", "events"), counted(memories, "memory", "memories"));

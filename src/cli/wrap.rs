@@ -31,6 +31,9 @@ pub(super) struct WrapArguments {
     /// Further directory of the agent's state, writable even in read-only modes; repeatable [default: known for some agents]
     #[arg(long, value_name = "DIR", value_parser = folder)]
     state_dir: Vec<PathBuf>,
+    /// Further directory that the agent may change in modes that allow changes, as it changes the session's; undo does not cover it; repeatable
+    #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "no_broker")]
+    write_dir: Vec<PathBuf>,
     /// The agent's own mode to set while it is sandboxed [default: a mode with a common id: plan, read-only, …]
     #[arg(long, value_name = "ID")]
     read_only_mode: Option<String>,
@@ -57,17 +60,29 @@ pub(super) struct WrapArguments {
     command: Vec<String>,
 }
 
+/// What a program of `modegate run` reaches.
+#[derive(Debug, Args)]
+pub(super) struct ProgramLimits {
+    /// Directory that the program may write to in every mode; repeatable [default: known for some agents]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    state_dir: Vec<PathBuf>,
+    /// Further directory that the program may change in modes that allow changes, as it changes the current one; undo does not cover it; repeatable
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    write_dir: Vec<PathBuf>,
+    /// Further host that the program may connect to in read-only modes: example.com, *.example.com, an IP address or *, with :PORT or without; repeatable
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    allow_host: Vec<String>,
+    /// UNIX socket that the program may connect to in modes that allow changes: ssh-agent, gpg, docker (root on this machine), wayland, or a path; repeatable
+    #[arg(long, value_name = "SOCKET", value_parser = socket)]
+    allow_socket: Vec<String>,
+}
+
 impl WrapArguments {
     /// Of `modegate run`.
     #[cfg(target_os = "linux")]
-    pub(super) fn of_program(
-        mode: Option<String>,
-        state_dir: Vec<PathBuf>,
-        allow_host: Vec<String>,
-        allow_socket: Vec<String>,
-        command: Vec<String>,
-    ) -> Self {
-        Self { mode, state_dir, allow_host, allow_socket, command, ..Self::default() }
+    pub(super) fn of_program(mode: Option<String>, limits: ProgramLimits, command: Vec<String>) -> Self {
+        let ProgramLimits { state_dir, write_dir, allow_host, allow_socket } = limits;
+        Self { mode, state_dir, write_dir, allow_host, allow_socket, command, ..Self::default() }
     }
 
     pub(super) fn put(
@@ -104,7 +119,15 @@ impl WrapArguments {
         profiles: &[AgentProfile],
     ) -> (String, ExternalAgentDefinition) {
         let Self {
-            state_dir, read_only_mode, full_mode, no_broker, allow_host, allow_socket, command, ..
+            state_dir,
+            write_dir,
+            read_only_mode,
+            full_mode,
+            no_broker,
+            allow_host,
+            allow_socket,
+            command,
+            ..
         } = self;
         let mut words = command.iter().cloned();
         let program = words.next().unwrap_or_default();
@@ -114,6 +137,7 @@ impl WrapArguments {
         let folders = profile.state_folders(&variable);
         let settings_dirs = profile.settings_folders(&variable);
         let state_dirs = folders.into_iter().chain(state_dir).collect();
+        let write_dirs = profile.write_folders(&variable).into_iter().chain(write_dir).collect();
         let sandboxed =
             if read_only_mode.is_none() { profile.sandboxed.clone() } else { SandboxedSettings::default() };
         let definition = ExternalAgentDefinition {
@@ -123,8 +147,9 @@ impl WrapArguments {
             env: environment.keys().collect(),
             sandbox: Some(ExternalAgentSandbox {
                 state_dirs,
+                write_dirs,
                 args: sandboxed.args,
-                broker: !no_broker,
+                broker: Some(!no_broker),
                 hosts: allow_host,
                 sockets: allow_socket,
                 settings_dirs,
@@ -195,20 +220,20 @@ async fn check_broker(
     mut errors: impl Write,
 ) -> io::Result<()> {
     let sandbox = flags.wrapped.as_mut().and_then(|(_, agent)| agent.sandbox.as_mut());
-    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker) else { return Ok(()) };
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.broker == Some(true)) else { return Ok(()) };
     match doctor_checks::check_broker(environment).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(reason)) => {
             writeln!(errors, "modegate: the agent's network stays open in every mode: {reason}")
         }
         Err(reason) => {
-            sandbox.broker = false;
+            sandbox.broker = Some(false);
             writeln!(errors, "modegate: without the broker, so a mode may restart the agent: {reason}")
         }
     }
 }
 
-pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
+fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() || path.starts_with("~") {
         Ok(path)
@@ -217,11 +242,11 @@ pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-pub(super) fn host(text: &str) -> Result<String, String> {
+fn host(text: &str) -> Result<String, String> {
     text.parse().map(|host: HostPattern| host.to_string())
 }
 
-pub(super) fn socket(text: &str) -> Result<String, String> {
+fn socket(text: &str) -> Result<String, String> {
     sockets::check(text).map(|()| text.to_owned())
 }
 

@@ -20,11 +20,13 @@ use crate::acp::{
 };
 use crate::client::{Client, ClientCapabilities};
 use crate::external_agent::definition::{ExternalAgentDefinition, offered_mode};
+use crate::process::BrokerPolicy;
 use crate::process::program::Program;
 use crate::process::secrets::Secrets;
 use crate::process::shell::Shell;
 use command::{CallReply, ConnectionCommand, OnSuccess};
 pub use error::{ExternalAgentError, StartError};
+pub use start::StartingAgent;
 use state::AgentState;
 pub use terminal_program::{EXIT_META, JOB_META, PROGRAM_META};
 
@@ -50,8 +52,8 @@ pub struct StartRequest {
     pub definition: ExternalAgentDefinition,
     /// True if the process can write only to its state folders at first.
     pub sandboxed: bool,
-    /// True if a brokered process can connect only to allowed hosts at first.
-    pub limits_network: bool,
+    /// Files that a brokered process may change at first.
+    pub policy: BrokerPolicy,
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub servers: Vec<McpServer>,
@@ -102,7 +104,7 @@ impl ExternalAgent {
         client: Client,
         unwanted: impl Future<Output = ()>,
     ) -> Result<Self, StartError> {
-        start::start(order, shell, (session, client), unwanted).await
+        StartingAgent::spawn(order, shell, (session, client)).await?.begin(unwanted).await
     }
 
     pub fn about(&self) -> Option<&str> {
@@ -211,10 +213,6 @@ impl ExternalAgent {
 
     pub fn program(&self) -> &Program {
         &self.0.peer.program
-    }
-
-    pub async fn answer_change(&self, number: u64, allows: bool) {
-        self.0.peer.program.answer(number, allows).await;
     }
 
     pub fn is_over(&self) -> bool {

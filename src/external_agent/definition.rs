@@ -1,7 +1,7 @@
 //! Definitions of external agents. Pure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use secrecy::SecretString;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::acp::{SessionModeId, SessionModeState};
 use crate::external_agent::profile::AgentProfile;
 use crate::external_agent::sockets;
+use crate::process::shell::AgentFolders;
 use crate::process::{HostPattern, TerminalAccess};
 
 /// Common ids of read-only modes, in order of preference.
@@ -60,14 +61,18 @@ pub struct ExternalAgentSandbox {
     /// Directories of the agent's state, absolute or starting with `~/`. Missing ones are created for the
     /// user only. They must not overlap the session's folders.
     pub state_dirs: Vec<PathBuf>,
+    /// Folders that a brokered agent changes in modes that allow changes, absolute or starting with `~/`, besides the
+    /// session's. Undo does not cover them.
+    #[serde(default)]
+    pub write_dirs: Vec<PathBuf>,
     /// Additional arguments in the sandbox, after `args`.
     #[serde(default)]
     pub args: Vec<String>,
     /// Run the agent in the sandbox in every mode, and carry out its file changes in the session's folders where
-    /// the mode allows them. The mode then changes without a restart. Linux only; `modegate doctor` says if this
-    /// works.
+    /// the mode allows them. The mode then changes without a restart. Default: where this works, which
+    /// `modegate doctor` tells. With `true`, the agent does not start elsewhere.
     #[serde(default)]
-    pub broker: bool,
+    pub broker: Option<bool>,
     /// Hosts that a brokered agent may connect to in modes that deny changes, besides those of its models:
     /// `example.com`, `*.example.com`, an IP address or `*`, each with `:PORT` or without.
     #[serde(default)]
@@ -103,12 +108,28 @@ pub struct ExternalAgentModes {
 }
 
 impl ExternalAgentDefinition {
+    /// False until [`Self::with_broker`] if the definition leaves it open.
     pub fn is_brokered(&self) -> bool {
-        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.broker)
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.broker == Some(true))
+    }
+
+    /// True if the agent is to be brokered where that works.
+    pub fn leaves_broker_open(&self) -> bool {
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.broker.is_none())
+    }
+
+    /// Decides what the definition leaves open.
+    #[must_use]
+    pub fn with_broker(mut self, works: bool) -> Self {
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.broker.get_or_insert(works);
+        }
+        self
     }
 
     pub fn fault(&self) -> Option<&'static str> {
         let state = self.sandbox.iter().flat_map(|sandbox| &sandbox.state_dirs);
+        let write = self.sandbox.iter().flat_map(|sandbox| &sandbox.write_dirs);
         let hosts = self.sandbox.iter().flat_map(|sandbox| &sandbox.hosts);
         let sockets = self.sandbox.iter().flat_map(|sandbox| &sandbox.sockets);
         let mut modes = [&self.modes.read_only, &self.modes.full].into_iter().flatten();
@@ -116,8 +137,10 @@ impl ExternalAgentDefinition {
             Some("its `command` is empty")
         } else if self.env.keys().any(|name| name.is_empty() || name.contains(['=', '\0'])) {
             Some("a key of `env` is not a valid variable name")
-        } else if state.into_iter().any(|path| !path.is_absolute() && !path.starts_with("~")) {
+        } else if state.into_iter().any(|path| is_relative(path)) {
             Some("a path of `state_dirs` is not absolute and does not begin with ~/")
+        } else if write.into_iter().any(|path| is_relative(path)) {
+            Some("a path of `write_dirs` is not absolute and does not begin with ~/")
         } else if hosts.into_iter().any(|host| host.parse::<HostPattern>().is_err()) {
             Some("a host of `hosts` is not a name, an IP address or *, with :PORT or without")
         } else if sockets.into_iter().any(|socket| sockets::check(socket).is_err()) {
@@ -129,6 +152,16 @@ impl ExternalAgentDefinition {
         } else {
             None
         }
+    }
+}
+
+fn is_relative(path: &Path) -> bool {
+    !path.is_absolute() && !path.starts_with("~")
+}
+
+impl ExternalAgentSandbox {
+    pub fn folders<'a>(&'a self, roots: &'a [PathBuf]) -> AgentFolders<'a> {
+        AgentFolders { roots, state: &self.state_dirs, write: &self.write_dirs }
     }
 }
 
@@ -173,6 +206,7 @@ mod tests {
             ("{command: ' '}", "is empty"),
             ("{command: a, env: {'A=B': c}}", "`env`"),
             ("{command: a, sandbox: {state_dirs: [b]}}", "`state_dirs`"),
+            ("{command: a, sandbox: {state_dirs: [], write_dirs: [b]}}", "`write_dirs`"),
             ("{command: a, sandbox: {state_dirs: [], hosts: ['https://b']}}", "`hosts`"),
             ("{command: a, sandbox: {state_dirs: [], sockets: [b.sock]}}", "`sockets`"),
             ("{command: a, modes: {full: ''}}", "`modes`"),

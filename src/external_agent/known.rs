@@ -13,11 +13,11 @@ const RUNNERS: [&str; 9] = ["node", "npx", "npm", "bun", "bunx", "deno", "pnpm",
 const RUN_SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
 
 /// Hosts of the models that Modegate knows itself. Any agent may use them.
-const MODELS: [&str; 3] =
+pub const MODELS: [&str; 3] =
     ["api.anthropic.com:443", "api.openai.com:443", "generativelanguage.googleapis.com:443"];
 
 /// Hosts for agents with models of many providers.
-const PROVIDERS: &[&str] = &[
+pub const PROVIDERS: &[&str] = &[
     "opencode.ai:443",
     "*.opencode.ai:443",
     "models.dev:443",
@@ -39,6 +39,10 @@ static AGENTS: LazyLock<Vec<AgentProfile>> = LazyLock::new(|| {
     let text = include_str!("known_agents.yaml");
     serde_saphyr::from_str(text).expect("the profiles are valid, as a test shows")
 });
+
+pub fn known_agents() -> &'static [AgentProfile] {
+    &AGENTS
+}
 
 /// Finds the agent that a command runs among `profiles`, or else among those that Modegate knows.
 pub fn profile_of(program: &str, arguments: &[String], profiles: &[AgentProfile]) -> Option<AgentProfile> {
@@ -96,17 +100,17 @@ pub fn profile(definition: &ExternalAgentDefinition) -> Option<AgentProfile> {
 }
 
 /// The hosts that the agent may reach where its network is limited. `variables` are those of its environment,
-/// `settings` the texts of its settings files.
+/// `addresses` those in its settings.
 pub fn allowed_hosts(
     definition: &ExternalAgentDefinition,
     servers: &[McpServer],
     variables: impl Iterator<Item = (String, String)>,
-    settings: &[String],
+    addresses: &[String],
 ) -> AllowedHosts {
     let agent = profile(definition).unwrap_or_default();
     let providers = if agent.has_many_providers { PROVIDERS } else { &[] };
     let known_hosts = MODELS.iter().chain(providers).map(|host| (*host).to_owned());
-    let in_settings = settings.iter().flat_map(|text| agent.hosts_in(text));
+    let in_settings = addresses.iter().filter_map(|address| host_of(address));
     let known_hosts = known_hosts.chain(agent.hosts.iter().cloned()).chain(in_settings);
     let defined_hosts = definition.sandbox.iter().flat_map(|sandbox| sandbox.hosts.iter().cloned());
     let models = variables.filter(|(name, _)| URL_VARIABLES.contains(&name.as_str()));
@@ -142,18 +146,12 @@ mod tests {
 
     #[test]
     fn settings_name_hosts_of_models() {
-        for (command, text, expected) in [
-            ("codex-acp", "[model_providers.own]\nbase_url = \"https://models.example.com/v1\"", true),
-            (
-                "opencode",
-                "{\"provider\": {\"own\": {\"options\": {\"baseURL\": \"https://models.example.com\"}}}}",
-                true,
-            ),
-            ("other", "base_url = \"https://models.example.com/v1\"", false),
-        ] {
-            let definition = serde_saphyr::from_str(&format!("{{command: {command}}}")).unwrap();
-            let allowed = allowed_hosts(&definition, &[], std::iter::empty(), &[text.to_owned()]);
-            assert_eq!(allowed.allow_name("models.example.com", Some(443)), expected, "{command}");
+        for (addresses, expected) in
+            [(&["https://models.example.com/v1".to_owned()][..], true), (&["no host".to_owned()], false)]
+        {
+            let definition = serde_saphyr::from_str("{command: codex-acp}").unwrap();
+            let allowed = allowed_hosts(&definition, &[], std::iter::empty(), addresses);
+            assert_eq!(allowed.allow_name("models.example.com", Some(443)), expected, "{addresses:?}");
         }
     }
 

@@ -14,6 +14,9 @@ use crate::process::HostPattern;
 pub struct AgentProfile {
     pub name: String,
     pub state_dirs: Vec<ProfilePath>,
+    /// Folders that a brokered agent changes where the mode allows changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub write_dirs: Vec<ProfilePath>,
     /// Folders without which the agent does not start. It must not write there in the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settings_dirs: Vec<ProfilePath>,
@@ -74,6 +77,10 @@ impl AgentProfile {
         self.state_dirs.iter().map(|folder| folder.place(variable)).collect()
     }
 
+    pub fn write_folders(&self, variable: &impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+        self.write_dirs.iter().map(|folder| folder.place(variable)).collect()
+    }
+
     /// Folders that have to exist, besides the state folders.
     pub fn settings_folders(&self, variable: &impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
         self.settings_dirs.iter().map(|folder| folder.place(variable)).collect()
@@ -91,7 +98,7 @@ impl AgentProfile {
 
     /// A sentence without a full stop.
     pub fn fault(&self) -> Option<String> {
-        let places = [&self.state_dirs, &self.settings_dirs, &self.settings];
+        let places = [&self.state_dirs, &self.write_dirs, &self.settings_dirs, &self.settings];
         let is_wrong = |place: &&ProfilePath| {
             let path = Path::new(&place.path);
             let below = place.below.iter().map(Path::new);
@@ -112,34 +119,6 @@ impl AgentProfile {
         let host = self.hosts.iter().find(|host| host.parse::<HostPattern>().is_err())?;
         Some(format!("a host of {} is not a name, an IP address or *: {host}", self.name))
     }
-
-    /// Hosts in the text of a settings file. Lines that are comments do not count.
-    pub fn hosts_in(&self, text: &str) -> Vec<String> {
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', ';']));
-        let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
-        let hosts = lines.flat_map(|line| {
-            let keys = self.address_keys.iter();
-            keys.flat_map(move |key| {
-                line.match_indices(key.as_str()).filter_map(move |(at, _)| value(line, key, at))
-            })
-        });
-        hosts.filter_map(host_of).collect()
-    }
-}
-
-/// The value behind a key in a line of TOML, JSON or YAML. `None` if another word contains the key.
-fn value<'a>(line: &'a str, key: &str, at: usize) -> Option<&'a str> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    if line[..at].ends_with(is_word) {
-        return None;
-    }
-    let rest = line[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
-    let rest = rest.strip_prefix(['=', ':'])?.trim_start();
-    let end = match rest.chars().next()? {
-        quote @ ('"' | '\'') => return rest[1..].split(quote).next(),
-        _ => rest.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(rest.len()),
-    };
-    Some(&rest[..end])
 }
 
 /// The host of a URL with its port. Without a scheme, the port is any, unless there is one.
@@ -162,33 +141,6 @@ pub fn host_of(url: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_in_settings_are_found_by_their_keys() {
-        let profile = AgentProfile {
-            address_keys: vec!["base_url".into(), "baseURL".into()],
-            ..AgentProfile::default()
-        };
-        for (text, expected) in [
-            ("base_url = \"https://a.example.com/v1\"", &["a.example.com:443"][..]),
-            ("base_url='http://127.0.0.1:8080'", &["127.0.0.1:8080"]),
-            (
-                "{\"options\": {\"baseURL\": \"https://b.example.com\", \"apiKey\": \"x\"}}",
-                &["b.example.com:443"],
-            ),
-            ("  base_url: https://c.example.com", &["c.example.com:443"]),
-            ("{\"a\":{\"baseURL\":\"http://d:1\"},\"b\":{\"baseURL\":\"http://e:2\"}}", &["d:1", "e:2"]),
-            ("# base_url = \"https://a.example.com\"", &[]),
-            ("// \"baseURL\": \"https://a.example.com\"", &[]),
-            ("my_base_url = \"https://a.example.com\"", &[]),
-            ("base_urls = \"https://a.example.com\"", &[]),
-            ("base_url = \"*\"", &[]),
-            ("base_url", &[]),
-            ("url = \"https://a.example.com\"", &[]),
-        ] {
-            assert_eq!(profile.hosts_in(text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn faults_of_profiles_are_reported() {

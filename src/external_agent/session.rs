@@ -208,7 +208,7 @@ impl ExternalAgentSession {
                 self.waiting.clear();
                 // The last handle of the agent: its relay ends once there is none.
                 if let Some(process) = &mut self.process {
-                    process.agent = None;
+                    (process.agent, process.program) = (None, None);
                 }
                 self.close()
             }
@@ -239,6 +239,12 @@ impl ExternalAgentSession {
         gate: &mut Gate,
     ) -> Vec<AgentOutput> {
         match message {
+            ProcessMessage::ProgramStarted(program) => {
+                if let Some(process) = &mut self.process {
+                    process.program = Some(program);
+                }
+                Vec::new()
+            }
             ProcessMessage::Started(Ok(started)) => self.started(started, limits, gate),
             ProcessMessage::Started(Err(error)) => self.ended(&error, limits, gate),
             ProcessMessage::Switched { previous_mode } => {
@@ -312,8 +318,8 @@ impl ExternalAgentSession {
 
     fn asked_changes(&mut self) -> (&mut AskedChanges, Asker<'_>) {
         let start = self.process.as_ref().map_or(0, |process| process.start);
-        let agent = self.process.as_ref().and_then(|process| process.agent.as_ref());
-        let asker = Asker { host: &self.host, start, agent, messages: self.messages.sender() };
+        let program = self.process.as_ref().and_then(|process| process.program.as_ref());
+        let asker = Asker { host: &self.host, start, program, messages: self.messages.sender() };
         (&mut self.asked_changes, asker)
     }
 

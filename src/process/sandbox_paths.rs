@@ -214,9 +214,8 @@ impl<'a> SandboxPaths<'a> {
 
     /// Folders of caches that do not exist. Existing parts of their paths are real.
     pub fn caches_to_be(&mut self) -> Vec<PathBuf> {
-        let places = self.cache_places(CACHES);
-        let missing = places.iter().filter(|place| place.is_absolute() && !place.exists());
-        missing.filter_map(|place| self.real.path_to_be(place)).collect()
+        let missing = missing(self.cache_places(CACHES));
+        missing.iter().filter_map(|place| self.real.path_to_be(place)).collect()
     }
 
     /// Existing temporary folders and the folder of shared memory, except for those that contain a home folder.
@@ -234,17 +233,11 @@ impl<'a> SandboxPaths<'a> {
         if !self.user.home.as_ref().is_some_and(|home| home.is_dir()) {
             return (Vec::new(), Vec::new());
         }
-        let folders = self.cache_places(CACHES);
-        let files = self.user.at_home(&CACHE_FILES).collect();
-        let [folders, files] = [folders, files].map(|places: Vec<PathBuf>| {
-            let writable: Vec<&PathBuf> = scratch.iter().chain(self.roots).collect();
-            let is_missing = |place: &PathBuf| {
-                place.is_absolute()
-                    && !place.exists()
-                    && !writable.iter().any(|folder| place.starts_with(folder))
-            };
-            places.into_iter().filter(is_missing).collect()
-        });
+        let mut folders = missing(self.cache_places(CACHES));
+        let mut files = missing(self.user.at_home(&CACHE_FILES).collect());
+        for places in [&mut folders, &mut files] {
+            places.retain(|place| !scratch.iter().chain(self.roots).any(|folder| place.starts_with(folder)));
+        }
         (folders, files)
     }
 
@@ -262,6 +255,11 @@ impl<'a> SandboxPaths<'a> {
         places.extend(self.user.at_home(&CACHE_FILES));
         self.real.existing(places)
     }
+}
+
+fn missing(mut places: Vec<PathBuf>) -> Vec<PathBuf> {
+    places.retain(|place| place.is_absolute() && !place.exists());
+    places
 }
 
 fn links_in(folder: &Path) -> Vec<PathBuf> {

@@ -12,6 +12,7 @@ use super::made_caches::MadeCaches;
 use super::network_variables::NetworkVariables;
 use super::sandbox_paths::{SandboxPaths, User, outermost};
 use super::state_folders;
+use super::trial::BrokerTrial;
 use super::{Command, Process, Processes, Streams, TerminalAccess};
 use crate::platform::files::real_place;
 use crate::sandbox::denied_reads::{DeniedReads, patterns_of};
@@ -64,6 +65,7 @@ struct ShellParts {
     /// Folder of the locks that brokered commands take.
     locks: Option<PathBuf>,
     caches: Arc<MadeCaches>,
+    broker_trial: BrokerTrial,
 }
 
 #[derive(Clone)]
@@ -75,6 +77,17 @@ struct LazyConfinement {
     complete: Box<dyn Fn() -> Confinement + Send + Sync>,
 }
 
+/// Folders of a brokered agent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AgentFolders<'a> {
+    /// The session's.
+    pub roots: &'a [PathBuf],
+    /// Written under every policy. They are absolute or begin with `~/`, as [`Self::write`] do.
+    pub state: &'a [PathBuf],
+    /// Changed as the policy says, and not recorded.
+    pub write: &'a [PathBuf],
+}
+
 /// Network of a brokered agent.
 #[derive(Debug, Clone)]
 pub struct AgentNetwork {
@@ -84,6 +97,12 @@ pub struct AgentNetwork {
     pub first: Egress,
     /// UNIX sockets that it may connect to while it may change something.
     pub sockets: Vec<PathBuf>,
+}
+
+impl<'a> AgentFolders<'a> {
+    pub fn of(roots: &'a [PathBuf], state: &'a [PathBuf]) -> Self {
+        Self { roots, state, write: &[] }
+    }
 }
 
 impl AgentNetwork {
@@ -123,6 +142,7 @@ impl Shell {
             network: NetworkVariables::default(),
             locks: None,
             caches: Arc::default(),
+            broker_trial: BrokerTrial::default(),
         }))
     }
 
@@ -296,15 +316,18 @@ impl Shell {
         })
     }
 
-    /// Folders outside of the roots that a brokered agent may change: caches, also missing ones, temporary folders and
-    /// shared memory.
-    pub fn unrecorded(&self, roots: &[PathBuf]) -> Vec<PathBuf> {
+    /// Folders outside of the roots that a brokered agent may change: caches, also missing ones, temporary folders,
+    /// shared memory, the roots' git folders, and those that are named. The error is a sentence.
+    pub fn unrecorded(&self, folders: AgentFolders<'_>) -> Result<Vec<PathBuf>, String> {
+        let AgentFolders { roots, state, write } = folders;
         let mut paths = SandboxPaths::of_system(&self.0.user, &[]);
-        let mut folders = paths.caches();
-        folders.extend(paths.caches_to_be());
-        folders.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
-        folders.extend(paths.temporary_folders());
-        folders
+        let mut unrecorded = paths.caches();
+        unrecorded.extend(paths.caches_to_be());
+        unrecorded.retain(|cache| !roots.iter().any(|root| root.starts_with(cache)));
+        unrecorded.extend(paths.temporary_folders());
+        unrecorded.extend(SandboxPaths::of(&self.0.user, roots).git_folders());
+        unrecorded.extend(state_folders::write_folders(&self.0.user, &[roots, state].concat(), write)?);
+        Ok(unrecorded)
     }
 
     /// Creates missing folders, which are absolute or begin with `~/`. The error is a sentence.
@@ -315,8 +338,7 @@ impl Shell {
     /// Sandbox of an external agent whose changes the supervisor carries out. The error is a sentence.
     pub fn brokered_agent(
         &self,
-        roots: &[PathBuf],
-        named: &[PathBuf],
+        folders: AgentFolders<'_>,
         policy: BrokerPolicy,
         record: Option<PathBuf>,
         network: AgentNetwork,
@@ -324,11 +346,11 @@ impl Shell {
         if !self.0.support.broker() {
             return Err("this system cannot broker it (run modegate doctor)".into());
         }
-        let write = state_folders::folders(&self.0.user, roots, named)?;
-        let repositories = SandboxPaths::of(&self.0.user, roots).git_folders();
+        let AgentFolders { roots, state, .. } = folders;
+        let write = state_folders::folders(&self.0.user, roots, state)?;
         let broker = Brokered {
             roots: roots.to_vec(),
-            unrecorded: self.unrecorded(roots).into_iter().chain(repositories).collect(),
+            unrecorded: self.unrecorded(folders)?,
             protected: self.0.user.own.clone(),
             policy,
             record,
@@ -339,6 +361,16 @@ impl Shell {
             denied: self.denied_reads(roots),
         };
         Ok(CommandSandbox::of(Confinement::Brokered { write, broker }))
+    }
+
+    /// Tries the broker, once in the process. Returns true if external agents can use it.
+    pub async fn try_broker(&self) -> bool {
+        self.0.support.broker() && self.0.broker_trial.run(self).await
+    }
+
+    /// Returns true if [`Self::try_broker`] has succeeded.
+    pub fn has_broker(&self) -> bool {
+        self.0.broker_trial.result() == Some(true)
     }
 
     pub fn processes(&self) -> &Processes {

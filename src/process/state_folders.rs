@@ -1,4 +1,5 @@
-//! State folders of external agents: the paths that a sandboxed agent may write.
+//! Folders of external agents besides the session's: state folders, which an agent writes in every mode, and those that
+//! it changes where the mode allows changes.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,7 +13,8 @@ use crate::platform::files::{create_private_folders, real_path, real_place};
 /// Returns a sentence if a folder is not absolute, contains the home folder, overlaps with `roots` or with
 /// Modegate's own files, or cannot be created.
 pub fn folders(user: &User, roots: &[PathBuf], written: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let paths: Vec<PathBuf> = written.iter().map(|path| at_home(user, path)).collect::<Result<_, _>>()?;
+    let paths: Vec<PathBuf> =
+        written.iter().map(|path| at_home(user, STATE, path)).collect::<Result<_, _>>()?;
     let mut folders = Vec::new();
     for path in &paths {
         // Compared as written, because the agent could change a link inside another folder.
@@ -30,22 +32,56 @@ pub fn folders(user: &User, roots: &[PathBuf], written: &[PathBuf]) -> Result<Ve
 
 /// Creates a folder that an agent needs and does not write.
 pub fn create(user: &User, named: &Path) -> Result<(), String> {
-    made(&at_home(user, named)?).map(drop)
+    made(&at_home(user, STATE, named)?).map(drop)
 }
 
 /// Returns the error of [`folders`] without creating any.
 pub fn fault(user: &User, roots: &[PathBuf], written: &[PathBuf]) -> Option<String> {
     let mut checked = written.iter().map(|path| {
-        let path = at_home(user, path)?;
+        let path = at_home(user, STATE, path)?;
         check(user, roots, &path, &real_place(&path))
     });
     checked.find_map(Result::err)
 }
 
+/// Real paths of the folders that the agent changes where the mode allows changes. Missing ones count once they exist.
+///
+/// # Errors
+/// Returns a sentence if a folder is not absolute, contains the home folder, or lies in a folder of `written`: the agent
+/// could replace it there by a link.
+pub fn write_folders(user: &User, written: &[PathBuf], named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let written: Vec<PathBuf> = written
+        .iter()
+        .map(|path| at_home(user, STATE, path))
+        .chain(written.iter().map(|path| Ok(real_place(&at_home(user, STATE, path)?))))
+        .collect::<Result<_, _>>()?;
+    let mut folders = Vec::new();
+    for path in named {
+        let path = at_home(user, WRITE, path)?;
+        let (text, folder) = (path.display(), real_place(&path));
+        if contains_home(user, &folder) {
+            return Err(format!("its {WRITE} {text} contains the home folder"));
+        }
+        if written.iter().any(|other| path.starts_with(other) || folder.starts_with(other)) {
+            return Err(format!("its {WRITE} {text} lies in another folder that the agent writes"));
+        }
+        folders.push(folder);
+    }
+    Ok(folders)
+}
+
+/// Names of the folders in errors.
+const STATE: &str = "state folder";
+const WRITE: &str = "folder";
+
+fn contains_home(user: &User, folder: &Path) -> bool {
+    let home = user.home.as_ref().and_then(|home| real_path(home).ok());
+    folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder))
+}
+
 fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(), String> {
     let text = path.display();
-    let home = user.home.as_ref().and_then(|home| real_path(home).ok());
-    if folder.parent().is_none() || home.is_some_and(|home| home.starts_with(folder)) {
+    if contains_home(user, folder) {
         return Err(format!("its state folder {text} contains the home folder"));
     }
     let shares = |root: PathBuf| root.starts_with(folder) || folder.starts_with(&root);
@@ -61,17 +97,17 @@ fn check(user: &User, roots: &[PathBuf], path: &Path, folder: &Path) -> Result<(
     Ok(())
 }
 
-fn at_home(user: &User, path: &Path) -> Result<PathBuf, String> {
+fn at_home(user: &User, kind: &str, path: &Path) -> Result<PathBuf, String> {
     let text = path.display();
     let whole = match (path.strip_prefix("~"), &user.home) {
         (Ok(rest), Some(home)) => home.join(rest),
         (Ok(_), None) => {
-            return Err(format!("its state folder {text} begins with ~/, but there is no home folder"));
+            return Err(format!("its {kind} {text} begins with ~/, but there is no home folder"));
         }
         (Err(_), _) => path.to_owned(),
     };
     if !whole.is_absolute() || whole.components().any(|part| part == Component::ParentDir) {
-        return Err(format!("its state folder {text} is not an absolute path and does not begin with ~/"));
+        return Err(format!("its {kind} {text} is not an absolute path and does not begin with ~/"));
     }
     Ok(whole)
 }
@@ -120,6 +156,13 @@ mod tests {
             assert!(fault(&user, std::slice::from_ref(&roots), &[wrong.into()]).is_some(), "{wrong}");
         }
         assert_eq!(fault(&user, std::slice::from_ref(&roots), &["~/.other".into()]), None);
+        let write_folders =
+            |named: &str| write_folders(&user, &[roots.clone(), "~/.agent".into()], &[named.into()]);
+        for wrong in ["~", "/", "x", "~/../x", "~/work", "~/work/x", "~/link", "~/.agent/x", &work] {
+            assert!(write_folders(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(write_folders("~/site"), Ok(vec![home.join("site")]));
+        assert_eq!(write_folders(dir.join("out").to_str().unwrap()), Ok(vec![dir.join("out")]));
         assert!(!home.join(".other").exists());
     }
 }

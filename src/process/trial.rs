@@ -1,11 +1,15 @@
 //! Self-tests of the sandboxes: each denied action must fail in the sandbox, and succeed outside as a control.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::shell::{AgentNetwork, CommandSandbox, Shell};
+use tokio::sync::OnceCell;
+
+use super::shell::{AgentFolders, AgentNetwork, CommandSandbox, Shell};
 use super::{AllowedHosts, BrokerEvent, Event, Exit, Process};
+use crate::platform::files::real_path;
 use crate::sandbox::BrokerPolicy;
 
 /// Time for a trial of the broker.
@@ -78,6 +82,44 @@ impl From<String> for BrokerFault {
     }
 }
 
+/// Whether the broker works here, tried once in each process.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BrokerTrial(Arc<OnceCell<bool>>);
+
+impl BrokerTrial {
+    pub(super) async fn run(&self, shell: &Shell) -> bool {
+        let tried = self.0.get_or_init(async || match try_broker_in_scratch(shell).await {
+            Ok(()) => true,
+            Err(reason) => {
+                tracing::warn!("external agents run without the broker: {reason}");
+                false
+            }
+        });
+        *tried.await
+    }
+
+    /// `None` before the end of the trial.
+    pub(super) fn result(&self) -> Option<bool> {
+        self.0.get().copied()
+    }
+}
+
+async fn try_broker_in_scratch(shell: &Shell) -> Result<(), String> {
+    let scratch = shell.processes().scratch();
+    let folder = create_folder(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let tried = try_broker(shell, &folder).await;
+    let removed = std::fs::remove_dir_all(&folder);
+    tried?;
+    removed.map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+/// Returns the folder without links in its path, as the broker compares paths.
+fn create_folder(scratch: &Path) -> std::io::Result<PathBuf> {
+    let folder = scratch.join(format!("modegate-trial-{}", uuid::Uuid::now_v7()));
+    std::fs::create_dir(&folder)?;
+    real_path(folder)
+}
+
 /// In an empty folder, a brokered command changes files below a root, none elsewhere, and nothing after the
 /// policy has become tighter. The error is a sentence.
 pub async fn try_broker(shell: &Shell, folder: &Path) -> Result<(), String> {
@@ -96,7 +138,12 @@ async fn try_broker_once(shell: &Shell, folder: &Path) -> Result<(), BrokerFault
     std::fs::create_dir_all(&inside).map_err(|error| format!("{}: {error}", inside.display()))?;
     // The folder of the trial is a temporary one.
     let shell = shell.without_temporary_folders();
-    let sandbox = shell.brokered_agent(&[inside], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
+    let sandbox = shell.brokered_agent(
+        AgentFolders::of(&[inside], &[]),
+        BrokerPolicy::Roots,
+        None,
+        AgentNetwork::OPEN,
+    )?;
     let started = shell.start(BROKERED, folder, &sandbox).await;
     let mut process = started.map_err(|error| format!("a command cannot be started: {error}"))?;
     let result = tokio::time::timeout(LIMIT, follow_broker(&mut process, folder)).await;
@@ -116,7 +163,8 @@ pub async fn try_reads(shell: &Shell, folder: &Path) -> Result<(), String> {
     }
     let (shell, roots) = (shell.denying_reads(vec!["denied".into()]), [folder.to_owned()]);
     let read_only = shell.read_only(&roots).ok_or("this kernel cannot sandbox commands")?;
-    let brokered = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
+    let brokered =
+        shell.brokered_agent(AgentFolders::of(&roots, &[]), BrokerPolicy::Roots, None, AgentNetwork::OPEN)?;
     for sandbox in [read_only, brokered] {
         let tried = tokio::time::timeout(LIMIT, run(&shell, READ, folder, &sandbox)).await;
         let lines =
@@ -139,7 +187,7 @@ pub async fn try_network(shell: &Shell, folder: &Path) -> Result<(), String> {
     let connects = async |hosts: &str| {
         let hosts = AllowedHosts { patterns: hosts.parse().into_iter().collect(), ..AllowedHosts::default() };
         let network = AgentNetwork::limited(hosts, BrokerPolicy::Nothing);
-        let sandbox = shell.brokered_agent(&[], &[], BrokerPolicy::Nothing, None, network)?;
+        let sandbox = shell.brokered_agent(AgentFolders::default(), BrokerPolicy::Nothing, None, network)?;
         let tried = tokio::time::timeout(LIMIT, run(shell, &line, folder, &sandbox)).await;
         tried.unwrap_or_else(|_| Err(format!("a brokered command did not end within {} s", LIMIT.as_secs())))
     };

@@ -50,14 +50,15 @@ pub struct Salvaged {
 const NEW: &str = "new.db";
 
 /// Writes a new store with all that can be read of this one, which stays beside it. Fails, and changes nothing, if
-/// another process has the store open, a newer version wrote it, or nothing can be read; also if no damage is found,
-/// unless `is_forced`.
-pub fn salvage(path: &Path, is_forced: bool) -> Result<Salvaged, StoreError> {
+/// another process has the store open, a newer version wrote it, or nothing can be read. Returns `None`, and changes
+/// nothing, if no damage is found, unless `is_forced`.
+pub fn salvage(path: &Path, is_forced: bool) -> Result<Option<Salvaged>, StoreError> {
     let owner = require_closed(path)?;
     let folder = working_folder(path)?;
     let outcome = copy_all(path, &folder, is_forced).and_then(|saved| {
+        let Some(saved) = saved else { return Ok(None) };
         require_alone(&owner)?;
-        Ok(Salvaged { kept: replace(path, &folder.join(NEW))?, ..saved })
+        Ok(Some(Salvaged { kept: replace(path, &folder.join(NEW))?, ..saved }))
     });
     // Without a store in its place, the folder has the new one.
     if path.exists()
@@ -141,7 +142,7 @@ fn rename_existing(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Works on a copy, because SQLite changes a file when it reads the log.
-fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, StoreError> {
+fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Option<Salvaged>, StoreError> {
     let copy = folder.join("copy.db");
     std::fs::copy(path, &copy)?;
     match std::fs::copy(companion(path, "-wal"), companion(&copy, "-wal")) {
@@ -149,7 +150,9 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
         Ok(_) | Err(_) => {}
     }
     let old = Connection::open(&copy)?;
-    require_salvageable(&old, is_forced)?;
+    if is_sound(&old)? && !is_forced {
+        return Ok(None);
+    }
     let new = migrations::open_file(&folder.join(NEW), Sync::Full)?;
     new.pragma_update(None, "foreign_keys", false)?;
     new.execute_batch("BEGIN IMMEDIATE")?;
@@ -173,23 +176,18 @@ fn copy_all(path: &Path, folder: &Path, is_forced: bool) -> Result<Salvaged, Sto
     }
     sql::overwrite(&new);
     new.close().map_err(|(_, error)| error)?;
-    Ok(Salvaged { sessions, events, memories, incomplete, kept: PathBuf::new() })
+    Ok(Some(Salvaged { sessions, events, memories, incomplete, kept: PathBuf::new() }))
 }
 
-fn require_salvageable(old: &Connection, is_forced: bool) -> Result<(), StoreError> {
+/// Fails for a store that a newer version wrote.
+fn is_sound(old: &Connection) -> Result<bool, StoreError> {
     match migrations::version(old) {
         Err(OpenStoreError::Sqlite(error)) if is_damage(&error) => {}
         version => drop(version?),
     }
-    if is_forced {
-        return Ok(());
-    }
     match check::check(old, None) {
-        Ok(Soundness::Sound) => Err(StoreError(
-            "no damage is found, so it stays as it is; `modegate store salvage --force` makes a new store of it".into(),
-        )),
-        Ok(Soundness::Damaged(_) | Soundness::Unfinished) => Ok(()),
-        Err(error) if is_damage(&error) => Ok(()),
+        Ok(soundness) => Ok(matches!(soundness, Soundness::Sound)),
+        Err(error) if is_damage(&error) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

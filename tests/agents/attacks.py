@@ -26,7 +26,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import agents
-from concurrent_client import Client, audit
+from acp_client import Client, audit
 from model import Model
 
 ESCAPE = agents.ROOT / "tests/escape"
@@ -223,6 +223,7 @@ def attack(agent, start, chosen, template, folder):
     command, environment = agents.prepare(agent, home, model.url)
     command = [binary, "--mode", mode, "wrap", *agent.unguarded, "--", *command]
     client = Client(command, environment, fixture.work, folder / "stderr.txt")
+    client.open(fixture.work)
     client.answer = "reject_once"
     client.turn("Hello.")
     for number, (name, line) in enumerate(chosen):

@@ -151,8 +151,7 @@ class Way:
         if client is None:
             agent = [sys.executable, str(HERE / "shell_agent.py")]
             command = [self.modegate, "--mode", mode, "wrap", *self.options(case), "--", *agent]
-            errors = open(self.base / "errors.log", "ab")
-            client = Client(command, self.environment, self.base, errors)
+            client = Client(command, self.environment, self.base, self.base / "errors.log")
             self.clients[key] = (client, sessions)
         if case.folder not in sessions:
             sessions[case.folder] = client.open(str(self.base / case.folder))

@@ -27,7 +27,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import agents
-from concurrent_client import Client, agent_process, audit, descendants
+from acp_client import Client, agent_process, audit, descendants
 from model import Model
 
 COLUMNS = ["agent", "plan", "ask, allow", "ask, reject", "git in ask", "code", "MCP server", "switch in a turn",
@@ -96,7 +96,9 @@ class Trial:
         server = {"name": "writer", "command": sys.executable, "env": [],
                   "args": [str(Path(__file__).parent / "mcp_writer.py"), str(self.project)]}
         command = [self.binary, "--mode", "code", "wrap", "--", *self.command]
-        return Client(command, self.environment, self.project, self.folder / "stderr.txt", servers=[server])
+        client = Client(command, self.environment, self.project, self.folder / "stderr.txt")
+        client.open(self.project, [server])
+        return client
 
     def process(self):
         return agent_process(self.client.process.pid, self.command)

@@ -274,6 +274,8 @@ int main(int argc, char **argv) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[2] = {{0}};
     char line[8192];
+    /* Numbers of descriptors are compared. */
+    close_range(3, ~0U, 0);
     static char text[1 << 22];
     int fd = open(argc > 1 ? argv[1] : "", O_RDONLY);
     long length = read(fd, text, sizeof text);

@@ -4,6 +4,7 @@
  * races pairs SEED     Pairs of calls, on two threads, while a third makes, moves and removes the folder of both. The seed
  *                      decides their order. Ends after some seconds.
  * races tree THREADS   Threads that make nested folders with files, as package managers do.
+ * races open ROUNDS    Opens one file again and again, which other programs move.
  *
  * Everything happens in the working directory. Prints one line for each call and error: CALL WITH ERROR COUNT.
  */
@@ -205,6 +206,17 @@ int main(int count, char **arguments)
 			pthread_create(&threads[thread], NULL, install, (void *)thread);
 		for (int thread = 0; thread < number; thread++)
 			pthread_join(threads[thread], NULL);
+		return 0;
+	}
+	if (!strcmp(arguments[1], "open")) {
+		long counts[ERRORS] = { 0 };
+		for (int round = 0; round < number; round++) {
+			int error = create() < 0 ? errno : 0;
+			counts[error < ERRORS ? error : ERRORS - 1]++;
+		}
+		for (int error = 0; error < ERRORS; error++)
+			if (counts[error])
+				printf("create others %d %ld\n", error, counts[error]);
 		return 0;
 	}
 	int pairs[PAIRS][2], all = 0;

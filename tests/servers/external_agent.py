@@ -49,6 +49,14 @@ def may_write():
 # Not held it never gets further than this, and writes all the while.
 stuck = how if how.startswith("stuck") and may_write() else ""
 if stuck: threading.Thread(target=tick, args=("ticks",), daemon=True).start()
+def tick_while_allowed(file):
+    try: tick(file)
+    except OSError: pass
+if how == "writes-first":
+    for name in ("begun", ".env"):
+        try: open(name, "w").close()
+        except OSError: pass
+if how == "ticks-first": threading.Thread(target=tick_while_allowed, args=("ticks",), daemon=True).start()
 def prompt(id, words):
     what, rest = (words.split(" ", 1) + [""])[:2]
     if what == "told": chunk("told: " + " ".join(sys.argv[2:]))
@@ -105,7 +113,8 @@ def prompt(id, words):
         with open(rest, "w") as f:
             while True: f.write("x"); f.flush(); time.sleep(0.01)
     elif what in ("starts", "starts-and-reads"):
-        writes = "exec 3> '%s'; while echo x >&3; do sleep 0.01; done" % rest
+        # Only the shell has the file open.
+        writes = "exec 3> '%s'; while echo x >&3; do sleep 0.01 3>&-; done" % rest
         subprocess.Popen(["sh", "-c", writes], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(rest)
         if what == "starts-and-reads":

@@ -97,15 +97,14 @@ async fn run_program(
     mut errors: impl Write,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let RunArguments { mode, state_dir, allow_host, allow_socket, no_key, questions, quiet, command, .. } =
-        arguments;
+    let RunArguments { mode, limits, no_key, questions, quiet, command, .. } = arguments;
     let lines = RunLines {
         is_quiet: quiet,
         host_starts: connection.is_some() && !no_key,
         host_asks: connection.is_some() && questions != Some(QuestionOption::Bell),
     };
     let command_line = command.join(" ");
-    let wrapped = wrap::WrapArguments::of_program(mode, state_dir, allow_host, allow_socket, command);
+    let wrapped = wrap::WrapArguments::of_program(mode, limits, command);
     if let Err(error) = wrapped.put(&mut flags, &environment, variable) {
         return usage_error(&mut errors, &error.replace("wrap", "run"));
     }

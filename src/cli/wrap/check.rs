@@ -13,8 +13,8 @@ use crate::config::{commands, doctor_checks, user_file};
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::external_agent::profile::{AgentProfile, ProfilePath};
 use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, known, settings};
-use crate::process::BrokerEvent;
 use crate::process::shell::Shell;
+use crate::process::{BrokerEvent, BrokerPolicy};
 use crate::text;
 
 /// Time in which an agent that has started may still try to connect.
@@ -63,8 +63,8 @@ impl<W: Write> Check<W> {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         self.line("state directories", or_none(&folders))?;
         let variables = shell.agent_variables(self.definition.inherits, &self.definition.env);
-        let settings = settings::texts(&self.definition, shell);
-        let hosts = known::allowed_hosts(&self.definition, &[], variables, &settings);
+        let addresses = settings::addresses(&self.definition, shell);
+        let hosts = known::allowed_hosts(&self.definition, &[], variables, &addresses);
         let hosts: Vec<String> = hosts.patterns.iter().map(ToString::to_string).collect();
         self.line("hosts in plan mode", or_none(&hosts))
     }
@@ -81,7 +81,7 @@ impl<W: Write> Check<W> {
             Ok(Err(reason)) => format!("works; the network stays open in every mode: {reason}"),
             Err(reason) => {
                 if let Some(sandbox) = &mut self.definition.sandbox {
-                    sandbox.broker = false;
+                    sandbox.broker = Some(false);
                 }
                 format!("not available: {reason}")
             }
@@ -96,7 +96,7 @@ impl<W: Write> Check<W> {
             name: id.clone(),
             definition: self.definition.clone(),
             sandboxed: true,
-            limits_network: true,
+            policy: BrokerPolicy::Nothing,
             cwd,
             directories: Vec::new(),
             servers: Vec::new(),

@@ -29,46 +29,64 @@ use crate::process::{BrokerPolicy, Command, Egress, Process, Streams, TerminalAc
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(super) async fn start(
+/// A running agent without a session.
+pub struct StartingAgent {
     request: StartRequest,
-    shell: &Shell,
-    (session, client): (SessionId, Client),
-    unwanted: impl Future<Output = ()>,
-) -> Result<ExternalAgent, StartError> {
-    let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
-    let (mut process, copied) = process(&request, shell).await.map_err(not_started)?;
-    let stdio = process.take_stdio();
-    let secrets = Secrets::new(request.definition.env.values());
-    let program = Program::start(&request.name, process, secrets.clone());
-    let stdio = if request.definition.terminal_program.is_some() {
-        terminal_program::connect(program.clone())
-    } else {
-        stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
-    };
-    let (commands, state) = AgentConnection::start(
-        request.name.clone(),
-        stdio,
-        program.clone(),
-        (client, session, request.capabilities),
-    );
-    let peer = Peer { commands, state, program, secrets };
-    let started = tokio::select! {
-        biased;
-        () = unwanted => Err(ExternalAgentError::NotStarted("it is no longer needed".into())),
-        started = tokio::time::timeout(DEADLINE, begin(&peer, &request)) => {
-            started.unwrap_or(Err(ExternalAgentError::TimedOut("the requests that start a session", DEADLINE)))
+    peer: Peer,
+    copied: Vec<PathBuf>,
+}
+
+impl StartingAgent {
+    /// See [`ExternalAgent::start`].
+    pub async fn spawn(
+        request: StartRequest,
+        shell: &Shell,
+        (session, client): (SessionId, Client),
+    ) -> Result<Self, StartError> {
+        let not_started = |text| StartError { error: ExternalAgentError::NotStarted(text), is_gone: true };
+        let (mut process, copied) = process(&request, shell).await.map_err(not_started)?;
+        let stdio = process.take_stdio();
+        let secrets = Secrets::new(request.definition.env.values());
+        let program = Program::start(&request.name, process, secrets.clone());
+        let stdio = if request.definition.terminal_program.is_some() {
+            terminal_program::connect(program.clone())
+        } else {
+            stdio.ok_or_else(|| not_started("it has no standard input and output".into()))?
+        };
+        let (commands, state) = AgentConnection::start(
+            request.name.clone(),
+            stdio,
+            program.clone(),
+            (client, session, request.capabilities),
+        );
+        Ok(Self { request, peer: Peer { commands, state, program, secrets }, copied })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.peer.program
+    }
+
+    /// Creates or loads the session. Ends the program if that fails.
+    pub async fn begin(self, unwanted: impl Future<Output = ()>) -> Result<ExternalAgent, StartError> {
+        let Self { request, peer, copied } = self;
+        let started = tokio::select! {
+            biased;
+            () = unwanted => Err(ExternalAgentError::NotStarted("it is no longer needed".into())),
+            started = tokio::time::timeout(DEADLINE, begin(&peer, &request)) => {
+                started.unwrap_or(Err(ExternalAgentError::TimedOut("the requests that start a session", DEADLINE)))
+            }
+        };
+        match started {
+            Ok((session_id, response)) => {
+                let about = response.agent_info.map(|about| format!("{} {}", about.name, about.version));
+                let capabilities = response.agent_capabilities;
+                let (can_load, prompt_capabilities) =
+                    (capabilities.load_session, capabilities.prompt_capabilities);
+                let inner = AgentShared { peer, session_id, about, copied, can_load, prompt_capabilities };
+                Ok(ExternalAgent(std::sync::Arc::new(inner)))
+            }
+            Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
         }
-    };
-    match started {
-        Ok((session_id, response)) => {
-            let about = response.agent_info.map(|about| format!("{} {}", about.name, about.version));
-            let capabilities = response.agent_capabilities;
-            let (can_load, prompt_capabilities) =
-                (capabilities.load_session, capabilities.prompt_capabilities);
-            let inner = AgentShared { peer, session_id, about, copied, can_load, prompt_capabilities };
-            Ok(ExternalAgent(std::sync::Arc::new(inner)))
-        }
-        Err(error) => Err(StartError { error, is_gone: peer.program.end().await }),
     }
 }
 
@@ -94,19 +112,18 @@ async fn process(request: &StartRequest, shell: &Shell) -> Result<(Process, Vec<
                 definition,
                 &request.servers,
                 shell.agent_variables(definition.inherits, &definition.env),
-                &settings::texts(definition, shell),
+                &settings::addresses(definition, shell),
             );
-            let first = if request.limits_network { Egress::Hosts } else { Egress::Open };
             let variables: BTreeMap<String, String> =
                 shell.agent_variables(definition.inherits, &definition.env).collect();
             let variable = |name: &str| variables.get(name).cloned();
             let sockets = sandbox.sockets.iter().flat_map(|text| sockets::paths(text, &variable)).collect();
-            let network = AgentNetwork { hosts: Some(hosts), first, sockets };
-            let policy = if request.sandboxed { BrokerPolicy::Nothing } else { BrokerPolicy::Roots };
-            if policy == BrokerPolicy::Roots {
+            let policy = request.policy;
+            let network = AgentNetwork { hosts: Some(hosts), first: Egress::under(policy), sockets };
+            if policy != BrokerPolicy::Nothing {
                 shell.make_caches(&roots);
             }
-            shell.brokered_agent(&roots, &sandbox.state_dirs, policy, request.record.clone(), network)?
+            shell.brokered_agent(sandbox.folders(&roots), policy, request.record.clone(), network)?
         } else {
             shell.external_agent(&roots, &sandbox.state_dirs)?
         }

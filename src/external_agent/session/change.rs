@@ -21,8 +21,8 @@ use crate::acp::{
 use crate::client::ClientError;
 use crate::conversation::acp_updates::text_content;
 use crate::event::SessionEvent;
-use crate::external_agent::ExternalAgent;
 use crate::permission::{self, CallFacts, CallSource, Target, Verdict};
+use crate::process::program::Program;
 use crate::process::{BrokerEvent, ChangeKind, ChangeQuestion};
 
 /// Time that a program waits for the user. Then its change is refused.
@@ -61,8 +61,8 @@ struct OpenChange {
 pub(super) struct Asker<'a> {
     pub host: &'a ExternalAgentHost,
     pub start: u64,
-    /// `None` if no process is ready.
-    pub agent: Option<&'a ExternalAgent>,
+    /// `None` if no process runs.
+    pub program: Option<&'a Program>,
     pub messages: mpsc::UnboundedSender<AgentMessage>,
 }
 
@@ -148,7 +148,7 @@ impl AskedChanges {
                 let mut outputs = vec![AgentOutput::Denied { call, tool: TOOL, rule: permission::NO_USER }];
                 if !std::mem::replace(&mut self.told, true) {
                     outputs.push(AgentOutput::NoticeInTurn(format!(
-                        "Between two turns, changes of the agent were refused, the first of them: {}.\n\n",
+                        "Modegate refused changes of the agent that no turn asked for, the first of them: {}.\n\n",
                         question.title(asker.host)
                     )));
                 }
@@ -331,7 +331,7 @@ impl AskedChanges {
 
 impl Asker<'_> {
     fn answer(&self, number: u64, allows: bool) -> Option<AgentOutput> {
-        Some(AgentOutput::AnswerChange { agent: self.agent?.clone(), number, allows })
+        Some(AgentOutput::AnswerChange { program: self.program?.clone(), number, allows })
     }
 
     fn facts(&self, question: &ChangeQuestion, unrecorded: &[PathBuf]) -> CallFacts {

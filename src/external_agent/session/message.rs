@@ -19,6 +19,7 @@ use crate::external_agent::{ExternalAgent, ExternalAgentError};
 use crate::permission::CallFacts;
 use crate::permission::external::ChangeLevel;
 use crate::process::BrokerEvent;
+use crate::process::program::Program;
 
 pub enum AgentMessage {
     /// A turn's prompt waits for the agent.
@@ -44,6 +45,8 @@ pub enum AgentMessage {
 }
 
 pub enum ProcessMessage {
+    /// The program runs, and may ask about changes before it has a session.
+    ProgramStarted(Program),
     /// The process has its session, or failed to start.
     Started(Result<StartedAgent, ExternalAgentError>),
     /// The brokered process may make changes, or no longer may.
@@ -162,6 +165,8 @@ pub enum AgentOutput {
     /// Records the start of a process, which then gets the folder for the record of its changes.
     RecordStart {
         is_sandboxed: bool,
+        /// True if each of its changes is decided for its path.
+        is_decided: bool,
         recorded: oneshot::Sender<Option<PathBuf>>,
     },
     /// Records that the running process may make changes, which it may afterwards.
@@ -171,7 +176,7 @@ pub enum AgentOutput {
     },
     /// Allows or refuses a change of a brokered agent.
     AnswerChange {
-        agent: ExternalAgent,
+        program: Program,
         number: u64,
         allows: bool,
     },

@@ -12,7 +12,7 @@ use super::message::{AgentOutput, StartedAgent, WaitingPrompt};
 use super::process_state::{Loosening, ProcessAccess, ProcessAction, ProcessEvent, ProcessState};
 use super::prompt::ReadyAgent;
 use super::relay::ExternalAgentRelay;
-use super::run::{AgentRun, NewPermit, PermittedChanges};
+use super::run::{AgentRun, NewPermit, PermittedChanges, policy_of};
 use super::{AgentLimits, ExternalAgentSession, restart};
 use crate::acp::ToolCallId;
 use crate::client;
@@ -21,6 +21,8 @@ use crate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest, cap
 use crate::gate::{Gate, Permit};
 use crate::permission::CallFacts;
 use crate::permission::external::{ChangeLevel, change_level, facts_of_changes};
+use crate::process::BrokerPolicy;
+use crate::process::program::Program;
 
 const PROCESS_CALL: &str = "agent";
 
@@ -37,6 +39,8 @@ pub(super) struct AgentProcess {
     changes: Option<ChangePermits>,
     /// The sandbox that the user was last told about.
     announced: Option<bool>,
+    /// `None` before the program runs.
+    pub program: Option<Program>,
     /// `None` if the process was never ready.
     pub agent: Option<ExternalAgent>,
     /// Folder of the record of changes. `None` if changes are not recorded.
@@ -135,7 +139,7 @@ impl ExternalAgentSession {
         let (state, action) = self.state.on(event);
         self.state = state;
         match action {
-            ProcessAction::Start => return self.start(limits, gate).into_iter().collect(),
+            ProcessAction::Start => return self.start(gate).into_iter().collect(),
             ProcessAction::AskToRestart => self.ask_to_restart(limits),
             ProcessAction::ShutDown => self.shut_down(),
             ProcessAction::PermitChanges(level) => {
@@ -259,17 +263,21 @@ impl ExternalAgentSession {
         outputs
     }
 
-    fn start(&mut self, limits: &AgentLimits, gate: &mut Gate) -> Option<AgentOutput> {
+    fn start(&mut self, gate: &mut Gate) -> Option<AgentOutput> {
         let (definition, shell) = (self.definition().cloned()?, self.host.shell.clone()?);
         self.starts += 1;
         let start = self.starts;
-        let is_brokered = definition.is_brokered();
+        let level = match self.state.access()? {
+            ProcessAccess::Brokered(level) => Some(level),
+            ProcessAccess::Unsandboxed | ProcessAccess::Sandboxed => None,
+        };
         let is_sandboxed = self.is_sandboxed();
         let roots: Vec<_> = [&self.host.cwd].into_iter().chain(&self.host.directories).cloned().collect();
-        self.asked_changes.unrecorded = shell.unrecorded(&roots);
-        let permit = admit(gate, PROCESS_CALL, is_sandboxed || is_brokered);
-        let may_change =
-            if is_brokered && !is_sandboxed { admit_changes(gate, ChangeLevel::All) } else { None };
+        let unrecorded = definition.sandbox.as_ref().map(|sandbox| shell.unrecorded(sandbox.folders(&roots)));
+        // A start with wrong folders fails.
+        self.asked_changes.unrecorded = unrecorded.and_then(Result::ok).unwrap_or_default();
+        let permit = admit(gate, PROCESS_CALL, is_sandboxed || level.is_some());
+        let may_change = level.and_then(|level| admit_changes(gate, level));
         let denied = may_change.as_ref().map(|permit| permit.cancel.clone());
         let (permits, new_permits) = mpsc::unbounded_channel();
         let (applied, to_apply) = watch::channel(0);
@@ -281,7 +289,7 @@ impl ExternalAgentSession {
             name: self.host.agent.id.clone(),
             definition: ExternalAgentDefinition::clone(&definition),
             sandboxed: is_sandboxed,
-            limits_network: change_level(&limits.ceilings) == Some(ChangeLevel::Nothing),
+            policy: level.map_or(BrokerPolicy::Nothing, policy_of),
             cwd: self.host.cwd.clone(),
             directories: self.host.directories.clone(),
             servers: self.host.servers.clone(),
@@ -316,8 +324,9 @@ impl ExternalAgentSession {
         let changes = ChangePermits { denied, permits, sent: 0, applied: to_apply };
         self.process = Some(AgentProcess {
             start,
-            changes: is_brokered.then_some(changes),
+            changes: level.is_some().then_some(changes),
             announced: None,
+            program: None,
             agent: None,
             record: None,
             fences,
@@ -325,7 +334,8 @@ impl ExternalAgentSession {
             stop,
             stopped,
         });
-        Some(AgentOutput::RecordStart { is_sandboxed, recorded })
+        let is_decided = level == Some(ChangeLevel::Decided);
+        Some(AgentOutput::RecordStart { is_sandboxed, is_decided, recorded })
     }
 
     pub(super) fn started(

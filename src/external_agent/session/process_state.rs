@@ -79,14 +79,6 @@ pub(super) enum ProcessAction {
 }
 
 impl ProcessAccess {
-    /// The session answers questions about changes only after the start.
-    fn at_start(self) -> Self {
-        match self {
-            Self::Brokered(ChangeLevel::Decided) => Self::Brokered(ChangeLevel::Nothing),
-            other => other,
-        }
-    }
-
     fn without_changes(self) -> Self {
         match self {
             Self::Brokered(_) => Self::Brokered(ChangeLevel::Nothing),
@@ -149,21 +141,21 @@ impl ProcessState {
     /// | closed       | -        | eU stop | eS stop | eU stop   | eS stop   | eS stop | ES stop |
     /// | ended        | -        | . fail  | . fail  | . fail    | . fail    | . fail  | . again |
     ///
-    /// |           | .        | sN      | sA      | rN        | rD        | rA        | wD        | wA        | eD      | ED      |
-    /// | ---       | ---      | ---     | ---     | ---       | ---       | ---       | ---       | ---       | ---     | ---     |
-    /// | want N    | sN start | -       | -       | rN answer | rD answer | rA answer | -         | -         | ED stop | ED stop |
-    /// | want D    | sN start | -       | -       | wD permit | rD answer | wD permit | -         | wD permit | ED stop | ED stop |
-    /// | want A    | sA start | -       | -       | wA permit | wA permit | rA answer | wA permit | -         | ED stop | ED stop |
-    /// | follow N  | -        | -       | -       | rN answer | rD answer | rA answer | -         | -         | -       | -       |
-    /// | follow D  | -        | -       | -       | wD permit | rD answer | wD permit | -         | wD permit | -       | -       |
-    /// | follow A  | -        | -       | -       | wA permit | wA permit | rA answer | wA permit | -         | -       | -       |
-    /// | started   | -        | rN      | rA      | -         | -         | -         | -         | -         | -       | -       |
-    /// | denied    | -        | -       | sN      | -         | rN        | rN        | rN        | rN        | eN      | EN      |
-    /// | applied   | -        | -       | -       | -         | -         | -         | rD        | rA        | -       | -       |
-    /// | cancelled | -        | EN      | EA      | EN        | ED        | EA        | ED        | EA        | ED      | -       |
-    /// | exited    | -        | eN      | eA      | eN        | eD        | eA        | eD        | eA        | -       | -       |
-    /// | closed    | -        | eN stop | eA stop | eN stop   | eD stop   | eA stop   | eD stop   | eA stop   | eD stop | ED stop |
-    /// | ended     | -        | . fail  | . fail  | . fail    | . fail    | . fail    | . fail    | . fail    | . fail  | . again |
+    /// |           | .        | sN      | sD      | sA      | rN        | rD        | rA        | wD        | wA        | eD      | ED      |
+    /// | ---       | ---      | ---     | ---     | ---     | ---       | ---       | ---       | ---       | ---       | ---     | ---     |
+    /// | want N    | sN start | -       | -       | -       | rN answer | rD answer | rA answer | -         | -         | ED stop | ED stop |
+    /// | want D    | sD start | -       | -       | -       | wD permit | rD answer | wD permit | -         | wD permit | ED stop | ED stop |
+    /// | want A    | sA start | -       | -       | -       | wA permit | wA permit | rA answer | wA permit | -         | ED stop | ED stop |
+    /// | follow N  | -        | -       | -       | -       | rN answer | rD answer | rA answer | -         | -         | -       | -       |
+    /// | follow D  | -        | -       | -       | -       | wD permit | rD answer | wD permit | -         | wD permit | -       | -       |
+    /// | follow A  | -        | -       | -       | -       | wA permit | wA permit | rA answer | wA permit | -         | -       | -       |
+    /// | started   | -        | rN      | rD      | rA      | -         | -         | -         | -         | -         | -       | -       |
+    /// | denied    | -        | -       | sN      | sN      | -         | rN        | rN        | rN        | rN        | eN      | EN      |
+    /// | applied   | -        | -       | -       | -       | -         | -         | -         | rD        | rA        | -       | -       |
+    /// | cancelled | -        | EN      | ED      | EA      | EN        | ED        | EA        | ED        | EA        | ED      | -       |
+    /// | exited    | -        | eN      | eD      | eA      | eN        | eD        | eA        | eD        | eA        | -       | -       |
+    /// | closed    | -        | eN stop | eD stop | eA stop | eN stop   | eD stop   | eA stop   | eD stop   | eA stop   | eD stop | ED stop |
+    /// | ended     | -        | . fail  | . fail  | . fail  | . fail    | . fail    | . fail    | . fail    | . fail    | . fail  | . again |
     ///
     /// Why nothing happens:
     /// - stopped: the process that the event is about is gone;
@@ -178,7 +170,7 @@ impl ProcessState {
         use ProcessEvent::{Applied, Cancelled, Closed, Denied, Ended, Exited, Followed, Started, Wanted};
         let Some(access) = self.access() else {
             return match event {
-                Wanted { required, .. } => (Self::Starting(required.at_start()), ProcessAction::Start),
+                Wanted { required, .. } => (Self::Starting(required), ProcessAction::Start),
                 _ => (self, Nothing),
             };
         };
@@ -229,9 +221,10 @@ mod tests {
         ProcessState::Ending { access: ProcessAccess::Sandboxed, restarts: true },
     ];
 
-    const BROKERED_STATES: [ProcessState; 10] = [
+    const BROKERED_STATES: [ProcessState; 11] = [
         ProcessState::Stopped,
         ProcessState::Starting(ProcessAccess::Brokered(ChangeLevel::Nothing)),
+        ProcessState::Starting(ProcessAccess::Brokered(ChangeLevel::Decided)),
         ProcessState::Starting(ProcessAccess::Brokered(ChangeLevel::All)),
         ProcessState::Ready(ProcessAccess::Brokered(ChangeLevel::Nothing)),
         ProcessState::Ready(ProcessAccess::Brokered(ChangeLevel::Decided)),

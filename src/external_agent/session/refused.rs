@@ -102,13 +102,13 @@ fn notice(call: &RefusedCall, session: &ExternalAgentHost) -> String {
         RefusalKind::Change => format!("Modegate refused a change of {path} by {program}."),
         RefusalKind::Outside => {
             let how = if is_wrapped(session) {
-                "start Modegate with --state-dir DIR"
+                "start Modegate with --write-dir DIR"
             } else {
-                "add the folder to the agent's sandbox.state_dirs"
+                "add it to the agent's sandbox.write_dirs"
             };
             format!(
                 "Modegate refused a change of {path} by {program}: it is outside of the session's folders. To allow \
-                 changes there, add the folder to the session, or {how}, which allows them in every mode."
+                 changes there, add the folder to the session, or {how}."
             )
         }
         RefusalKind::Namespace => format!(

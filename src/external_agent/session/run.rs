@@ -13,7 +13,7 @@ use super::moved_content;
 use crate::acp::{SessionId, SessionModeId};
 use crate::client::Client;
 use crate::external_agent::definition::ExternalAgentModes;
-use crate::external_agent::{ExternalAgent, StartError, StartRequest};
+use crate::external_agent::{ExternalAgent, StartError, StartRequest, StartingAgent};
 use crate::gate::Permit;
 use crate::permission::external::ChangeLevel;
 use crate::process::shell::Shell;
@@ -88,15 +88,14 @@ impl AgentRun {
         };
         let mut context =
             if request.load.is_some() { ContextState::Resumed } else { ContextState::New(None) };
-        let begin =
-            |request| ExternalAgent::start(request, &shell, session.clone(), client.clone(), unwanted());
-        let mut started = begin(request.clone()).await;
+        let starts = AgentStarts { shell: &shell, session: &session, client: &client, start, to: &to };
+        let mut started = starts.run(request.clone(), unwanted()).await;
         let is_wanted = !permit.cancel.is_cancelled() && !stop.is_cancelled();
         if let (true, Err(StartError { error, is_gone: true }), true) =
             (request.load.take().is_some(), &started, is_wanted)
         {
             context = ContextState::New(Some(error.to_string()));
-            started = begin(request).await;
+            started = starts.run(request, unwanted()).await;
         }
         // The relay ends once no client is left.
         drop(client);
@@ -118,7 +117,6 @@ impl AgentRun {
                 LevelSwitches { agent: &agent, modes: &modes, shell: &shell, roots: &roots, start, to: &to };
             tokio::select! {
                 () = switches.run(&mut changes, previous_mode) => {}
-                () = forward_questions(&agent, start, &to) => {}
             }
         };
         let (is_gone, why) = tokio::select! {
@@ -136,6 +134,37 @@ impl AgentRun {
             tracing::error!(%error, "some updates of an agent were not forwarded");
         }
         let _ = to.send(AgentMessage::Process(start, ProcessMessage::Ended { why }));
+    }
+}
+
+/// The attempts of a start: to load the session, and to create one.
+struct AgentStarts<'a> {
+    shell: &'a Shell,
+    session: &'a SessionId,
+    client: &'a Client,
+    start: u64,
+    to: &'a mpsc::UnboundedSender<AgentMessage>,
+}
+
+impl AgentStarts<'_> {
+    async fn run(
+        &self,
+        request: StartRequest,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<ExternalAgent, StartError> {
+        let place = (self.session.clone(), self.client.clone());
+        let starting = StartingAgent::spawn(request, self.shell, place).await?;
+        let program = starting.program().clone();
+        let events = program.take_questions();
+        // The session may be gone.
+        let _ = self.to.send(AgentMessage::Process(self.start, ProcessMessage::ProgramStarted(program)));
+        let forwarded = tokio::spawn(forward_questions(events, self.start, self.to.clone()));
+        let started = starting.begin(unwanted).await;
+        if matches!(started, Err(StartError { is_gone: true, .. })) {
+            // The next program asks under the same numbers.
+            let _ = forwarded.await;
+        }
+        started
     }
 }
 
@@ -173,18 +202,13 @@ impl LevelSwitches<'_> {
                     if recorded.await.is_err() {
                         continue;
                     }
-                    let policy = match level {
-                        ChangeLevel::Nothing => BrokerPolicy::Nothing,
-                        ChangeLevel::Decided => BrokerPolicy::Ask,
-                        ChangeLevel::All => BrokerPolicy::Roots,
-                    };
                     // An earlier permit allowed less.
                     let permit = changes.permit.insert(permit);
                     if !permit.cancel.is_cancelled() {
                         if level != ChangeLevel::Nothing {
                             self.shell.make_caches(self.roots);
                         }
-                        self.agent.program().set_policy(policy).await;
+                        self.agent.program().set_policy(policy_of(level)).await;
                         let mut setting =
                             self.set_agent_mode(false, own_mode.take(), previous_mode.clone());
                         // Otherwise the agent's own mode could refuse calls that the new mode allows.
@@ -233,18 +257,28 @@ impl LevelSwitches<'_> {
     }
 }
 
-/// Passes on the questions about changes. Pending afterwards, and for agents without.
-async fn forward_questions(agent: &ExternalAgent, start: u64, to: &mpsc::UnboundedSender<AgentMessage>) {
-    if let Some(mut questions) = agent.program().take_questions() {
-        while let Some(event) = questions.recv().await {
-            let content = match &event {
-                BrokerEvent::Asked(question) => moved_content::read(question).await,
-                _ => None,
-            };
-            let _ = to.send(AgentMessage::Process(start, ProcessMessage::Broker { event, content }));
-        }
+/// Passes on the questions about changes until the program has ended.
+async fn forward_questions(
+    questions: Option<mpsc::UnboundedReceiver<BrokerEvent>>,
+    start: u64,
+    to: mpsc::UnboundedSender<AgentMessage>,
+) {
+    let Some(mut questions) = questions else { return };
+    while let Some(event) = questions.recv().await {
+        let content = match &event {
+            BrokerEvent::Asked(question) => moved_content::read(question).await,
+            _ => None,
+        };
+        let _ = to.send(AgentMessage::Process(start, ProcessMessage::Broker { event, content }));
     }
-    std::future::pending::<()>().await;
+}
+
+pub(super) fn policy_of(level: ChangeLevel) -> BrokerPolicy {
+    match level {
+        ChangeLevel::Nothing => BrokerPolicy::Nothing,
+        ChangeLevel::Decided => BrokerPolicy::Ask,
+        ChangeLevel::All => BrokerPolicy::Roots,
+    }
 }
 
 async fn denied(permit: Option<&Permit>) {

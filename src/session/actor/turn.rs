@@ -453,15 +453,15 @@ impl Actor {
             // The receivers may be gone, here and below.
             AgentOutput::ReplyOptions(reply) => drop(reply.send(self.options())),
             AgentOutput::Answer(reply, answer) => drop(reply.send(answer)),
-            AgentOutput::RecordStart { is_sandboxed, recorded } => {
-                self.decider.record_process(is_sandboxed, false).await;
+            AgentOutput::RecordStart { is_sandboxed, is_decided, recorded } => {
+                self.decider.record_process(is_sandboxed, is_decided).await;
                 let _ = recorded.send(record_folder(&self.decider.log).await);
             }
             AgentOutput::RecordChanges { level, recorded } => {
                 self.decider.record_process(false, level == ChangeLevel::Decided).await;
                 let _ = recorded.send(());
             }
-            AgentOutput::AnswerChange { agent, number, allows } => agent.answer_change(number, allows).await,
+            AgentOutput::AnswerChange { program, number, allows } => program.answer(number, allows).await,
             AgentOutput::BeginReply => self.decider.policy.begin_reply(),
             AgentOutput::AnswerPrompts(prompts, ready) => {
                 for prompt in prompts {

@@ -9,6 +9,7 @@ use crate::agents::AgentSpec;
 use crate::external_agent::capability::{self, Control};
 use crate::external_agent::definition::ExternalAgentDefinition;
 use crate::permission::Ceilings;
+use crate::process::shell::Shell;
 use crate::session::SessionContext;
 
 impl SessionContext {
@@ -32,6 +33,24 @@ impl SessionContext {
         }
     }
 
+    /// Tries the broker if the agent is to be brokered where that works. Call before [`Self::with_broker`].
+    pub async fn try_broker(&self, agent: &AgentSpec) {
+        if let Some(shell) = self.tools.shell().filter(|_| self.live && leaves_broker_open(agent)) {
+            shell.try_broker().await;
+        }
+    }
+
+    /// Decides whether the agent is brokered, if its definition leaves that open.
+    pub fn with_broker(&self, agent: Arc<AgentSpec>) -> Arc<AgentSpec> {
+        if !leaves_broker_open(&agent) {
+            return agent;
+        }
+        let works = self.tools.shell().is_some_and(Shell::has_broker);
+        let definition = agent.external_agent.as_deref().cloned();
+        let external_agent = definition.map(|definition| Arc::new(definition.with_broker(works)));
+        Arc::new(AgentSpec { external_agent, ..AgentSpec::clone(&agent) })
+    }
+
     pub fn limit_to_agent(&mut self, agent: &AgentSpec) {
         self.unsupported_modes = Arc::default();
         let Some(external_agent) = &agent.external_agent else { return };
@@ -43,6 +62,10 @@ impl SessionContext {
         });
         (self.modes, self.unsupported_modes) = (Arc::new(modes), unsupported.into());
     }
+}
+
+fn leaves_broker_open(agent: &AgentSpec) -> bool {
+    agent.external_agent.as_ref().is_some_and(|definition| definition.leaves_broker_open())
 }
 
 /// Adds ceilings. If either side has no modes, the result has none, which denies everything.

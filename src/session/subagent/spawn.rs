@@ -79,6 +79,7 @@ impl Delegation {
         is_background: bool,
         policy: &Policy,
     ) -> Result<Self, String> {
+        let agent = policy.context.with_broker(agent);
         policy.check_external_agent(&agent)?;
         let slot = Arc::clone(&policy.ancestry.slots)
             .try_acquire_owned()

@@ -17,6 +17,11 @@ pub(crate) async fn run(
     action: SessionAction,
     permit: Permit,
 ) -> Result<After, TurnError> {
+    if let SessionAction::Delegate { agent: Some(agent), .. } = &action
+        && let Ok(agent) = turn.context.agents.resolve(agent)
+    {
+        turn.context.try_broker(agent).await;
+    }
     let call = id.clone();
     let cancel = permit.cancel.clone();
     let spawned = turn.ask_actor(|reply| TurnMessage::SessionAction { call, action, cancel, reply }).await?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, Uid,
-    XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags, Timespec,
+    Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -79,6 +79,12 @@ pub(super) fn open(entry: &ResolvedPath, how: OpenHow) -> Result<Opened, Errno> 
 pub(super) fn kind(entry: &ResolvedPath) -> Option<FileType> {
     let stat = rustix::fs::statat(&entry.folder, trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(FileType::from_raw_mode(stat.st_mode))
+}
+
+pub(super) fn is_mount_point(entry: &ResolvedPath) -> bool {
+    let (name, flags) = (trim(&entry.name), AtFlags::SYMLINK_NOFOLLOW);
+    rustix::fs::statx(&entry.folder, name, flags, StatxFlags::TYPE)
+        .is_ok_and(|file| file.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 fn is_pipe(entry: &ResolvedPath) -> bool {

@@ -20,4 +20,6 @@ mod record;
 mod refused;
 mod rules;
 pub(crate) mod sessions;
+#[cfg(unix)]
+mod start;
 mod wrap;

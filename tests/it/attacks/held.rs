@@ -1,7 +1,7 @@
 //! Runs an attack in a sandbox.
 
 use modegate::process::Exit;
-use modegate::process::shell::{AgentNetwork, CommandSandbox, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, CommandSandbox, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::commands::{finish, free};
@@ -42,7 +42,9 @@ impl Held {
             Self::ReadOnly => return shell.read_only(&roots).expect("the kernel can sandbox it"),
             Self::Workspace => return shell.workspace(&roots),
             Self::Agent => shell.external_agent(&roots, &state),
-            Self::Brokered(policy) => shell.brokered_agent(&roots, &state, policy, None, AgentNetwork::OPEN),
+            Self::Brokered(policy) => {
+                shell.brokered_agent(AgentFolders::of(&roots, &state), policy, None, AgentNetwork::OPEN)
+            }
         };
         sandbox.expect("the kernel can sandbox it")
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, Event, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -115,7 +115,9 @@ async fn start(folder: &Path, way: &str) -> Process {
     require_sandbox();
     let roots = [folder.to_owned()];
     let shell = shell(folder, Sandbox::Workspace);
-    let sandbox = shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN).unwrap();
+    let sandbox = shell
+        .brokered_agent(AgentFolders::of(&roots, &[]), BrokerPolicy::Roots, None, AgentNetwork::OPEN)
+        .unwrap();
     let code = PROGRAM.replace('\'', "'\\''");
     let line = format!("exec {} -c '{code}' {way}", python());
     let mut process = shell.start(&line, folder, &sandbox).await.unwrap();

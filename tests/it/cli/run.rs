@@ -113,6 +113,29 @@ fn temporary_folders_of_other_sessions_are_not_changed() {
     std::fs::remove_dir_all(&other).unwrap();
 }
 
+#[test]
+fn further_folders_are_changed_where_the_mode_allows_it() {
+    let place = Place::new();
+    // `/tmp` can be written anyway.
+    let other = lasting_folder();
+    let folder = other.path().join("site");
+    std::fs::create_dir(&folder).unwrap();
+    let line = "echo x > $0/$1; echo x > $0/../beside";
+    for (mode, option, is_written) in [("plan", true, false), ("code", true, true), ("code", false, false)] {
+        let name = format!("{mode}-{option}");
+        let path = folder.to_str().unwrap();
+        let options = if option { vec!["--write-dir", path] } else { vec![] };
+        let run = [&["run", "--mode", mode][..], &options, &["--", "sh", "-c", line, path, &name]].concat();
+        let (_, _, messages) = place.run(&run);
+        assert_eq!(folder.join(&name).exists(), is_written, "{name}: {messages}");
+        assert!(!other.path().join("beside").exists(), "{name}: {messages}");
+        assert_eq!(messages.contains("--write-dir DIR"), mode == "code", "{name}: {messages}");
+    }
+    let inner = place.work().join("inner");
+    let (code, _, messages) = place.run(&["run", "--write-dir", inner.to_str().unwrap(), "--", "true"]);
+    assert!(code == Some(125) && messages.contains("lies in another folder"), "{messages}");
+}
+
 /// The git folder lies outside of the program's folder: in a subfolder of a repository, and in a linked worktree.
 #[test]
 fn program_commits_where_the_git_folder_is_elsewhere() {
@@ -139,6 +162,16 @@ fn program_commits_where_the_git_folder_is_elsewhere() {
         let (code, text, out) = commit("code");
         assert!(code == Some(0) && text.trim() == "2", "{folder}: {out:?}");
     }
+    // With a rule, each change is decided for its path.
+    let settings = place.dir.path().join(".config/modegate");
+    std::fs::create_dir_all(&settings).unwrap();
+    std::fs::write(settings.join("modes.yaml"), "permissions: { deny: ['edit_file(**/.env)'] }\n").unwrap();
+    let line = "echo $$ > new; git add new && git commit -qm third && echo x > .env || echo refused";
+    let mut command = place.modegate(&["run", "--mode", "code", "--", "sh", "-c", line]);
+    let out = command.current_dir(place.dir.path().join("tree")).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(text, "refused\n", "{out:?}");
+    git("cd tree; test `git log --oneline | wc -l` = 3");
     let outside = ["sh", "-c", "echo x > ../repository/part/a || echo x > ../repository/other"];
     let mut command = place.modegate(&[&["run", "--mode", "code", "--"][..], &outside].concat());
     let status = command.current_dir(place.dir.path().join("tree")).output().unwrap().status;

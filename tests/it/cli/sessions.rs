@@ -626,6 +626,7 @@ fn damaged_store_is_named_salvaged_and_kept() {
     assert!(code == 0 && text.starts_with("ok ") && text.contains("12 sessions"), "{text}");
     let (code, text, errors) = fixture.run(&["store", "salvage"]);
     assert!(code == 1 && text.is_empty() && errors.contains("`modegate store salvage --force`"), "{errors}");
+    assert!(!errors.contains("cannot be used"), "{errors}");
     damage(&store);
     let damaged = std::fs::read(&store).unwrap();
     let (code, text, _) = fixture.run(&["doctor"]);

@@ -13,6 +13,7 @@ mod config;
 mod constants;
 mod errors;
 mod exit_codes;
+mod known_agents;
 mod limits;
 mod tools;
 

@@ -83,7 +83,13 @@ const LAYERS: [(&str, &[&str]); 79] = [
     ("external_agent/profile", &["process"]),
     (
         "external_agent/settings",
-        &["bounded_file", "external_agent/definition", "external_agent/known", "process"],
+        &[
+            "bounded_file",
+            "external_agent/definition",
+            "external_agent/known",
+            "external_agent/settings_text",
+            "process",
+        ],
     ),
     ("external_agent/options", &["acp"]),
     ("external_agent/requested_call", &["acp", "permission"]),
@@ -104,6 +110,7 @@ const LAYERS: [(&str, &[&str]); 79] = [
     ),
     ("external_agent/session/process_state", &["permission"]),
     ("external_agent/session/retained_context", &[]),
+    ("external_agent/settings_text", &[]),
     ("external_agent/sockets", &[]),
     ("headless", &["acp", "agent", "client", "conversation", "model", "permission", "session"]),
     ("http", &[]),
@@ -469,7 +476,7 @@ const PARTS: [(&str, &[&str]); 11] = [
 ];
 
 /// Pure modules: no clock, no file, no task.
-const PURE: [&str; 114] = [
+const PURE: [&str; 115] = [
     "acp",
     "audit",
     "chain",
@@ -534,6 +541,7 @@ const PURE: [&str; 114] = [
     "external_agent/options",
     "external_agent/session/process_state",
     "external_agent/session/retained_context",
+    "external_agent/settings_text",
     "external_agent/sockets",
     "conversation/history",
     "session/turn/context_window",
@@ -667,12 +675,14 @@ const LIBRARIES: [(&str, &[&str]); 39] = [
             "cli/wrap",
             "conversation/mode_switch",
             "external_agent/known",
+            "external_agent/settings_text",
             "session/command/user_command",
             "skill",
             "yaml_error",
         ],
     ),
     ("strsim", &["mode/definition", "tool/file/near_path"]),
+    ("toml", &["external_agent/settings_text"]),
     (
         "std::env",
         &["config", "process/plain", "process/shell", "sandbox/macos", "supervisor/command_process"],

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use futures_util::StreamExt;
 use modegate::process::Exit;
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::commands::{CONCURRENT_CASES, EscapeCase, cases, finish};
@@ -21,7 +21,12 @@ pub(crate) async fn brokered(
 ) -> (String, Option<Exit>) {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let restrictions = shell
-        .brokered_agent(&[fixture.work()], &["~/.state".into()], policy, None, AgentNetwork::OPEN)
+        .brokered_agent(
+            AgentFolders::of(&[fixture.work()], &["~/.state".into()]),
+            policy,
+            None,
+            AgentNetwork::OPEN,
+        )
         .expect("the kernel can sandbox it");
     finish(shell.start(&fixture.fill_in(line), &fixture.work(), &restrictions).await.unwrap()).await
 }

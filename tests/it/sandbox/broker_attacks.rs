@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use modegate::process::sandbox_paths::User;
-use modegate::process::shell::{AgentNetwork, Sandbox, Shell};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox, Shell};
 use modegate::process::{Exit, Processes};
 use modegate::sandbox::BrokerPolicy;
 
@@ -229,7 +229,12 @@ impl Protected {
         let support = modegate::sandbox::support();
         let shell = Shell::new(processes, Some("/bin/bash".into()), user, path, Sandbox::Workspace, support);
         let sandbox = shell
-            .brokered_agent(std::slice::from_ref(&home), &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)
+            .brokered_agent(
+                AgentFolders::of(std::slice::from_ref(&home), &[]),
+                BrokerPolicy::Roots,
+                None,
+                AgentNetwork::OPEN,
+            )
             .expect("the kernel can sandbox it");
         finish(shell.start(line, &home, &sandbox).await.unwrap()).await.0
     }
@@ -333,8 +338,14 @@ async fn moved_deep_trees_do_not_end_the_broker() {
     fs::write(fixture.work().join("deep.py"), DEEP).unwrap();
     let shell = crate::support::shell(&fixture.home(), Sandbox::Workspace);
     let kept = Some(record.path().to_owned());
-    let sandbox =
-        shell.brokered_agent(&[fixture.work()], &[], BrokerPolicy::Roots, kept, AgentNetwork::OPEN).unwrap();
+    let sandbox = shell
+        .brokered_agent(
+            AgentFolders::of(&[fixture.work()], &[]),
+            BrokerPolicy::Roots,
+            kept,
+            AgentNetwork::OPEN,
+        )
+        .unwrap();
     let text = format!("echo x > a.txt; {} deep.py", python());
     let (output, exit) = finish(shell.start(&text, &fixture.work(), &sandbox).await.unwrap()).await;
     assert_eq!(exit, Some(Exit::Status(0)), "{output}");

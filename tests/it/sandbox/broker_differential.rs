@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -348,8 +348,9 @@ impl Folders {
         let text = runtime.block_on(async {
             let shell = shell(self.dir.path(), Sandbox::Workspace).denying_reads(self.denied.clone());
             let roots = [brokered.clone()];
-            let restrictions =
-                shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN).unwrap();
+            let restrictions = shell
+                .brokered_agent(AgentFolders::of(&roots, &[]), BrokerPolicy::Roots, None, AgentNetwork::OPEN)
+                .unwrap();
             let line = format!("exec {} {}", program().display(), file.display());
             finish(shell.start(&line, &brokered, &restrictions).await.unwrap()).await.0
         });

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, Event, Exit};
 use modegate::sandbox::BrokerPolicy;
 
@@ -82,7 +82,9 @@ async fn run(script: &str, policy: BrokerPolicy) -> (Option<Exit>, bool, String)
     let record = fixture.home().join("record");
     std::fs::create_dir(&record).unwrap();
     let roots = [fixture.work()];
-    let sandbox = shell.brokered_agent(&roots, &[], policy, Some(record), AgentNetwork::OPEN).unwrap();
+    let sandbox = shell
+        .brokered_agent(AgentFolders::of(&roots, &[]), policy, Some(record), AgentNetwork::OPEN)
+        .unwrap();
     let file = fixture.work().join("script.py");
     std::fs::write(&file, format!("{START}{script}\nprint('over')\n")).unwrap();
     let line = format!("{} script.py; exit 7", python());

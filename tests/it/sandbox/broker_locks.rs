@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use modegate::file_lock::{FileLock, FileLocks};
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{Event, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -42,7 +42,12 @@ fn lock(fixture: &SandboxFixture) -> (PathBuf, FileLock) {
 async fn start(fixture: &SandboxFixture, line: &str, locks: &Path) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace).with_file_locks(Some(locks));
     let sandbox = shell
-        .brokered_agent(&[fixture.work()], &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN)
+        .brokered_agent(
+            AgentFolders::of(&[fixture.work()], &[]),
+            BrokerPolicy::Roots,
+            None,
+            AgentNetwork::OPEN,
+        )
         .expect("the kernel can sandbox it");
     std::fs::write(fixture.work().join("other.txt"), "other\n").unwrap();
     shell.start(&format!("echo begun && {line} && echo over"), &fixture.work(), &sandbox).await.unwrap()

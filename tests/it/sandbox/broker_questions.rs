@@ -1,6 +1,6 @@
 //! Changes of brokered commands that wait for an answer.
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, ChangeQuestion, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -11,7 +11,12 @@ use crate::support::waiting::until_exists;
 async fn start(fixture: &SandboxFixture, line: &str) -> Process {
     let shell = shell(&fixture.home(), Sandbox::Workspace);
     let sandbox = shell
-        .brokered_agent(&[fixture.work()], &["~/.state".into()], BrokerPolicy::Ask, None, AgentNetwork::OPEN)
+        .brokered_agent(
+            AgentFolders::of(&[fixture.work()], &["~/.state".into()]),
+            BrokerPolicy::Ask,
+            None,
+            AgentNetwork::OPEN,
+        )
         .expect("the kernel can sandbox it");
     shell.start(&fixture.fill_in(line), &fixture.work(), &sandbox).await.unwrap()
 }

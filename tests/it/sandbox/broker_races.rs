@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::commands::finish;
@@ -18,6 +19,9 @@ const RUNS: u32 = 1;
 
 /// Threads that make the same folders.
 const INSTALLERS: u32 = 8;
+
+/// Openings of a file that moves.
+const OPENINGS: u32 = 30_000;
 
 /// Errors of the calls in `races.c` by another thread's changes: no entry, exists, not a folder, a folder, not empty.
 const ERRORS: [i32; 6] = [0, libc::ENOENT, libc::EEXIST, libc::ENOTDIR, libc::EISDIR, libc::ENOTEMPTY];
@@ -53,16 +57,20 @@ fn plain(arguments: &str) -> String {
 }
 
 async fn brokered(arguments: &str, denied: &[&str]) -> String {
-    let dir = tempfile::tempdir().unwrap();
+    brokered_in(tempfile::tempdir().unwrap().path(), arguments, denied).await
+}
+
+async fn brokered_in(dir: &Path, arguments: &str, denied: &[&str]) -> String {
     let denied = denied.iter().map(|pattern| (*pattern).to_owned()).collect();
-    let shell = shell(dir.path(), Sandbox::Workspace).denying_reads(denied);
-    let roots = [dir.path().to_owned()];
-    let restrictions =
-        shell.brokered_agent(&roots, &[], BrokerPolicy::Roots, None, AgentNetwork::OPEN).unwrap();
+    let shell = shell(dir, Sandbox::Workspace).denying_reads(denied);
+    let roots = [dir.to_owned()];
+    let restrictions = shell
+        .brokered_agent(AgentFolders::of(&roots, &[]), BrokerPolicy::Roots, None, AgentNetwork::OPEN)
+        .unwrap();
     // The output of a command has a limit.
     let line = format!("{} {arguments} > output", program().display());
-    let (text, _) = finish(shell.start(&line, dir.path(), &restrictions).await.unwrap()).await;
-    let output = std::fs::read_to_string(dir.path().join("output")).unwrap();
+    let (text, _) = finish(shell.start(&line, dir, &restrictions).await.unwrap()).await;
+    let output = std::fs::read_to_string(dir.join("output")).unwrap();
     assert!(!output.is_empty(), "{text}");
     output
 }
@@ -101,6 +109,32 @@ async fn racing_calls_fail_as_without_a_sandbox() {
             assert!(errors.len() > 40, "few of the calls succeed and fail: {errors:?}");
         }
     }
+}
+
+/// Other programs, which are not in the sandbox, move the file out of its folder and back.
+#[tokio::test]
+async fn file_that_moves_away_is_opened() {
+    require_sandbox();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let (is_over, movers) = (Arc::new(AtomicBool::new(false)), 0..2);
+    let movers: Vec<_> = movers
+        .map(|_| {
+            let (is_over, [inside, outside]) = (Arc::clone(&is_over), ["d/f", "source"].map(|name| dir.path().join(name)));
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // One of the two names is missing.
+                    let _ = std::fs::rename(&inside, &outside);
+                    let _ = std::fs::rename(&outside, &inside);
+                }
+            })
+        })
+        .collect();
+    let text = brokered_in(dir.path(), &format!("open {OPENINGS}"), &[]).await;
+    is_over.store(true, Ordering::Relaxed);
+    movers.into_iter().for_each(|mover| mover.join().unwrap());
+    let errors = errors(&text);
+    assert!(errors.len() == 1 && errors.contains_key(&("create".into(), 0)), "{errors:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 use rustix::fs::OFlags;
@@ -140,8 +140,7 @@ async fn number_of_a_closed_terminal_opens_no_other() {
         let fixture = SandboxFixture::new();
         let sandbox = shell(&fixture)
             .brokered_agent(
-                &[fixture.work()],
-                &["~/.state".into()],
+                AgentFolders::of(&[fixture.work()], &["~/.state".into()]),
                 BrokerPolicy::Roots,
                 None,
                 AgentNetwork::OPEN,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use futures_util::StreamExt;
-use modegate::process::shell::{AgentNetwork, CommandSandbox, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, CommandSandbox, Sandbox};
 use modegate::sandbox::BrokerPolicy;
 
 use crate::sandbox::commands::{CONCURRENT_CASES, finish, free};
@@ -125,7 +125,9 @@ fn sandboxes(fixture: &SandboxFixture, patterns: &[&str]) -> Vec<(&'static str, 
     let shell = shell(&fixture.home(), Sandbox::Workspace).denying_reads(patterns);
     let roots = [fixture.work()];
     let brokered = |policy| {
-        shell.brokered_agent(&roots, &["~/.state".into()], policy, None, AgentNetwork::OPEN).unwrap()
+        shell
+            .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), policy, None, AgentNetwork::OPEN)
+            .unwrap()
     };
     vec![
         ("read-only", shell.read_only(&roots).unwrap()),

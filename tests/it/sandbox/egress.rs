@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{AllowedHosts, BrokerEvent, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -76,7 +76,9 @@ impl Servers {
         let shell = shell(&self.fixture.home(), Sandbox::Workspace);
         let roots = [self.fixture.work()];
         let network = AgentNetwork::limited(hosts, policy);
-        let sandbox = shell.brokered_agent(&roots, &["~/.state".into()], policy, None, network).unwrap();
+        let sandbox = shell
+            .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), policy, None, network)
+            .unwrap();
         let line = line
             .replace("{port}", &port.to_string())
             .replace("{other}", &self.other.port().to_string())
@@ -302,8 +304,9 @@ async fn waiting_connection_delays_no_other_call() {
     let hosts = AllowedHosts { patterns, addresses: Vec::new() };
     let roots = [servers.fixture.work()];
     let network = AgentNetwork::limited(hosts, BrokerPolicy::Nothing);
-    let sandbox =
-        shell.brokered_agent(&roots, &["~/.state".into()], BrokerPolicy::Nothing, None, network).unwrap();
+    let sandbox = shell
+        .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), BrokerPolicy::Nothing, None, network)
+        .unwrap();
     let line = line
         .replace("{network}", &program().display().to_string())
         .replace("{port}", &servers.allowed.port().to_string());

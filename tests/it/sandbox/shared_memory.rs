@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{BrokerEvent, Event, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -38,7 +38,8 @@ async fn start(folder: &tempfile::TempDir, script: &str, policy: BrokerPolicy) -
     require_sandbox();
     let shell = shell(folder.path(), Sandbox::Workspace);
     let roots = [folder.path().to_owned()];
-    let sandbox = shell.brokered_agent(&roots, &[], policy, None, AgentNetwork::OPEN).unwrap();
+    let sandbox =
+        shell.brokered_agent(AgentFolders::of(&roots, &[]), policy, None, AgentNetwork::OPEN).unwrap();
     let line = format!("exec {} -c \"{script}\" 2>&1", python());
     shell.start(&line, folder.path(), &sandbox).await.unwrap()
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use modegate::process::shell::{AgentNetwork, Sandbox};
+use modegate::process::shell::{AgentFolders, AgentNetwork, Sandbox};
 use modegate::process::{AllowedHosts, BrokerEvent, Event, Exit, Process};
 use modegate::sandbox::BrokerPolicy;
 
@@ -66,7 +66,9 @@ impl Sockets {
         let roots = [self.fixture.work()];
         let sockets = vec![self.outside("listed.sock")];
         let network = AgentNetwork { sockets, ..AgentNetwork::limited(AllowedHosts::default(), policy) };
-        let sandbox = shell.brokered_agent(&roots, &["~/.state".into()], policy, None, network).unwrap();
+        let sandbox = shell
+            .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), policy, None, network)
+            .unwrap();
         let script = script
             .replace("{work}", &self.fixture.work().display().to_string())
             .replace("{outside}", &self.fixture.home().display().to_string());
@@ -329,8 +331,9 @@ async fn tighter_policy_closes_connections_to_other_programs() {
         sockets: vec![sockets.outside("listed.sock")],
         ..AgentNetwork::limited(hosts, BrokerPolicy::Roots)
     };
-    let sandbox =
-        shell.brokered_agent(&roots, &["~/.state".into()], BrokerPolicy::Roots, None, network).unwrap();
+    let sandbox = shell
+        .brokered_agent(AgentFolders::of(&roots, &["~/.state".into()]), BrokerPolicy::Roots, None, network)
+        .unwrap();
     let script =
         FOLLOW.replace("\\t", "    ").replace("{outside}", &sockets.fixture.home().display().to_string());
     std::fs::write(sockets.work("follow.py"), script).unwrap();

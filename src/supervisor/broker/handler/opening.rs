@@ -38,6 +38,8 @@ pub(super) fn open(handler: &CallHandler<'_>, at: &CallPath, how: OpenHow) -> Re
             match open_entry(handler, at, how, flags) {
                 // Another thread has put a symbolic link there.
                 Err(EarlyEnd::Error(Errno::LOOP)) if follows_link(flags) && looks.next().is_some() => {}
+                // Another program has moved the file out of its folder.
+                Err(EarlyEnd::Error(Errno::XDEV)) if looks.next().is_some() => {}
                 opened => break opened?,
             }
         }
@@ -89,7 +91,7 @@ fn open_entry(
     } else {
         tracee.if_suspended(|| perform::open(&entry, how))
     };
-    opened.map_err(open_failure)
+    opened.map_err(|error| open_failure(&entry, error))
 }
 
 /// The folder of an unnamed file, as an entry of itself.
@@ -107,7 +109,7 @@ fn folder(
 }
 
 fn open_unnamed(handler: &CallHandler<'_>, folder: &ResolvedPath, how: OpenHow) -> Result<Opened, EarlyEnd> {
-    let opened = handler.tracee.with_umask(|| perform::open(folder, how)).map_err(open_failure)?;
+    let opened = handler.tracee.with_umask(|| perform::open(folder, how)).map_err(|error| open_failure(folder, error))?;
     if let Opened::File(file) = &opened {
         let identity = resolve::identity(file)?;
         handler.broker.unnamed.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
@@ -128,9 +130,9 @@ pub(super) fn open_terminal(
     Some(opened.map(|file| CallOutcome::hand_over(file, flags)))
 }
 
-fn open_failure(error: Errno) -> EarlyEnd {
-    // A mount point, for which the broker has no rule.
-    if error == Errno::XDEV { EarlyEnd::Continue } else { error.into() }
+fn open_failure(entry: &ResolvedPath, error: Errno) -> EarlyEnd {
+    // The broker has no rule for mount points.
+    if error == Errno::XDEV && perform::is_mount_point(entry) { EarlyEnd::Continue } else { error.into() }
 }
 
 fn follows_link(flags: OFlags) -> bool {

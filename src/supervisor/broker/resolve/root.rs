@@ -80,7 +80,8 @@ impl Root {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
         let file = match rustix::fs::openat2(&self.folder, inside, flags, Mode::empty(), BENEATH) {
             Ok(file) => file,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Look::Changed,
+            // `XDEV`: moved out of the root meanwhile.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Look::Changed,
             Err(_) => return Look::Elsewhere,
         };
         match rustix::fs::fstat(&file) {

@@ -86,7 +86,7 @@ async fn tightening_kills_a_command_with_an_open_file() {
     assert_unchanged(&path).await;
     let text = agent_text(&client.prompt("pid", None).await);
     assert!(
-        text.contains("files open for writing: sh, sleep. The files: ") && text.contains("/held. "),
+        text.contains("files open for writing: sh. The files: ") && text.contains("/held. "),
         "{text}"
     );
     assert!(text.ends_with(&before), "{text}");
@@ -209,6 +209,34 @@ async fn missing_caches_are_made_when_the_mode_changes() {
     client.mode("plan").await;
     client.prompt(&write("d"), None).await;
     assert!(!cache.join("d").exists());
+    client.end().await;
+}
+
+/// A folder of `write_dirs` changes like the session's, but undo does not cover it.
+#[tokio::test]
+async fn further_folders_are_changed_where_the_mode_allows_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let folder = outside.path().canonicalize().unwrap().join("site");
+    std::fs::create_dir(&folder).unwrap();
+    let sandbox =
+        format!(", sandbox: {{state_dirs: ['~/.peer'], write_dirs: ['{}'], broker: true}}", folder.display());
+    let mut client = ExternalAgentClient::of("plan", agents("plain", &sandbox)).await.unwrap();
+    for (mode, is_written, questions) in
+        [("plan", false, 0), ("ask", true, 1), ("code", true, 0), ("plan", false, 0)]
+    {
+        client.mode(mode).await;
+        let path = folder.join(mode);
+        let messages = client.prompt(&format!("write {}", path.display()), Some("allow_once")).await;
+        let asked =
+            messages.iter().filter(|message| message["method"] == "session/request_permission").count();
+        assert_eq!((path.exists(), asked), (is_written, questions), "{mode}: {messages:?}");
+    }
+    client.mode("code").await;
+    let beside = outside.path().join("beside");
+    let text = agent_text(&client.prompt(&format!("write {}", beside.display()), None).await);
+    assert!(!beside.exists() && text.contains("add it to the agent's sandbox.write_dirs"), "{text}");
+    let text = agent_text(&client.prompt("/undo", None).await);
+    assert!(text.contains("there is nothing to undo") && folder.join("code").exists(), "{text}");
     client.end().await;
 }
 

@@ -53,7 +53,7 @@ async fn allowed_hosts_are_reached_in_plan_mode() {
     for options in [
         ", sandbox: {state_dirs: ['~/.peer'], broker: true, hosts: ['127.0.0.1']}".to_owned(),
         ", sandbox: {state_dirs: ['~/.peer'], broker: true, hosts: ['*']}".to_owned(),
-        ", sandbox: {state_dirs: ['~/.peer']}".to_owned(),
+        ", sandbox: {state_dirs: ['~/.peer'], broker: false}".to_owned(),
     ] {
         let mut client = client(options.clone().leak()).await;
         let messages = client.prompt(&connect, None).await;

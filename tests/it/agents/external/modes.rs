@@ -264,7 +264,7 @@ async fn unknown_initial_mode_means_plan_or_rejection() {
 
 #[tokio::test]
 async fn sandbox_arguments_apply_only_while_sandboxed() {
-    let of = agents("loads", ", sandbox: {state_dirs: ['~/.peer'], args: [--held, now]}");
+    let of = agents("loads", ", sandbox: {state_dirs: ['~/.peer'], broker: false, args: [--held, now]}");
     let mut client = ExternalAgentClient::of("plan", of).await.unwrap();
     for (mode, output) in [("plan", "told: --held now"), ("code", "told: "), ("plan", "told: --held now")] {
         let set = json!({ "sessionId": client.session, "modeId": mode });

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use modegate::acp::{ContentBlock, SessionId, StopReason, TextContent};
 use modegate::client::{self, Client, ClientCapabilities, ClientEnd, ClientError, Outgoing};
 use modegate::external_agent::{ExternalAgent, ExternalAgentError, StartRequest};
-use modegate::process::Processes;
 use modegate::process::sandbox_paths::User;
 use modegate::process::shell::{Sandbox, Shell};
+use modegate::process::{BrokerPolicy, Processes};
 use modegate::sandbox::Support;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ impl AgentFolders {
         StartRequest {
             name: "peer".into(),
             definition: serde_json::from_value(definition).unwrap(),
-            limits_network: false,
+            policy: BrokerPolicy::Nothing,
             sandboxed: false,
             cwd: self.cwd(),
             directories: Vec::new(),

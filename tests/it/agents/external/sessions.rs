@@ -33,7 +33,7 @@ pub(crate) fn agents(how: &str, more: &str) -> &'static str {
     Box::leak(peer.into_boxed_str())
 }
 
-pub(crate) const SANDBOXED: &str = ", sandbox: {state_dirs: ['~/.peer']}";
+pub(crate) const SANDBOXED: &str = ", sandbox: {state_dirs: ['~/.peer'], broker: false}";
 
 pub(crate) fn home() -> TempDir {
     tempfile::tempdir().unwrap()
